@@ -50,37 +50,43 @@ class Guard:
         transform: the composition, for which ``stock.leaves`` has found nothing unusual.
     """
 
-    __slots__ = ("_classes", "_empty", "_instances", "_lists", "_named", "_tensors")
+    __slots__ = (
+        *("_attributes", "_classes", "_counts", "_empty", "_gets", "_instances", "_lengths", "_lists", "_named"),
+        *("_names", "_tensors", "_types"),
+    )
 
     def __init__(self, transform: Any) -> None:
-        self._instances: list[tuple[Any, type, int, Any, tuple[Any, ...]]] = []
+        self._instances: list[Any] = []
+        self._gets: list[Any] = []
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
         self._tensors: list[tuple[torch.Tensor, Any]] = []
         self._empty: list[Any] = []
         self._watch(transform, set())
-        bases = {base: None for _, cls, *_ in self._instances for base in cls.__mro__ if base is not object}
-        self._classes = [(cls, len(vars(cls))) for cls in bases]
-        watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in bases}
-        mentioned = _mentioned(tuple(bases))
+        self._types = [type(each) for each in self._instances]
+        self._lengths = [len(each.__dict__) for each in self._instances]
+        self._attributes = self._now()
+        self._classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
+        self._counts = [len(vars(cls)) for cls in self._classes]
+        watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in self._classes}
+        mentioned = _mentioned(tuple(self._classes))
         for owner, names in stock.called():
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
-        self._named = [_named(owner, names) for owner, names in watched.items() if names]
+        self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
+        self._names = [get(owner) for get, owner in self._named]
 
     def holds(self) -> bool:
         """Whether all is as it was."""
         try:
-            if not settings():
+            instances = self._instances
+            if (
+                not settings()
+                or [get(owner) for get, owner in self._named] != self._names
+                or [*map(len, map(_content, self._classes))] != self._counts
+                or [*map(type, instances)] != self._types
+                or [*map(len, map(_content, instances))] != self._lengths
+                or not all(map(is_, self._now(), self._attributes))
+            ):
                 return False
-            for get, owner, known in self._named:
-                if get(owner) != known:
-                    return False
-            for cls, count in self._classes:
-                if len(cls.__dict__) != count:
-                    return False
-            for instance, cls, count, get, known in self._instances:
-                own = instance.__dict__
-                if type(instance) is not cls or len(own) != count or not all(map(is_, get(own), known)):
-                    return False
             for values, known in self._lists:
                 if len(values) != len(known) or not all(map(is_, values, known)):
                     return False
@@ -90,6 +96,10 @@ class Guard:
         except (AttributeError, KeyError):
             return False
         return not any(self._empty)
+
+    def _now(self) -> list[Any]:
+        """The attributes of all transforms, one after the other."""
+        return [value for get, each in zip(self._gets, self._instances, strict=True) for value in get(each.__dict__)]
 
     def _watch(self, value: Any, seen: set[int]) -> None:
         """Note what a value is, so far as it can change without becoming another object."""
@@ -103,7 +113,7 @@ class Guard:
         elif isinstance(value, dict) and not value:
             self._empty.append(value)
         elif isinstance(value, dict):
-            self._watch_attributes(_Holder(value), value, list(value))
+            self._watch_attributes(_Holder(value), list(value))
             for each in value.values():
                 self._watch(each, seen)
         elif isinstance(value, torch.Tensor):
@@ -111,13 +121,16 @@ class Guard:
         elif isinstance(value, nn.Module) or type(value).__module__.startswith("torchvision.transforms"):
             own, is_module = vars(value), isinstance(value, nn.Module)
             names = [name for name in own if not is_module or name not in _OF_MODULES or name in _LOOKED_AT]
-            self._watch_attributes(value, own, names)
+            self._watch_attributes(value, names)
             for name in names:
                 self._watch(own[name], seen)
 
-    def _watch_attributes(self, holder: Any, own: dict[Any, Any], names: list[Any]) -> None:
-        get = itemgetter(*names, *names[-1:]) if names else tuple  # which gives a tuple
-        self._instances.append((holder, type(holder), len(own), get, get(own)))
+    def _watch_attributes(self, holder: Any, names: list[Any]) -> None:
+        self._instances.append(holder)
+        self._gets.append(itemgetter(*names, *names[-1:]) if names else tuple)  # which gives a tuple
+
+
+_content = attrgetter("__dict__")
 
 
 class _Holder:
@@ -130,11 +143,10 @@ class _Holder:
 _OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *stock.HOOKS})
 
 
-def _named(owner: Any, names: list[str]) -> tuple[Any, Any, tuple[Any, ...]]:
-    """A function that gets what these names are, and the code of it; of what, and what it is now."""
+def _named(owner: Any, names: list[str]) -> Any:
+    """A function that gets what these names of an owner are, and the code of it."""
     dotted = [f"{name}.__code__" for name in names if type(getattr(owner, name)) is FunctionType]
-    get = attrgetter(*names, *dotted, names[0])
-    return get, owner, get(owner)
+    return attrgetter(*names, *dotted, names[0])  # of one, it would give no tuple
 
 
 @cache
