@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.options import Selection
-from accel.system.file_buffers import file_buffers
+from accel.codec.file_buffers import file_buffers
 from accel.system.memory import Key
 
 Step = tuple[str, tuple[Any, ...]]

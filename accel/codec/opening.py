@@ -21,7 +21,7 @@ from accel.codec import opening_fields as of
 from accel.codec.header import Header
 from accel.native import units
 from accel.system import counters
-from accel.system.file_buffers import FileBuffers, file_buffers
+from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.system.memory import SETTLED, Key
 
 UNIT = units.Unit(

@@ -29,7 +29,7 @@ from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.runtime import cached
 from accel.system import counters
-from accel.system.file_buffers import file_buffers
+from accel.codec.file_buffers import file_buffers
 from accel.system.private_names import private
 from accel.system.replaced import replaced
 

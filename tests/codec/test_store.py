@@ -20,7 +20,7 @@ import torch
 from accel.codec import store
 from accel.codec.store import Store
 from accel.system import measuring, memory
-from accel.system.file_buffers import file_buffers
+from accel.codec.file_buffers import file_buffers
 from accel.system.memory import Key, key_of
 from tests.support.processes import in_child, linux
 

@@ -12,7 +12,7 @@ from torchvision.datasets.folder import default_loader
 import accel
 from accel.planning import stages
 from accel.system import memory
-from accel.system.file_buffers import FileBuffers
+from accel.codec.file_buffers import FileBuffers
 from accel.system.memory import Results
 from tests.support.helpers import jpeg
 
