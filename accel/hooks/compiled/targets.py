@@ -21,7 +21,11 @@ from accel.hooks.compiled.stock import Refused
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 _CALLED = frozenset({int, float, str, bool, abs, torch.tensor, torch.as_tensor})
-_METHODS = {dict: ("get", "__getitem__"), list: ("__getitem__", "index"), tuple: ("__getitem__", "index")}
+_METHODS: dict[type, tuple[str, ...]] = {
+    dict: ("get", "__getitem__"),
+    list: ("__getitem__", "index"),
+    tuple: ("__getitem__", "index"),
+}
 
 
 def transformed(transform: Any, targets: list[Any]) -> list[Any]:
@@ -52,7 +56,9 @@ def _parts(transform: Any) -> Sequence[Callable[[Any], Any]]:
     called = transform
     if cls is partial and all(map(_is_plain, (*transform.args, *transform.keywords.values()))):
         called = transform.func
-    if isinstance(called, (BuiltinMethodType, MethodWrapperType)) and called.__name__ in _METHODS.get(type(called.__self__), ()):
+    if isinstance(called, (BuiltinMethodType, MethodWrapperType)) and called.__name__ in _METHODS.get(
+        type(called.__self__), ()
+    ):
         return [transform]
     if any(called is each for each in _CALLED):
         return [transform]
