@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.options import Selection
-from accel.codec.file_buffers import file_buffers
 from accel.system.memory import Key
 
 Step = tuple[str, tuple[Any, ...]]

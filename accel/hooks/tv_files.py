@@ -19,6 +19,7 @@ from torchvision.datasets import folder
 
 from accel import switch
 from accel.codec import decode, opening
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import SOI, Header, claim
 from accel.codec.opening import File
 from accel.hooks import pillow_open
@@ -29,7 +30,6 @@ from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.runtime import cached
 from accel.system import counters
-from accel.codec.file_buffers import file_buffers
 from accel.system.private_names import private
 from accel.system.replaced import replaced
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from accel.codec import opening
-from accel.codec.header import claim
 from accel.codec.file_buffers import FileBuffers, file_buffers
+from accel.codec.header import claim
 from accel.system.memory import SETTLED
 from tests.support import helpers
 from tests.support.helpers import jpeg
@@ -114,7 +114,9 @@ def test_headers_are_those_that_claim_gives(tmp_path: Path) -> None:
 
 @compiled
 def test_intact_files_are_plain(tmp_path: Path) -> None:
-    for number, content in enumerate((jpeg(8, 9), jpeg(9, 8, "L"), jpeg(9, 9, icc_profile=b"x" * 40, exif=helpers.exif()))):
+    for number, content in enumerate(
+        (jpeg(8, 9), jpeg(9, 8, "L"), jpeg(9, 9, icc_profile=b"x" * 40, exif=helpers.exif()))
+    ):
         path = tmp_path / f"{number}.jpg"
         path.write_bytes(content)
         for file in (opening.read_one(str(path)), *opening.read([str(path)])):

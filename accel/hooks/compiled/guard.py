@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module
-from torchvision.transforms import v2
 
 from accel.hooks.compiled import stock
 from accel.system import arithmetic

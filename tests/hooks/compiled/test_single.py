@@ -83,7 +83,9 @@ def looks(dataset: Any, first: int) -> list[Any]:
         random.seed(1)
         images = [dataset[number][0] for number in range(len(dataset))]
         states = [image.lazy if helpers.is_lazy(image) else None for image in images]
-        about = [(lazy.interleaved, lazy.view, lazy.made, lazy.recipes[0].source.shared) if lazy else 0 for lazy in states]
+        about = [
+            (lazy.interleaved, lazy.view, lazy.made, lazy.recipes[0].source.shared) if lazy else 0 for lazy in states
+        ]
         return [(type(image), tuple(image.stride()), known) for image, known in zip(images, about, strict=True)]
 
 
@@ -107,7 +109,9 @@ def test_images_are_torchvisions(name: str, root: Path) -> None:
 @pytest.mark.parametrize("read", [Image.open, lambda path: Image.open(path).convert("L")])
 def test_grey_images_and_files(name: str, read: Any, root: Path) -> None:
     own = PIPELINES[name]().transforms
-    found = check(Own(root, type(PIPELINES[name]())([each for each in own if type(each).__name__ != "Normalize"]), read))
+    found = check(
+        Own(root, type(PIPELINES[name]())([each for each in own if type(each).__name__ != "Normalize"]), read)
+    )
     assert found[COMPILED] > 10
 
 
@@ -171,11 +175,15 @@ def test_subclasses(root: Path) -> None:
 
 
 def _train() -> Any:
-    return T.Compose([T.RandomResizedCrop(20), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
+    return T.Compose(
+        [T.RandomResizedCrop(20), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)]
+    )
 
 
 def _train2() -> Any:
-    return v2.Compose([v2.ToImage(), v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), TO_FLOAT, v2.CenterCrop((10, 9))])
+    return v2.Compose(
+        [v2.ToImage(), v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), TO_FLOAT, v2.CenterCrop((10, 9))]
+    )
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
