@@ -199,15 +199,18 @@ def _flow(
     sending = stages.get("send", 0.0)
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
-    cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
+    cpu_main = _cpu_in_main(main, all_batches)
     queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     idle: float | None = None
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        cpu_made = sum(map(_cpu, workers)) / batches
+        firsts = [worker.first for worker in workers if worker.first and worker.first.count]
+        later = batches - sum(each.count for each in firsts)  # a first batch is all that is done once, too
+        begun = 0.0 if later < len(workers) else float(sum(each.cpu_ns or 0 for each in firsts))
+        cpu_made = (sum(map(_cpu, workers)) - begun) / (later if begun else batches)
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            more = max((cpu_made + queued) / mean, 1.0)  # or what its other threads wait for cores
+            more = max((cpu_made + queued) / (mean + sending), 1.0)  # or what its other threads wait for cores
             cpu_made, queued = cpu_made / more, queued / more
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
@@ -245,9 +248,23 @@ def _cpu(process: Process) -> float:
     return (process.cpu_s or 0.0) * 1e9
 
 
+def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
+    """CPU time of the main process for a batch: from one that it asked for to another of the epoch, but for the first;
+    else of all, where what is done once is part of it."""
+    epochs: dict[int, list[tuple[int, int]]] = {}
+    for batch in batches:
+        if batch.number and batch.cpu_ns is not None:
+            epochs.setdefault(batch.epoch, []).append((batch.number, batch.cpu_ns))
+    count = sum(each[-1][0] - each[0][0] for each in epochs.values())
+    if count >= _ENOUGH:
+        return sum(each[-1][1] - each[0][1] for each in epochs.values()) / count
+    return _cpu(main) / max(len(batches), 1) if main is not None else 0.0
+
+
 def in_use(measured: Measured) -> tuple[float, float]:
     """Cores that the training's processes keep busy, and those that other programs do."""
-    own = sum(each.cpu_s or 0.0 for each in measured.processes) / measured.seconds if measured.seconds else 0.0
+    used = sum((each.cpu_s or 0.0) + (each.before_cpu_s or 0.0) for each in measured.processes)
+    own = used / measured.seconds if measured.seconds else 0.0
     return own, max((measured.machine.busy or 0.0) * measured.machine.cores - own, 0.0)
 
 
