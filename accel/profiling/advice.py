@@ -178,10 +178,13 @@ def _switched(its: Flow, trial: Trial) -> float:
     computed = min(now.cpu_made, its.alone)
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
     made = computed * busy / base + waited
-    free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
-    return predict.rate(
-        its, replace(now, made=made, busy_less=free, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
-    )
+    after = replace(now, made=made, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
+    rate, free = 0.0, predict.unpacked(its) - predict.unpacked(its, computed=True)
+    for _ in range(3):  # unpacking waits for what workers do, as long as they do something
+        rate = predict.rate(its, after)
+        at_work = min(made * rate / (images * its.ranks * max(now.workers, 1)), 1.0)
+        after = replace(after, busy_less=free * (1 - at_work))
+    return rate
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:

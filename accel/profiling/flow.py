@@ -209,9 +209,9 @@ def _flow(
         later = batches - sum(each.count for each in firsts)  # a first batch is all that is done once, too
         begun = 0.0 if later < len(workers) else float(sum(each.cpu_ns or 0 for each in firsts))
         cpu_made = (sum(map(_cpu, workers)) - begun) / (later if begun else batches)
-        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            more = max((cpu_made + queued) / (mean + sending), 1.0)  # or what its other threads wait for cores
-            cpu_made, queued = cpu_made / more, queued / more
+        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest of the waiting is other threads'
+            cpu_made = min(cpu_made, mean + sending)
+            queued = min(queued, mean + sending - cpu_made)
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]

@@ -275,7 +275,7 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    if _delayed_begun is not None and now() - _delayed_at > _EVERY:
+    if _delayed_begun is not None and now() - _delayed_at > min(_EVERY, (_delayed_at - found[BEGUN]) // 4):
         found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
 
 
