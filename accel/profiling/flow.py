@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
 
@@ -249,15 +250,12 @@ def _cpu(process: Process) -> float:
 
 
 def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
-    """CPU time of the main process for a batch: from one that it asked for to another of the epoch, but for the first;
-    else of all, where what is done once is part of it."""
-    epochs: dict[int, list[tuple[int, int]]] = {}
-    for batch in batches:
-        if batch.number and batch.cpu_ns is not None:
-            epochs.setdefault(batch.epoch, []).append((batch.number, batch.cpu_ns))
-    count = sum(each[-1][0] - each[0][0] for each in epochs.values())
+    """CPU time of the main process for a batch, from one to another of an epoch; else of all, with what is done once."""
+    known = [(each.epoch, each.number, each.cpu_ns) for each in batches if each.number and each.cpu_ns is not None]
+    pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]
+    count = sum(two[1] - one[1] for one, two in pairs)
     if count >= _ENOUGH:
-        return sum(each[-1][1] - each[0][1] for each in epochs.values()) / count
+        return sum(two[2] - one[2] for one, two in pairs) / count
     return _cpu(main) / max(len(batches), 1) if main is not None else 0.0
 
 
