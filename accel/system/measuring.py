@@ -23,8 +23,8 @@ from accel.system import clocks, fork, memory
 from accel.system.clocks import STAGES, WIDTH, now
 from accel.system.divided import divided
 
-HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
-HEADER += ("firsts", "first_cpu_ns", "before_cpu_ns")  # first batches, CPU time to their end, and before the row was
+HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
+HEADER += ["firsts", "first_cpu_ns", "before_cpu_ns"]  # first batches, CPU time to their end, and before the row was
 GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN, FIRSTS, FIRST_CPU, BEFORE = range(13)
 TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
