@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import random
@@ -12,6 +13,8 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -396,23 +399,37 @@ class Slow(Exception):
         return Slow, ()
 
 
+def leave_behind(folder: Path, worker: int) -> None:
+    """What a worker has not written, nor done, when its loop ends."""
+    global kept
+    kept = open(folder / "open", "w")  # noqa: SIM115
+    kept.write(str(worker))
+    said = folder / "at exit"
+    atexit.register(lambda: said.write_text(said.read_text() + " second"))
+    atexit.register(said.write_text, "first")
+
+
+kept: Any = None
+
+
 def slow_to_send(samples: Any) -> Any:
     return [default_collate(samples), Slow()]
 
 
-def test_a_worker_that_ends_while_it_sends() -> None:
+@pytest.mark.parametrize(("backend", "profiled"), [("torchvision", True), ("cpu", True), ("cpu", False)])
+def test_a_worker_that_ends_while_it_sends(backend: str, profiled: bool, tmp_path: Path) -> None:
     """A thread that is in torch's C++ when its interpreter ends would end the process by a signal, almost each time."""
-
-    def ends() -> int | None:
-        with accel.profile(show=False):
-            loader = DataLoader(Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send)
-            iterator = iter(loader)
-            next(iterator)
-            (worker,) = iterator._workers  # type: ignore[attr-defined]
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
-        return worker.exitcode  # type: ignore[no-any-return]
-
-    assert any(ends() == 0 for _ in range(3))
+    left = partial(leave_behind, tmp_path)
+    with accel.image_backend(backend), accel.profile(show=False) if profiled else nullcontext():
+        loader = DataLoader(
+            Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send, worker_init_fn=left
+        )
+        iterator = iter(loader)
+        next(iterator)
+        (worker,) = iterator._workers  # type: ignore[attr-defined]
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
+    assert worker.exitcode == 0
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"open": "0", "at exit": "first second"}
 
 
 def test_a_loader_that_is_new_for_each_epoch() -> None:
