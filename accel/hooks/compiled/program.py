@@ -19,7 +19,7 @@ from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows
-from accel.system import counters
+from accel.system import clocks, counters
 
 
 class Program:
@@ -75,18 +75,22 @@ class Program:
             Refused: it cannot be used.
         """
         if self._trusted is None:
-            try:
-                self._ops, self.kind = known.built(self._found, self._begin)
-                if self.kind.cls is None:
-                    raise Refused("it makes no tensors")
-                self._trusted = self._is_right(transform)
-                if not self._trusted:
-                    counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
-            except Exception as error:
-                self._trusted = False
-                self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+            with clocks.unmeasured():
+                self._try_beside(transform)
         if not self._trusted:
             raise Refused(self._why)
+
+    def _try_beside(self, transform: Any) -> None:
+        try:
+            self._ops, self.kind = known.built(self._found, self._begin)
+            if self.kind.cls is None:
+                raise Refused("it makes no tensors")
+            self._trusted = self._is_right(transform)
+            if not self._trusted:
+                counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
+        except Exception as error:
+            self._trusted = False
+            self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []

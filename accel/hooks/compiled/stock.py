@@ -19,7 +19,7 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
-from accel.system import arithmetic
+from accel.system import arithmetic, clocks
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
@@ -45,6 +45,7 @@ METHODS = (
     *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
     "_unflatten_and_insert_image_or_video",
 )
+_CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 _OF_COLOURS = (
@@ -109,8 +110,13 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
-    """What a class has under these names, and the code of it. A change makes another program."""
-    return _with_code([getattr(cls, name, None) for name in names])
+    """What a class has under these names, and the code of it; not the clocks of a profile. A change makes another
+    program."""
+    found = [getattr(cls, name, None) for name in names]
+    if clocks.originals and names is METHODS:
+        for place in _CLOCKED:
+            found[place] = clocks.originals.get(found[place], found[place])
+    return _with_code(found)
 
 
 def _with_code(found: list[Any]) -> tuple[Any, ...]:
