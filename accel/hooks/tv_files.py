@@ -7,9 +7,11 @@ that accel claims. Where its decoder's pixels are not those of Pillow (grey from
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,17 +20,19 @@ from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
-from accel.codec import decode
-from accel.codec.header import SOI, Header, claim
+from accel.codec import decode, foreign
+from accel.codec.header import SOI, Header, Raw, claim
 from accel.hooks import pillow_open
 from accel.hooks.patch import Body, Function
+from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.runtime import cached
 from accel.system import counters
-from accel.system.memory import file_buffers
+from accel.system.content import key_of_content
+from accel.system.memory import Key, file_buffers, key_of
 from accel.system.private_names import private
 from accel.system.replaced import replaced
 
@@ -75,7 +79,10 @@ def opened(path: Any, selection: Selection) -> Source | None:
         return source
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
-    return _read(path, selection, _claimed_by_pillow)
+    source = _read(path, selection, _claimed_by_pillow)
+    if source is None and cached.in_use and not pillow_open.replaces():
+        return pillow_file.read(path, selection)
+    return source
 
 
 class _Ahead(threading.local):
@@ -114,7 +121,7 @@ def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
 def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     lazy = _from_file(str(path), mode, apply_exif_orientation)
     if lazy is None:
-        return _at_once(original, path, mode, apply_exif_orientation)
+        return _as_a_whole(original, path, mode, apply_exif_orientation)
     _warn_as(original)
     return lazy
 
@@ -127,7 +134,7 @@ def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_e
     if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
         return original(input, mode, apply_exif_orientation)
     if lazy is None:
-        return _at_once(original, input, mode, apply_exif_orientation)
+        return _as_a_whole(original, input, mode, apply_exif_orientation)
     _warn_as(original)
     return lazy
 
@@ -170,6 +177,49 @@ def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
         return torch.zeros((_CHANNELS.get(mode, 3), side, side), dtype=torch.uint8)
 
 
+def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", **kwargs: Any) -> Any:
+    """What torchvision decodes itself (PNG, WebP, ...): lazy if a cache has it, or is to have its results.
+
+    ``start``: what the bytes begin with that the function decodes.
+    """
+    mode, turned, *_ = (*args, *(_UNCHANGED, False)[len(args) :])
+    mode, turned = kwargs.get("mode", mode), kwargs.get("apply_exif_orientation", turned)
+    decoder = foreign.by_torchvision(_name(mode))
+    if not cached.in_use or turned or not decoder or pillow_open.replaces() or not _takes(mode):
+        return _at_once(original, input, *args, **kwargs)
+    selection, in_memory = switch.current(), isinstance(input, torch.Tensor)
+    if cached.of(selection.options) is None or (in_memory and not _is_stream(input)):
+        return original(input, *args, **kwargs)
+    if in_memory:
+        data, name = input.numpy().tobytes(), _IN_MEMORY
+        key = key_of_content(data) if data.startswith(start) else None
+        source = None if key is None else cached.in_memory(data, key, name, selection, decoder)
+    else:
+        name, key = str(input), _key(input)
+        source = cached.opened(name, selection, decoder=decoder)
+    if source is None:
+        values = original(input, *args, **kwargs)
+        made = None if key is None else foreign.of_tensor(values, decoder)
+        if made is None or (not in_memory and _key(input) != key):
+            return values
+        source = Source(made[1], made[0], name, selection, key=key)
+    else:
+        _warn_as(original)
+    return _lazy(source, _UNCHANGED)
+
+
+def _key(path: Any) -> Key | None:
+    try:
+        return key_of(os.stat(str(path)))
+    except (OSError, ValueError):
+        return None
+
+
+def _is_stream(input: Any) -> bool:
+    """Whether a tensor is one that torchvision decodes, and no more than that."""
+    return type(input) is torch.Tensor and input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
+
+
 def _beginning(input: Any) -> bytes | None:
     """The first bytes of a file or stream; None where there is nothing to be decoded."""
     if isinstance(input, torch.Tensor):
@@ -194,9 +244,9 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
         return None
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
-    if source is None:
+    if source is None or isinstance(source.header, Raw):  # those are Pillow's pixels
         source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
-    elif isinstance(source.header, Header):
+    else:
         header = _left(source.header, mode, turned and source.cached.has_exif)
         if header is None:
             return None
@@ -205,12 +255,18 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
 
 
 def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
-    plain = type(stream) is torch.Tensor and stream.dtype == torch.uint8 and stream.ndim == 1
-    if not plain or not stream.is_cpu or not _takes(mode):
+    if not _is_stream(stream) or not _takes(mode):
         return None
     data = stream.numpy().tobytes()
     header = _claimed(data, len(data), mode, turned)
-    return None if header is None else _lazy(Source(data, header, _IN_MEMORY, switch.current()), mode)
+    if header is None:
+        return None
+    selection = switch.current()
+    known = cached.in_use and cached.of(selection.options) is not None
+    source = Source(data, header, _IN_MEMORY, selection, key=key_of_content(data) if known else None)
+    if known:
+        source.cached = cached.known(source.key, selection)
+    return _lazy(source, mode)
 
 
 def _takes(mode: Any) -> bool:
@@ -261,7 +317,9 @@ _READERS: dict[str, Function] = {
     "read_image": read_image,
     "decode_image": decode_image,
     "decode_jpeg": decode_jpeg,
-    **dict.fromkeys(("decode_png", "decode_webp", "decode_gif"), _at_once),
+    "decode_png": partial(_as_a_whole, start=b"\x89PNG"),
+    "decode_webp": partial(_as_a_whole, start=b"RIFF"),
+    "decode_gif": _at_once,
 }
 PATCHES = (
     Body("torchvision.datasets.folder.default_loader", _default_loader),
