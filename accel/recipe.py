@@ -35,8 +35,8 @@ class Source:
         key: of the file that ``data`` is all of; None where there is none, or it cannot be trusted.
         asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
-        path: where the file is, of one that was not read, or not decoded (``Encoded``). cached: what is known of it all the same, from one that
-            was (``accel.runtime.cached``); None: nothing.
+        path: where the file is, of one that was not read, or its bytes (``Encoded``), of one not decoded. cached: what
+            is known of it all the same, from one that was (``accel.runtime.cached``); None: nothing.
     """
 
     __slots__ = (

@@ -15,7 +15,7 @@ from accel.cache import survey
 from accel.cli.arguments import WrongUsage
 from accel.codec.header import Header, claim
 from accel.recipe import Recipe, Source
-from accel.runtime import cached, compute, planes, results
+from accel.runtime import cached, compute, planes, result_entries
 
 
 class Compared(NamedTuple):
@@ -65,7 +65,7 @@ def _pairs(source: Source, plain: Source, header: Header) -> Iterator[tuple[str,
     if known.planes is not None:
         box, channels = (0, 0, header.height, header.width), 1 if header.mode == "L" else 3
         yield "planes", planes.region(source, box, channels), Recipe(plain)
-    if known.result is not None and (made := results.made_of(known.result)) is not None:
+    if known.result is not None and (made := result_entries.made_of(known.result)) is not None:
         said, raw, steps = made
         out = np.empty(known.result.size, np.uint8)
         sound = known.cache.read(known.result, 0, len(known.result.ends), out)

@@ -153,23 +153,8 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
             return image
     image = _open_or_replace(original, fp, mode, formats)
     if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage) and pillow_file.note(image, fp):
-        _watch(type(image), "convert", _convert)
+        _watch(type(image), "convert", pillow_file.converting)
     return image
-
-
-def _convert(original: Function) -> Function:
-    """``convert`` of a class of Pillow's: lazy, of a file that the cache has, or is to have."""
-
-    @functools.wraps(original)
-    def convert(self: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
-        of_file = pillow_file.NOTED in self.__dict__ and not args and not kwargs
-        if of_file and (mode == "RGB" or (mode == "L" and self.mode in ("RGB", "L"))):
-            image = pillow_file.lazy(self)
-            if image is not None:
-                return image.convert(mode)
-        return original(self, mode, *args, **kwargs)
-
-    return convert
 
 
 def _open_or_replace(original: Function, fp: Any, mode: Any, formats: Any) -> Any:

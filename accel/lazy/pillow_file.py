@@ -6,9 +6,11 @@ What a cache is asked for is the file as it is, or as ``convert("RGB")`` gives i
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import weakref
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -65,7 +67,7 @@ def lazy(image: Any) -> LazyPlainImage | None:
     if noted.key is None:
         data = file.getvalue()
         key = key_of_content(data)
-        source = None if key is None else cached.in_memory(data, key, name, selection)
+        source = None if key is None else cached.of_content(data, key, name, selection)
     else:
         key, source = noted.key, cached.opened(file.name, selection, os.fstat(file.fileno()))
     if key is None:
@@ -84,6 +86,21 @@ def lazy(image: Any) -> LazyPlainImage | None:
     raw, pixels, info = made
     source = Source(pixels, raw, name, selection, key=key)
     return LazyPlainImage.make(Recipe(source), raw.mode, (raw.width, raw.height), info)
+
+
+def converting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``convert`` of a class of Pillow's: lazy, of a file that the cache has, or is to have."""
+
+    @functools.wraps(original)
+    def convert(self: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
+        of_file = NOTED in self.__dict__ and not args and not kwargs
+        if of_file and (mode == "RGB" or (mode == "L" and self.mode in ("RGB", "L"))):
+            image = lazy(self)
+            if image is not None:
+                return image.convert(mode)
+        return original(self, mode, *args, **kwargs)
+
+    return convert
 
 
 def _is_new(image: ImageFile.ImageFile, noted: _Noted) -> bool:

@@ -38,12 +38,12 @@ class _Came:
 
 
 class _Place:
-    """What came behind certain steps; ``mixed``: for how many images there was no such step."""
+    """What came behind certain steps; ``mixed``: for how many images a step of that name came with others."""
 
     __slots__ = ("mixed", "steps")
 
     def __init__(self) -> None:
-        self.mixed = 0
+        self.mixed: dict[str, int] = {}
         self.steps: dict[tuple[Any, ...], _Came] = {}
 
 
@@ -58,9 +58,11 @@ class Prefixes:
     def note(self, images: Sequence[tuple[Size, Steps]]) -> None:
         """Note the (height, width) of images that came together, and their steps on pixels."""
         with self._lock:
-            if len(images) < ENOUGH:
-                self._few.extend(images)
-                images, self._few = (self._few, []) if len(self._few) >= ENOUGH else ((), self._few)
+            few = len(images) < ENOUGH
+            images = [*self._few, *images] if few else images  # the end of an epoch does not go with what comes next
+            self._few = list(images) if len(images) < ENOUGH else []
+            if self._few:
+                return
             place, left = self._first, [(size, _own(steps), 0) for size, steps in images]
             while left:
                 groups: dict[tuple[Any, ...], list[tuple[Size, Steps, int]]] = {}
@@ -69,7 +71,8 @@ class Prefixes:
                     after = OPS[name].size(size, params) if name else size
                     groups.setdefault(_essence(size, name, params), []).append((after, steps, number + 1))
                 if len(groups) > 1:
-                    place.mixed += len(left)
+                    for label in {essence[0] for essence in groups}:
+                        place.mixed[label] = place.mixed.get(label, 0) + len(left)
                     for essence, some in groups.items():
                         if essence in place.steps:
                             place.steps[essence].mixed += len(some)
@@ -79,7 +82,7 @@ class Prefixes:
                 if came is None:
                     if len(place.steps) >= _MOST:
                         return
-                    came = place.steps[essence] = _Came(min(place.mixed, ENOUGH))
+                    came = place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
                 came.alike += len(left)
                 if essence[0] == "":
                     return
@@ -91,9 +94,10 @@ class Prefixes:
         for number, (name, params) in enumerate(steps):
             if name in _OF_THE_FILE:
                 continue
-            came = place.steps.get(_essence(size, name, params))
+            essence = _essence(size, name, params)
+            came = place.steps.get(essence)
             if came is None or came.alike < max(ENOUGH, _TIMES * came.mixed):
-                return number if place.mixed >= ENOUGH else None
+                return number if place.mixed.get(essence[0], 0) >= ENOUGH else None
             size, place = OPS[name].size(size, params), came.next
         return len(steps)
 

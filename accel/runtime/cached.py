@@ -128,7 +128,7 @@ def opened(
     return Source(None, _header(known.said), name, selection, key=key, path=_whole(path), cached=known)
 
 
-def in_memory(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
+def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
     """A file's bytes, which are no JPEG, and which the cache knows, so that they need not be decoded; else None."""
     found = known(key, selection, Raw(0, 0, "", decoder))
     if found is None or not isinstance(header := _header(found.said), Raw):
@@ -166,12 +166,11 @@ def _whole(path: Any) -> Any:
 
 def _known(cache: Cache, file: File) -> Known | None:
     mark, get = tag(), file.entries.get
-    found = [
-        entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)
-    ]
+    found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
     if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
-    return Known(cache, *found, said=file.header)
+    result, planes, pixels = found
+    return Known(cache, result, planes, pixels, said=file.header)
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:

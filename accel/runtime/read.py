@@ -12,8 +12,9 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import cached, indexes, kept, planes, results
+from accel.runtime import cached, indexes, kept, planes, result_entries, results
 from accel.system.replaced import replaced
+
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
     """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
@@ -38,7 +39,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     except DecodeError as error:  # what was not read when it was opened is another file now, or gone
         raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
-        results.keep_all(source)
+        result_entries.keep_all(source)
         return view(data, source.header, wanted.box, wanted.channels)
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)
