@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from time import thread_time
 from typing import Any
 
 import torch
@@ -114,11 +115,12 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
         name, key = str(input), _key(input)
         source = cached.opened(name, selection, decoder=decoder)
     if source is None:
+        begin = thread_time()
         values = original(input, *args, **kwargs)
         made = None if key is None else foreign.of_tensor(values, decoder)
         if made is None or (not in_memory and _key(input) != key):
             return values
-        source = Source(made[1], made[0], name, selection, key=key)
+        source = cached.decoded(Source(made[1], made[0], name, selection, key=key), thread_time() - begin)
     else:
         _warn_as(original)
     return _lazy(source, _UNCHANGED)

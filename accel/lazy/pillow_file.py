@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable
 from io import BytesIO
+from time import thread_time
 from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile
@@ -80,11 +81,12 @@ def lazy(image: Any) -> LazyPlainImage | None:
         if getattr(image, "_exclusive_fp", False):
             weakref.finalize(image, file.close).atexit = False
         return LazyPlainImage.make(Recipe(source), header.mode, image.size)
+    begin = thread_time()
     made = foreign.of_image(image)
     if made is None or NOTED not in image.__dict__:  # black, in the place of a damaged file
         return None
     raw, pixels, info = made
-    source = Source(pixels, raw, name, selection, key=key)
+    source = cached.decoded(Source(pixels, raw, name, selection, key=key), thread_time() - begin)
     return LazyPlainImage.make(Recipe(source), raw.mode, (raw.width, raw.height), info)
 
 
@@ -120,6 +122,7 @@ def read(path: Any, selection: Selection) -> Source | None:
     if found is None:
         return None
     buffer, size, key = found
+    begin = thread_time()
     try:
         image = Image.open(BytesIO(memoryview(buffer)[:size])) if key is not None else None
         if image is None or image.format not in foreign.FORMATS or "transparency" in image.info:
@@ -129,4 +132,6 @@ def read(path: Any, selection: Selection) -> Source | None:
         return None
     finally:
         file_buffers.give_back(buffer)
-    return None if made is None else Source(made[1], made[0], str(path), selection, key=key)
+    if made is None:
+        return None
+    return cached.decoded(Source(made[1], made[0], str(path), selection, key=key), thread_time() - begin)

@@ -48,7 +48,8 @@ _lock = fork.Lock()
 class Known(NamedTuple):
     """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
 
-    ``fills``: planes, or the pixels, are to be put in. ``said``: what ``packed`` gives.
+    ``fills``: planes, or the pixels, are to be put in. ``said``: what ``packed`` gives. ``seconds``: what decoding all
+    pixels took, of a file of which the cache has nothing yet.
     """
 
     cache: Cache
@@ -57,6 +58,7 @@ class Known(NamedTuple):
     pixels: Entry | None = None
     fills: bool = False
     said: bytes = b""
+    seconds: float = 0.0
 
     @property
     def has_exif(self) -> bool:
@@ -134,6 +136,14 @@ def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: 
     if found is None or not isinstance(header := _header(found.said), Raw):
         return None
     return Source(None, header, name, selection, key=key, path=Encoded(data), cached=found)
+
+
+def decoded(source: Source, seconds: float) -> Source:
+    """A source of pixels of a file that the cache lacks, with what it took to decode them."""
+    cache = of(source.selection.options)
+    if cache is not None:
+        source.cached = Known(cache, seconds=seconds)
+    return source
 
 
 def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> Known | None:

@@ -25,6 +25,7 @@ _BAND, _BANDS = 1 << 15, 64
 """Bytes of a part of a result, about, and how many of them there are at most: what is read is whole parts."""
 
 _SMALL = 1 << 18  # bytes that any result may have; a larger one no more than the picture has samples
+_PAYS = 1e-9  # seconds of decoding that a byte of pixels must spare; reading and checking it takes a third of that
 _META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
 _REFERENCES = "pillow", "torchvision", "none", *DECODERS
 _MODES = "", "L", "RGB"
@@ -91,6 +92,17 @@ def is_worth_it(before: Recipe) -> bool:
         return False
     pixels, own = source.header.height * source.header.width, size(before)
     return own <= max(3 * pixels, _SMALL) if resamples(steps) else own <= pixels
+
+
+def pays_as_a_whole(source: Source) -> bool:
+    """Whether all pixels of a file that is no JPEG are worth their bytes; of a JPEG it is planes that are kept.
+
+    A BMP file takes less to decode than its pixels take to be read and checked; a PNG file thirty times of that.
+    """
+    if isinstance(source.header, Header):
+        return True
+    pixels = source.header.height * source.header.width * channels(source.header)
+    return source.cached is not None and source.cached.seconds > _PAYS * pixels
 
 
 def size(before: Recipe) -> int:

@@ -20,7 +20,7 @@ from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes
 from accel.recipe import Branch, Recipe, Source
 from accel.runtime import cached
-from accel.runtime.result_entries import Found, channels, found_of, is_worth_it, put, size, variant
+from accel.runtime.result_entries import Found, channels, found_of, is_worth_it, pays_as_a_whole, put, size, variant
 from accel.system import counters
 from accel.system.memory import Key, Scratch
 
@@ -146,7 +146,7 @@ def _longer(image: _Image, found: Found | None) -> Wanted | Found | None:
         return found
     before = Recipe(source, on_pixels[:count])
     if not is_worth_it(before):
-        if found is None and (known is None or known.planes is None):
+        if found is None and (known is None or known.planes is None) and pays_as_a_whole(source):
             source.cached = (known or cached.Known(cache))._replace(fills=True)
         return found
     key = cached.place(source)
@@ -162,8 +162,9 @@ def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found 
     return None if file is None else found_of(source, steps, file.entries.get(RESULT))
 
 
-def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps]]:
-    """What the cache has of an image's file that its recipe may begin with: entries, and the steps that they are of."""
+def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
+    """What the cache has of an image's file that its recipe may begin with: entries, and the steps that they are of;
+    None: of planes."""
     source, on_pixels = recipe.source, parts(recipe.steps)[0]
     known = source.cached
     if known is None or source.key is None:
@@ -174,6 +175,8 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps]]:
         found = found_of(source, on_pixels, entry)
         if found is not None:
             yield found.entry, on_pixels[: found.length]
+    if known.planes is not None:
+        yield known.planes, None
 
 
 def _branches(steps: Steps) -> bool:

@@ -91,6 +91,12 @@ def encoded() -> dict[str, bytes]:
     return {name: make() for name, make in (KEPT | LEFT).items()}
 
 
+@pytest.fixture(autouse=True)
+def _pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole pictures are kept however fast their decoder is."""
+    monkeypatch.setattr(result_entries, "_PAYS", 0.0)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, encoded: dict[str, bytes]) -> Path:
     for name, data in encoded.items():
@@ -146,6 +152,18 @@ def test_every_epoch_is_the_same(
         known = [path for path in known if os.path.getsize(path) >= content.SMALLEST]
     assert made["results"] >= len(known) > 12
     assert made["results used"] >= len(known)
+
+
+def test_what_is_decoded_as_fast_as_it_is_read_is_not_kept(
+    files: list[str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, counts = Each(files, lambda path: TRAIN(open_rgb(path))), Counts()
+    monkeypatch.setattr(result_entries, "_PAYS", 1.0)
+    check(dataset, place, 0, batch_size=len(files))
+    assert "results" not in counts()
+    monkeypatch.setattr(result_entries, "_PAYS", 0.0)
+    check(dataset, place, 0, batch_size=len(files))
+    assert counts()["results"] >= len(KEPT)
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if name in ("png", "png grey", "webp", "bmp", "tiff turned")])
