@@ -64,10 +64,13 @@ def _pairs(
     source: Source, data: bytes, reference: Selection
 ) -> Iterator[tuple[str, npt.NDArray[np.uint8] | None, Recipe]]:
     """What the cache has of a file, None where it is damaged, and the recipe of the same."""
-    known, header = source.cached, source.header
+    known = source.cached
+    header: Header | Raw | None = source.header
     if isinstance(header, Raw):
         data = bytes(foreign.pixels(data, header))
-    elif (header := claim(data)) is None:
+    else:
+        header = claim(data)
+    if header is None:
         return
     if known.planes is not None:
         box, channels = (0, 0, header.height, header.width), 1 if header.mode == "L" else 3
