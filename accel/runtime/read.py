@@ -12,11 +12,8 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import cached, indexes, kept, planes, results
-from accel.system.memory import Scratch
+from accel.runtime import cached, indexes, kept, planes, result_entries, results
 from accel.system.replaced import replaced
-
-_room = Scratch()
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -37,11 +34,12 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
                 return found
         whole = picture(source, engine)
         if isinstance(source, results.Result):
-            return region(source.pixels(_room.take(source.entry.size)), wanted.box, wanted.channels)
+            return source.region(wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # what was not read when it was opened is another file now, or gone
         raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
+        result_entries.keep_all(source)
         return view(data, source.header, wanted.box, wanted.channels)
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)

@@ -46,8 +46,8 @@ METHODS = (
     "_unflatten_and_insert_image_or_video",
 )
 _CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 _OF_COLOURS = (
     "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
     "equalize invert affine rotate perspective"
@@ -69,8 +69,9 @@ _CALLED = (
 
 
 @cache
-def _called() -> tuple[tuple[Any, str], ...]:
-    return tuple((owner, name) for owner, names in _CALLED for name in names.split() if hasattr(owner, name))
+def called() -> tuple[tuple[Any, tuple[str, ...]], ...]:
+    """Modules, and functions of theirs that transforms may call."""
+    return tuple((owner, tuple(name for name in names.split() if hasattr(owner, name))) for owner, names in _CALLED)
 
 
 _found: dict[Any, tuple[Any, ...]] = {}
@@ -138,9 +139,9 @@ def surroundings() -> int:
         raise Refused("a mode of torch is active")
     if arithmetic.autocasts():
         raise Refused("autocast is on")
-    if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
+    if any(getattr(module, name, None) for name in GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    now = _with_code([getattr(owner, name, None) for owner, names in called() for name in names])
     before = _found.get(None)
     if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")
@@ -207,7 +208,7 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of {cls.__name__} were replaced")
     if not _METHODS.isdisjoint(own):
         raise Refused(f"methods of one {cls.__name__} were replaced")
-    if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
+    if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
     return tuple([id(each) if type(each) is dict else each for each in found])  # it is kept, so its id is its own
 
