@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accel.codec import opening_fields as of
+from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.codec.header import Header
 from accel.native import units
 from accel.system import counters
-from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.system.memory import SETTLED, Key
 
 UNIT = units.Unit(
@@ -97,7 +97,9 @@ def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
     key = (device, inode, whole, written, changed) if 0 <= written <= changed <= oldest else None
     header = None
     if state == of.PLAIN:
-        header = _new(Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False))
+        header = _new(
+            Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
+        )
     if size <= FileBuffers.SMALL:
         buffer = file_buffers.smaller(buffer, size)
     return _new(File, (buffer, size, key, header))

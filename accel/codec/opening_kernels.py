@@ -149,7 +149,7 @@ def _plain(data: Any, size: int, found: Any, i: int) -> bool:
                 return False
             components = i64(data[at + 5])
             height, width = _u16(data, at + 1), _u16(data, at + 3)
-            if components not in (1, 3) or length != 6 + 3 * components or not 0 < min(height, width):
+            if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
                 return False
             if max(height, width) > LARGEST_SIDE:
                 return False

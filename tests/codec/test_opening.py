@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from accel.codec import opening
-from accel.codec.header import claim
 from accel.codec.file_buffers import FileBuffers, file_buffers
+from accel.codec.header import claim
 from accel.system.memory import SETTLED
 from tests.support import helpers
 from tests.support.helpers import jpeg

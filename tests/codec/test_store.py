@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from accel.codec import store
+from accel.codec.file_buffers import file_buffers
 from accel.codec.store import Store
 from accel.system import measuring, memory
-from accel.codec.file_buffers import file_buffers
 from accel.system.memory import Key, key_of
 from tests.support.processes import in_child, linux
 

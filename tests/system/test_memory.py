@@ -10,9 +10,9 @@ import torch
 from torchvision.datasets.folder import default_loader
 
 import accel
+from accel.codec.file_buffers import FileBuffers
 from accel.planning import stages
 from accel.system import memory
-from accel.codec.file_buffers import FileBuffers
 from accel.system.memory import Results
 from tests.support.helpers import jpeg
 

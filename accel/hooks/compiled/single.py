@@ -48,13 +48,13 @@ def made(transform: Any, image: Any) -> LazyTensorBase | None:
     if reason is None:
         try:
             tensor = _made(known, transform, image)
-            counters.way("one by one, compiled", 1)
+            counters.way("alone, compiled", 1)
             return tensor
         except Refused as refused:
             reason = str(refused)
         except Exception as error:  # torchvision will raise it where it belongs
             reason = f"it raises {type(error).__name__}"
-    counters.way(f"one by one, not compiled: {reason}", 1)
+    counters.way(f"alone, not compiled: {reason}", 1)
     return None
 
 
