@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,13 +64,13 @@ def epoch(dataset: Dataset[Any], seed: int, cache: str | None, backend: str = "c
         for images, _ in DataLoader(dataset, BATCH):
             values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
             spent += time.process_time() - begin
-            digests += [jpeg.digest(memoryview(each)) for each in values]
+            digests += [jpeg.digest(each.data) for each in values]
             begin = time.process_time()
-    digests.append(jpeg.digest(memoryview(torch.get_rng_state().numpy())))
+    digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
     return 1000 * spent / len(dataset), hash(tuple(digests))  # type: ignore[arg-type]
 
 
-def alike(name: str, runs: dict[str, Callable[[], tuple[float, int]]], *, turn: int = 0) -> dict[str, float]:
+def alike(name: str, runs: Mapping[str, Callable[[], tuple[float, int]]], *, turn: int = 0) -> dict[str, float]:
     """The milliseconds of epochs that must give the same, from number ``turn`` on and around."""
     order = [*runs][turn % len(runs) :] + [*runs][: turn % len(runs)]
     found = {which: runs[which]() for which in order}

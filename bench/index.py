@@ -37,14 +37,14 @@ _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
 _STORE, _EPOCHS = 1 << 28, 4
 _OF_VIEWS = 64  # images: an epoch of them takes as long as of all in one view
 
-View = Callable[[Any], torch.Tensor]
+View = Callable[[Any], Any]
 
 
-def _crop(size: int, *scale: float) -> View:
+def _crop(size: int, *scale: float) -> Any:
     return T.Compose([T.RandomResizedCrop(size, scale=scale), *_END])
 
 
-def _of_ten(number: int, image: Any) -> torch.Tensor:
+def _of_ten(number: int, image: Any) -> Any:
     return T.functional.to_tensor(T.TenCrop(224)(T.Resize(256)(image))[number])
 
 
@@ -91,20 +91,21 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
         fresh()
         epochs = []
         for each in range(_EPOCHS):
-            runs = {cache: partial(epoch, dataset, 1000 * number + each, cache) for cache in ("auto", None)}
+            seed = 1000 * number + each
+            runs = {"with": partial(epoch, dataset, seed, "auto"), "without": partial(epoch, dataset, seed, None)}
             if several and each == 0:
-                runs["apart"] = partial(epoch, _Apart(root, views), 1000 * number, None)
+                runs["apart"] = partial(epoch, _Apart(root, views), seed, None)
             epochs.append(alike(name, runs, turn=number + each))
         first, *later = epochs
         found.append(
             {
-                "without": median(each[None] for each in epochs),
-                "first": first["auto"],
-                "later": median(each["auto"] for each in later),
-                "first by without": first["auto"] / first[None],
-                "without by second": later[0][None] / later[0]["auto"],
-                "without by later": median(each[None] / each["auto"] for each in later),
-                **({"views apart by first": first["apart"] / first["auto"]} if several else {}),
+                "without": median(each["without"] for each in epochs),
+                "first": first["with"],
+                "later": median(each["with"] for each in later),
+                "first by without": first["with"] / first["without"],
+                "without by second": later[0]["without"] / later[0]["with"],
+                "without by later": median(each["without"] / each["with"] for each in later),
+                **({"views apart by first": first["apart"] / first["with"]} if several else {}),
             }
         )
     size, of_files = kept(), size_of(files)
@@ -188,9 +189,8 @@ def main() -> int:
             numbers, share = each["medians"], each["share of the files' bytes"]
             figures = (f"{numbers[key]:.3f}" if key in numbers else "" for key in times + ratios)
             rows.append((name, *figures, f"{100 * share:.2f}%"))
-    columns = ("", "without", "first epoch", "later", "first / without", "without / second", "without / later")
-    columns += ("views apart / first", "of the bytes")
-    show(Table("stream index: ms of CPU time an image", columns, rows))
+    columns = "", "without", "first epoch", "later", "first / without", "without / second", "without / later"
+    show(Table("stream index: ms of CPU time an image", (*columns, "views apart / first", "of the bytes"), rows))
     write(args.out, {"load": os.getloadavg(), **result})
     return 0
 
