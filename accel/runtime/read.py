@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from accel.codec import stream_index
@@ -13,7 +15,12 @@ from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
 from accel.runtime import cached, indexes, kept, planes, result_entries, results
+from accel.system.memory import Scratch
 from accel.system.replaced import replaced
+
+_room = Scratch()
+_LARGE, _LARGEST = 1 << 20, 1 << 26
+"""Bytes of pixels that a thread decodes to the same memory: new one for each would be cleared by the system first."""
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -46,7 +53,10 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     try:
         key = None if options.cache is None else source.key
         durable = indexes.of(source) if cached.in_use else None
-        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable)
+        shape = (*wanted.box[2:], wanted.channels)
+        size = math.prod(shape)
+        out = _room.take(size).reshape(shape) if _LARGE <= size <= _LARGEST else None
+        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error
