@@ -195,9 +195,9 @@ def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recip
     content = pixels.reshape(-1).data
     if cache is not None and header is not None and as_text is not None:
         rows = max(_BAND // (width * channels), 1) * width * channels
-        bands = [content[at : at + rows] for at in range(0, len(content), rows)]
+        ends = [*range(rows, len(content), rows), len(content)]
         said = _META.pack(_reference(source), mode, len(steps), width, height)
-        if cache.put(wanted.key, header, RESULT, bands, cached.tag() + said + as_text):
+        if cache.put(wanted.key, header, RESULT, content, cached.tag() + said + as_text, ends):
             counters.count(counters.RESULTS)
     on_pixels, on_values, tail = parts(recipe.steps)
     after = (*on_pixels[len(steps) :], *on_values, *tail)
