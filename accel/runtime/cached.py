@@ -50,7 +50,8 @@ class Known(NamedTuple):
     cache: Cache
     result: Entry | None = None
     planes: Entry | None = None
-    fills: bool = False  # planes are to be put in
+    fills: bool = False  # planes are to be put in, at the pace of accel.runtime.pace
+    now: bool = False  # at once
     said: bytes = b""
 
     @property

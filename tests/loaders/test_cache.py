@@ -31,7 +31,7 @@ from tests.support.cuda import needs_compiler
 from tests.support.helpers import Each, Files, assert_same, open_rgb, random_states, seed_everything
 from tests.support.processes import in_child, linux
 
-pytestmark = [linux, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [linux, pytest.mark.usefixtures("at_once"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 COUNT = 12
 NORM = [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]
 VALUES = [T.ToTensor(), T.Normalize(*NORM)]
