@@ -48,8 +48,8 @@ _lock = fork.Lock()
 class Known(NamedTuple):
     """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
 
-    ``fills``: planes, or the pixels, are to be put in. ``said``: what ``packed`` gives. ``seconds``: what decoding all
-    pixels took, of a file of which the cache has nothing yet.
+    ``fills``: planes are to be put in, at the pace of ``accel.runtime.pace``, or the pixels; ``now``: at once.
+    ``said``: what ``packed`` gives. ``seconds``: what decoding all pixels took, of a file that the cache lacks.
     """
 
     cache: Cache
@@ -57,6 +57,7 @@ class Known(NamedTuple):
     planes: Entry | None = None
     pixels: Entry | None = None
     fills: bool = False
+    now: bool = False
     said: bytes = b""
     seconds: float = 0.0
 
@@ -91,11 +92,11 @@ def of(options: Options) -> Cache | None:
     return found if found is not None and options.exact and not ImageFile.LOAD_TRUNCATED_IMAGES else None
 
 
-def flush() -> None:
-    """Have what was put in be written, at the end of a batch."""
+def flush(*, if_due: bool = False) -> None:
+    """Have other processes find what was put in; ``if_due``: if it has waited for long, for the end of a batch."""
     for each in tuple(_caches.values()):
         if each is not None:
-            each.flush()
+            each.flush(if_due=if_due)
 
 
 # -- what was opened before ---------------------------------------------------------------------------------
