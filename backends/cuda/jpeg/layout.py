@@ -63,6 +63,12 @@ class Batch(NamedTuple):
         """The picture of every block of a kernel."""
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
+    def told(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
+        """Where in the scratch memory the kernels tell the host of the pictures, and how many bytes; in these, offsets
+        and sizes of each one's points. States are in front of all points."""
+        first, (points, sizes) = int(self.pieces["state"][0][0]), self.pieces["points"]
+        return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
+
 
 def lay_out(
     headers: Integers,
