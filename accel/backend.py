@@ -21,11 +21,14 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel import options as plain
 from accel.errors import BackendUnavailable, attempt, only
 from accel.options import AcceleratorOptions, Options, Selection
+from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
 from accel.system import fork
@@ -137,6 +140,28 @@ class AcceleratorBackend(Backend):
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
         raise NotImplementedError
+
+    def room_ahead(self, plan: ColumnPlan) -> int:
+        """At most how many bytes ``ahead`` gives of a plan; 0: it is not to be asked."""
+        return 0
+
+    def ahead(
+        self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]
+    ) -> Sequence[npt.NDArray[Any]]:
+        """Compute, in a DataLoader's worker, what needs no device.
+
+        It is sent along, and ``run_on`` gets it back, as bytes, with a plan that has ``ahead``; that plan's columns
+        are made anew if they are asked for, and may come out in the other order of memory.
+
+        Args:
+            plan: of rows whose sources are files, all different and read.
+            files: uint8 [bytes], which are not to be changed; sent, and at hand, too, where it runs.
+            places: int64 [images, 2], where in these each file begins, a multiple of 64, and its size.
+
+        Returns:
+            Arrays, at most 40; none: there is nothing.
+        """
+        return ()
 
 
 def find(name: str) -> type[Backend]:

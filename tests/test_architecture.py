@@ -24,6 +24,7 @@ ROOMS = (
     ("cache", "what is kept from run to run: a folder with a table and segments; knows no pixels"),
     ("options", "a backend's options, and the selection of a backend: plain data"),
     ("recipe", "a source of pixels and the steps recorded on it: plain data"),
+    ("sources", "many sources in one piece of memory: plain data"),
     ("rows", "many recipes of one structure, as columns of numbers: plain data"),
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),

@@ -38,7 +38,11 @@ class Decoding:
     """
 
     def __init__(
-        self, addresses: list[int | None], numbers: Sequence[int] = (), headers: Integers = _NONE, known: Any = None
+        self,
+        addresses: list[int | None],
+        numbers: Sequence[int] | Integers = (),
+        headers: Integers = _NONE,
+        known: Any = None,
     ) -> None:
         """``numbers``: of those that are decoded, in the decoder's own order; their headers, and ``index.Known``."""
         self.addresses = addresses
@@ -51,10 +55,11 @@ class Decoding:
     ) -> None:
         """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
 
-        ``points``: offsets in the buffer and sizes of the points that were found.
+        ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer and sizes of the points found.
         """
-        for number, address in zip(self._numbers, pixels, strict=True):
-            self.addresses[number] = address
+        if pixels:
+            for number, address in zip(self._numbers, pixels, strict=True):
+                self.addresses[number] = address
         self._memory, self._watched, self._points = memory, watched, points
 
     def flagged(self) -> list[int]:
@@ -69,11 +74,11 @@ class Decoding:
             mark.synchronize()
         count = len(self._numbers)
         reasons = buffer.numpy()[: count * STATE.itemsize].view(STATE)["reason"]
-        flagged = [number for number, reason in zip(self._numbers, reasons, strict=True) if reason]
+        flagged = [int(self._numbers[n]) for n in np.flatnonzero(reasons).tolist()]
         offsets, sizes = self._points
         for n in np.flatnonzero(self._known.wanted & (reasons == 0)).tolist():
             points = buffer.numpy()[offsets[n] : offsets[n] + sizes[n]].view(index.POINT)
-            self.indexes[self._numbers[n]] = index.written(self._headers[n], int(self._known.digests[n]), points)
+            self.indexes[int(self._numbers[n])] = index.written(self._headers[n], int(self._known.digests[n]), points)
         pool.give_back(buffer, None)
         for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
             if what.any():
@@ -126,7 +131,9 @@ class Decoder:
         if found.batch is None:
             return Decoding(addresses)
         taken = found.taken.tolist()
-        decoding = Decoding(addresses, [numbers[number] for number in taken], found.headers, found.known.of(found.taken))
+        decoding = Decoding(
+            addresses, [numbers[number] for number in taken], found.headers, found.known.of(found.taken)
+        )
         self._queue(found.batch, decoding, files.sent)
         return decoding
 

@@ -37,8 +37,8 @@ class Known(NamedTuple):
         first, counts: int64[n], those of each file; none: it has no index that will do.
         wanted: bool[n], whether one is to be made. misfits: and whether what is kept is not this file's, or damaged.
         digests: int64[n], of those files and of files with an index.
-        pieces: int64[n, 5], what is needed of each file: two parts of it begin in its buffer at 0 and 1, and come to lie
-            one behind the other from 2 on; the first one has 3 bytes, and the other one, which begins at 1 + 3, has 4.
+        pieces: int64[n, 5], what is needed of each file: so many bytes (3) from an offset on (0), which come to lie at
+            another (2); and so many (4) from an offset (1 + 3) on, behind them.
     """
 
     segments: npt.NDArray[Any]
@@ -71,7 +71,7 @@ def read(
     in what is needed.
 
     Args:
-        files, starts, sizes: as for ``headers.read``, the last two are changed; good, headers, regions: what that found.
+        files, starts, sizes: as for ``headers.read``, which last change; good, headers, regions: what that found.
         indexes: the bytes that are kept for a file's index, perhaps none; None: nobody keeps one.
     """
     asked = np.array([each is not None for each in indexes], np.bool_) & good
@@ -86,7 +86,8 @@ def read(
     pieces = np.empty((len(starts), 5), np.int64)
     total = _read(
         files, starts, sizes, headers, regions, asked, np.concatenate(words), places,
-        np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments, pieces,
+        np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
+        pieces,
     )  # fmt: skip
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)

@@ -1,0 +1,199 @@
+"""A batch of files as finished work: what a DataLoader's worker computes of it, without a device.
+
+All that the device gets is one upload, files and a *program*: descriptors, their owners and tables, in which addresses
+are places (``descriptors``) of four regions. ``Part`` says what is sent (``accel.workers.sent_files``): the program and
+which of its words are places, what of the files is needed, the launches in their order, and what the host wants to know
+when they have run. ``ready`` runs it. Nothing in it is of one device, so a slot's parts may be used where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cuda import columns
+from accel.backends.cuda.compile import UNITS
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, bind, offset_of, place
+from accel.backends.cuda.execute import filled, placed
+from accel.backends.cuda.jpeg.described import Described, describe, places
+from accel.backends.cuda.jpeg.layout import LAUNCHES, PICTURE
+from accel.backends.cuda.jpeg.wanted import Wanted, is_plain
+from accel.codec.jpeg import header_fields as hd
+from accel.planning.columns import ColumnPlan
+from accel.sources import Numbers
+
+KERNELS = tuple(name for names in UNITS.values() for name in names)
+"""Launches name kernels by their numbers here."""
+
+Arrays = list[npt.NDArray[Any]]
+
+
+class Part(IntEnum):
+    """What is sent of a batch of n images, k of which the device's decoder takes, in the order in which it does."""
+
+    SAID = 0  # int64: see ``Said``
+    LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, and where in the program items and owners are
+    PIECES = 2  # int64 [..., 3]: what is needed of the files: from where, to where, how many bytes
+    PROGRAM = 3  # uint8
+    FIXUPS = 4  # int32: which 64-bit words of the program are places
+    BYTES = 5  # int64 [n]: the memory that each image takes on the device
+    HOLES = 6  # int64 [n - k, 7]: images that the host decodes; where in the program; channels, and the box
+    TAKEN = 7  # int64 [k]: the images that the decoder takes
+    POINTS = 8  # int64 [2, k]: where the points of indexes are, in what is told, and how many bytes
+    KNOWN = 9  # int64 [4, k]: segments of their indexes, misfits, which are to be made, digests (``index.Known``)
+    HEADERS = 10  # int64 [k, HEADER_SIZE], where indexes are to be made
+
+
+class Said(IntEnum):
+    """Numbers of a batch: bytes of files, of scratch memory; parts of that, which are zero, and told to the host."""
+
+    FILES = 0
+    SCRATCH = 1
+    CLEARED = 2  # from there
+    CLEARED_END = 3
+    TOLD = 4  # from there
+    TOLD_SIZE = 5
+
+
+def room(plan: ColumnPlan, sizes: Numbers) -> int:
+    """Bytes that ``parts`` of files of these sizes do not exceed, as a rule."""
+    found, (count, channels, height, width) = plan.columns, plan.shape
+    heights, widths, _ = plan.rows.sizes()
+    box = found.boxes[:, 2] * found.boxes[:, 3]
+    blocks = sizes // 1024 + (box + 64 * (found.boxes[:, 2] + found.boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    tiles = (height // 8 + 1) * (width // 8 + 1)
+    on_host = sum(
+        size for size, source in zip((box * channels).tolist(), plan.rows.sources, strict=True)
+        if not is_plain(source.header)
+    )  # fmt: skip
+    each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
+    each += 4 * tiles + 4 * (height + width)
+    return count * each + 4 * int(blocks.sum()) + int(sizes.sum()) // 6 + on_host + (1 << 15)
+
+
+def parts(
+    plan: ColumnPlan,
+    wanted: Sequence[Wanted | None],
+    files: npt.NDArray[np.uint8],
+    where: Numbers,
+    taking: Sequence[int],
+) -> Arrays:
+    """The parts of a plan that ``columns`` takes; none where no file is for the decoder.
+
+    Args:
+        wanted: what the plan wants of each file that may be for it. where: int64 [n, 2], see ``AcceleratorBackend``.
+        taking: bytes that each image takes on the device.
+    """
+    asked = np.array([number for number, each in enumerate(wanted) if each is not None], np.int64)
+    if not len(asked):
+        return []
+    starts, sizes = where[asked].T
+    boxes = plan.columns.boxes[asked]
+    own = [each for each in wanted if each is not None]
+    found = describe(files, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), own, boxes)
+    if found.batch is None:
+        return []
+    batch, numbers = found.batch, asked[found.taken]
+    addresses: list[int | None] = [None] * len(wanted)
+    pixels = batch.pieces["pixels"][0]
+    for number, offset in zip(numbers.tolist(), pixels.tolist(), strict=True):
+        addresses[number] = place(Region.DECODED, offset)
+    schedule = columns.schedule_of(plan, addresses)
+    launches = placed(schedule)
+
+    decoder = [batch.segments, *(batch.owners(kernel) for kernel in LAUNCHES), batch.pictures]
+    offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
+    program = np.zeros(behind + schedule.upload.size, np.uint8)
+    upload = program[behind:]
+    for each in schedule.sent:
+        filled(upload, each)
+    segments, *owners, pictures = offsets.tolist()
+    decoded = {Region.FILES: place(Region.FILES, 0), Region.UPLOAD: place(Region.UPLOAD, segments)}
+    bind(batch.pictures, {**decoded, Region.SCRATCH: place(Region.SCRATCH, 0)})
+    for array, start in zip(decoder, offsets.tolist(), strict=True):
+        program[start : start + array.nbytes] = array.view(np.uint8)
+    listed = [
+        (KERNELS.index(kernel), int(batch.blocks[kernel].sum()), pictures, owner)
+        for kernel, owner in zip(LAUNCHES, owners, strict=True)
+        if batch.blocks[kernel].any()
+    ]
+    fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
+    scratch = -(-batch.scratch // _ALIGNED) * _ALIGNED
+    regions = {
+        Region.UPLOAD: place(Region.UPLOAD, behind),
+        Region.SCRATCH: place(Region.SCRATCH, scratch),
+        Region.RESULT: place(Region.RESULT, 0),
+        Region.DECODED: place(Region.SCRATCH, 0),
+    }
+    for launch, items, owner in launches:
+        for start, array in ((items, bind(launch.items(), regions)), (owner, launch.owners())):
+            upload[start : start + array.nbytes] = array.view(np.uint8)
+        fixups.append(_fixups(launch.dtype, behind + items, launch.count))
+        listed.append((KERNELS.index(launch.kernel), launch.total, behind + items, behind + owner))
+    (told, told_size), points = batch.told()
+    said = np.zeros(len(Said), np.int64)
+    said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
+    said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
+    said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
+    holes = [
+        (number, behind + offset_of(schedule.pixels[number]), plan.shape[1], *plan.columns.boxes[number].tolist())
+        for number, address in enumerate(addresses)
+        if address is None
+    ]
+    return [
+        said,
+        np.array(listed, np.int64),
+        _pieces(found),
+        program,
+        np.concatenate(fixups),
+        np.array(taking, np.int64),
+        np.array(holes, np.int64).reshape(-1, 7),
+        numbers,
+        np.stack(points),
+        *_known(found),
+    ]
+
+
+_ALIGNED = 64
+
+
+def _pieces(found: Described) -> Numbers:
+    """What is needed of the files that are taken, in their order in memory."""
+    pieces = found.known.pieces[np.sort(found.taken)]
+    source, behind, target, head, tail = pieces.T
+    first = np.stack([source, target, head], 1)
+    second = np.stack([behind + head, target + head, tail], 1)[tail > 0]
+    return np.concatenate([first, second])
+
+
+def _known(found: Described) -> tuple[Numbers, Numbers]:
+    known = found.known.of(found.taken)
+    headers = found.headers if known.wanted.any() else found.headers[:0]
+    return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
+
+
+def _fixups(dtype: np.dtype[Any], start: int, count: int) -> npt.NDArray[np.int32]:
+    """The words of a structure's places, for so many of them from an offset on."""
+    first = start // 8 + np.arange(count) * (dtype.itemsize // 8)
+    return (first[:, None] + _words(dtype)).reshape(-1).astype(np.int32)
+
+
+@cache
+def _words(dtype: np.dtype[Any]) -> npt.NDArray[np.int64]:
+    assert dtype.itemsize % 8 == 0, dtype
+
+    def offsets(of: np.dtype[Any], at: int) -> list[int]:
+        if of.subdtype is not None:
+            item, shape = of.subdtype
+            return [each for n in range(int(np.prod(shape))) for each in offsets(item, at + n * item.itemsize)]
+        if of.names is None:
+            return [at // 8] if of == np.uint64 else []
+        fields: Mapping[str, Any] = of.fields or {}
+        return [each for name in of.names for each in offsets(fields[name][0], at + fields[name][1])]
+
+    return np.array(offsets(dtype, 0), np.int64)
