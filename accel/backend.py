@@ -145,21 +145,15 @@ class AcceleratorBackend(Backend):
         """At most how many bytes ``ahead`` gives of a plan; 0: it is not to be asked."""
         return 0
 
-    def ahead(
-        self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]
-    ) -> Sequence[npt.NDArray[Any]]:
-        """Compute, in a DataLoader's worker, what needs no device.
+    def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> Sequence[Any]:
+        """Compute, in a DataLoader's worker, what needs no device: arrays, at most 40; none: there is nothing.
 
-        It is sent along, and ``run_on`` gets it back, as bytes, with a plan that has ``ahead``; that plan's columns
-        are made anew if they are asked for, and may come out in the other order of memory.
+        They are sent along, and ``run_on`` gets them as bytes with a plan that has ``ahead``.
 
         Args:
             plan: of rows whose sources are files, all different and read.
-            files: uint8 [bytes], which are not to be changed; sent, and at hand, too, where it runs.
-            places: int64 [images, 2], where in these each file begins, a multiple of 64, and its size.
-
-        Returns:
-            Arrays, at most 40; none: there is nothing.
+            files: uint8 [bytes], not to be changed, and at hand where it runs. places: int64 [images, 2], where in
+                these each file begins, a multiple of 64, and its size.
         """
         return ()
 

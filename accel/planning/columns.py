@@ -63,7 +63,6 @@ class ColumnPlan(Plan):
 
     rows: Rows
     ahead: Ahead | None = None
-    """What a worker has computed of it."""
 
     @classmethod
     def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> ColumnPlan:
@@ -71,18 +70,10 @@ class ColumnPlan(Plan):
         made.rows, made.columns = columns.rows, columns
         return made
 
-    @classmethod
-    def computed(cls, rows: Rows, ahead: Ahead) -> ColumnPlan:
-        """The plan of rows of which a worker has computed something: what that was made from is made anew if asked."""
-        made = cls((), ahead.shape, ahead.dtype, False)
-        made.rows, made.ahead = rows, ahead
-        return made
-
     @cached_property
     def columns(self) -> Columns:
-        found = _planned(self.rows, self.interleaved)
-        assert found is not None
-        return found.columns
+        planned: Any = _planned(self.rows, self.interleaved)
+        return planned.columns  # type: ignore[no-any-return]
 
     @cached_property
     def decodes(self) -> tuple[Decode, ...]:
@@ -99,9 +90,8 @@ class ColumnPlan(Plan):
 
     @property
     def example(self) -> Stage:
-        """A pass with the filter of all of them."""
-        whole = Axis.as_it_is(Index.identity(1))
-        program = _program(self.rows.structure)
+        """A pass with the filter of all."""
+        whole, program = Axis.as_it_is(Index.identity(1)), _program(self.rows.structure)
         return Pass(whole, whole, 0 if program is None else program.filter, ())
 
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
@@ -113,9 +103,11 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
     Then they are to be planned one by one.
     """
-    if rows.ahead is not None and not interleaved:
-        return ColumnPlan.computed(rows, rows.ahead)
-    return _planned(rows, interleaved)
+    if rows.ahead is None or interleaved:
+        return _planned(rows, interleaved)
+    made = ColumnPlan((), rows.ahead.shape, rows.ahead.dtype, False)
+    made.rows, made.ahead = rows, rows.ahead
+    return made
 
 
 def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:

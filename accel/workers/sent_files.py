@@ -191,7 +191,7 @@ def _loaded(alike: bytes) -> _Alike:
 
 
 def _about(pickled: Bytes) -> list[tuple[tuple[Any, ...], str, Any]]:
-    return pickle.loads(pickled)  # type: ignore[no-any-return]
+    return pickle.loads(pickled.data)  # type: ignore[no-any-return]
 
 
 def unpack(sent: SentFiles) -> Rows:

@@ -189,7 +189,8 @@ class _Outgoing:
         def reduce(tensor: torch.Tensor) -> Any:
             return self._pool.message(tensor) or _by_value(tensor, contents) or ordinary(tensor)
 
-        sender.dispatch_table = {**sender.dispatch_table, **{torch.Tensor: reduce}}
+        in_slots: dict[type, Any] = {torch.Tensor: reduce}
+        sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
             sender.dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
@@ -198,8 +199,8 @@ class _Outgoing:
 
 
 _SMALL = 1 << 15
-"""Bytes of a tensor's memory, of labels for one, that goes in the message: a handle to it takes the parent longer, which
-has to connect to the worker for it."""
+"""Bytes of a tensor's memory, of labels for one, that goes in the message: for a handle to it the parent would have to
+connect to the worker, which takes it longer."""
 
 
 def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
@@ -218,7 +219,7 @@ def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
 
 def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
     storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)  # type: ignore[call-overload,no-any-return]
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 def _refuse(message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -19,16 +19,18 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.cuda.ready import UNIT as UPLOAD
 from accel.backends.cuda.ready import Ready, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, stream_index
 from accel.errors import DecodeError
+from accel.native import units
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
 from accel.recipe import Source
-from accel.rows import Ahead, Numbers
+from accel.rows import Ahead, Numbers, Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
@@ -103,6 +105,7 @@ class CudaBackend(AcceleratorBackend):
 
     def prepare(self) -> None:
         decode.prepare()
+        units.ready(_UNITS)
         if self.options.device == "cpu":
             self._engine(torch.device("cpu")).device.prepare()
         # a GPU is not touched before it is used: forked workers inherit nothing of it
@@ -132,8 +135,7 @@ class CudaBackend(AcceleratorBackend):
 
     def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: Numbers) -> finished.Arrays:
         """See ``accel.backend.AcceleratorBackend``: all that is sent to the device, and the launches."""
-        wanted = jpeg.by_index([jpeg.wanted_of(each, self.options) for each in plan.sources])
-        return finished.parts(plan, wanted, files, places, self._sizes(plan))
+        return finished.parts(plan, files, places, self.options)
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""
@@ -159,19 +161,19 @@ class CudaBackend(AcceleratorBackend):
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
-    def _sizes(self, plan: Plan) -> list[int]:
+    def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with what is made of it, and its decoding."""
-        decodes: Sequence[Decode]
-        sizes: list[int]
         if (ahead := _ahead_of(plan)) is not None:
-            return sizes_of(ahead).tolist()  # type: ignore[no-any-return]
+            return sizes_of(ahead)
+        decodes = self.options.decoder == "accel"
         if _by_columns(plan):
-            decodes, sizes = plan.sources, columns.device_bytes(plan).tolist()
-        else:
-            decodes, sizes = plan.decodes, [device_bytes(wanted) for wanted in plan.decodes]
-        if self.options.decoder != "accel":
+            found, rows = plan.columns, plan.rows
+            sizes = columns.device_bytes(plan)
+            if decodes and not isinstance(rows.sources, Pictures):
+                sizes = sizes + jpeg.device_bytes_of(rows, found.boxes, found.channels)
             return sizes
-        return [size + jpeg.device_bytes(wanted) for size, wanted in zip(sizes, decodes, strict=True)]
+        each = [device_bytes(wanted) + (jpeg.device_bytes(wanted) if decodes else 0) for wanted in plan.decodes]
+        return np.array(each, np.int64)
 
     def _decoder(self, engine: _Engine) -> str:
         """The decoder that is asked for, or the one in its place where that cannot be had."""
@@ -192,6 +194,7 @@ class CudaBackend(AcceleratorBackend):
         """Run a plan, or a chunk of one, into the whole batch's ``result``."""
         images: list[nvimg.Pixels | None] = []
         execution: Execution | Ready
+        wanted: Callable[[int], Decode]
         if decoder == "accel" and (ahead := _ahead_of(plan)) is not None:
             sources: Any = plan.rows.sources  # type: ignore[attr-defined]
             execution = Ready(ahead, sources.content, result, engine.device, engine.pool, engine.jpeg)
@@ -211,7 +214,9 @@ class CudaBackend(AcceleratorBackend):
             execution, wanted = Execution(schedule, engine.device, engine.pool, result), decodes.__getitem__
             on_host = [number for number, address in enumerate(addresses) if address is None]
         try:
-            work = [partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host]
+            work: list[Callable[[], object]] = [
+                partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
+            ]
             self._parallel.each([*work, *execution.sent()], _call)
             execution.upload()
             execution.launch()
@@ -242,6 +247,9 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
+_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, UPLOAD)
+"""What workers and their parent call; workers inherit it."""
+
 _DESCRIBED = {
     "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
     "nvimgcodec": "nvImageCodec on the device (not exact), the host for what it declines",
@@ -263,7 +271,7 @@ def _source(plan: Plan, number: int) -> Source:
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """What the host is to decode of an image that a worker has planned: of its item no more than the place."""
-    return Decode(_source(plan, number), *ready.holes[number], (Item(number, (), _NO_TABLE),))
+    return Decode(_source(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
 
 
 _NO_TABLE = torch.empty(0, device="cpu")

@@ -8,7 +8,7 @@ when they have run. ``ready`` runs it. Nothing in it is of one device, so a slot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -20,10 +20,12 @@ from accel.backends.cuda import columns
 from accel.backends.cuda.compile import UNITS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, bind, offset_of, place
 from accel.backends.cuda.execute import filled, placed
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import Described, describe, places
-from accel.backends.cuda.jpeg.layout import LAUNCHES, PICTURE
-from accel.backends.cuda.jpeg.wanted import Wanted, is_plain
+from accel.backends.cuda.jpeg.layout import PICTURE
+from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
 from accel.codec.jpeg import header_fields as hd
+from accel.options import Options
 from accel.planning.columns import ColumnPlan
 from accel.sources import Numbers
 
@@ -42,7 +44,7 @@ class Part(IntEnum):
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
     BYTES = 5  # int64 [n]: the memory that each image takes on the device
-    HOLES = 6  # int64 [n - k, 7]: images that the host decodes; where in the program; channels, and the box
+    HOLES = 6  # int64 [n - k, 6]: images that the host decodes; where in the program, and the box (4)
     TAKEN = 7  # int64 [k]: the images that the decoder takes
     POINTS = 8  # int64 [2, k]: where the points of indexes are, in what is told, and how many bytes
     KNOWN = 9  # int64 [4, k]: segments of their indexes, misfits, which are to be made, digests (``index.Known``)
@@ -62,44 +64,37 @@ class Said(IntEnum):
 
 def room(plan: ColumnPlan, sizes: Numbers) -> int:
     """Bytes that ``parts`` of files of these sizes do not exceed, as a rule."""
-    found, (count, channels, height, width) = plan.columns, plan.shape
+    found, (count, _, height, width) = plan.columns, plan.shape
     heights, widths, _ = plan.rows.sizes()
     box = found.boxes[:, 2] * found.boxes[:, 3]
     blocks = sizes // 1024 + (box + 64 * (found.boxes[:, 2] + found.boxes[:, 3] + 32)) // 256 + heights * widths // 4096
     tiles = (height // 8 + 1) * (width // 8 + 1)
-    on_host = sum(
-        size for size, source in zip((box * channels).tolist(), plan.rows.sources, strict=True)
-        if not is_plain(source.header)
-    )  # fmt: skip
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
     each += 4 * tiles + 4 * (height + width)
-    return count * each + 4 * int(blocks.sum()) + int(sizes.sum()) // 6 + on_host + (1 << 15)
+    return int(
+        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~plain(plan.rows)).sum()
+    ) + (1 << 15)
 
 
-def parts(
-    plan: ColumnPlan,
-    wanted: Sequence[Wanted | None],
-    files: npt.NDArray[np.uint8],
-    where: Numbers,
-    taking: Sequence[int],
-) -> Arrays:
+def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, options: Options) -> Arrays:
     """The parts of a plan that ``columns`` takes; none where no file is for the decoder.
 
     Args:
-        wanted: what the plan wants of each file that may be for it. where: int64 [n, 2], see ``AcceleratorBackend``.
-        taking: bytes that each image takes on the device.
+        files, where: as for ``AcceleratorBackend.ahead``.
     """
-    asked = np.array([number for number, each in enumerate(wanted) if each is not None], np.int64)
+    sources = plan.rows.sources
+    asked = np.flatnonzero(plain(plan.rows))
     if not len(asked):
         return []
-    starts, sizes = where[asked].T
-    boxes = plan.columns.boxes[asked]
-    own = [each for each in wanted if each is not None]
-    found = describe(files, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), own, boxes)
+    starts, sizes = np.ascontiguousarray(where[asked].T)
+    boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
+    indexes = indexes_of([sources[number] for number in asked.tolist()], options)
+    found = describe(files, starts, sizes, boxes, channels, indexes)
     if found.batch is None:
         return []
+    taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
     batch, numbers = found.batch, asked[found.taken]
-    addresses: list[int | None] = [None] * len(wanted)
+    addresses: list[int | None] = [None] * len(where)
     pixels = batch.pieces["pixels"][0]
     for number, offset in zip(numbers.tolist(), pixels.tolist(), strict=True):
         addresses[number] = place(Region.DECODED, offset)
@@ -140,19 +135,16 @@ def parts(
     said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
     said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
     said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
-    holes = [
-        (number, behind + offset_of(schedule.pixels[number]), plan.shape[1], *plan.columns.boxes[number].tolist())
-        for number, address in enumerate(addresses)
-        if address is None
-    ]
+    on_host = [number for number, address in enumerate(addresses) if address is None]
+    holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     return [
         said,
         np.array(listed, np.int64),
         _pieces(found),
         program,
         np.concatenate(fixups),
-        np.array(taking, np.int64),
-        np.array(holes, np.int64).reshape(-1, 7),
+        taking,
+        np.column_stack([np.array(holes, np.int64).reshape(-1, 2), plan.columns.boxes[on_host]]),
         numbers,
         np.stack(points),
         *_known(found),

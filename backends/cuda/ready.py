@@ -14,6 +14,7 @@ from accel.backends.cuda.finished import KERNELS, Part, Said
 from accel.backends.cuda.jpeg import Decoder, Decoding
 from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.codec.engines import Box
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.native import units
@@ -30,7 +31,7 @@ class Ready:
     """One run of it: as ``Execution``, and the ``Decoding`` of its files. ``decoding.flagged`` comes after ``launch``.
 
     Attributes:
-        holes: what the host decodes, by the number of the image: these are filled in before ``upload``.
+        holes: the boxes that the host decodes, by the number of the image: these are filled in before ``upload``.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class Ready:
         self._device, self._pool, self._decoder = device, pool, decoder
         self._said = said
         self._launches = parts[Part.LAUNCHES].view(np.int64).reshape(-1, 4).tolist()
-        holes = parts[Part.HOLES].view(np.int64).reshape(-1, 7).tolist()
+        holes = parts[Part.HOLES].view(np.int64).reshape(-1, 6).tolist()
         self._behind = -(-said[Said.FILES] // _ALIGNED) * _ALIGNED
         self._size = self._behind + len(parts[Part.PROGRAM])
         self._holes = {number: self._behind + offset for number, offset, *_ in holes}
-        self.holes = {number: (channels, tuple(box)) for number, _, channels, *box in holes}
+        self.holes: dict[int, Box] = {number: tuple(box) for number, _, *box in holes}
         self._sent, self._scratch = device.scratch(self._size), device.scratch(said[Said.SCRATCH])
         self._buffer = pool.take(self._size)
         self._given_back = False

@@ -12,8 +12,9 @@ import torch
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import index
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import describe, places
-from accel.backends.cuda.jpeg.layout import LAUNCHES, STATE, Batch
+from accel.backends.cuda.jpeg.layout import STATE, Batch
 from accel.backends.cuda.jpeg.wanted import Wanted
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
@@ -123,7 +124,11 @@ class Decoder:
         is_whole = all(each.known is None for each in asked)
         if is_whole:
             files.send(total)  # on its way while the headers are read
-        found = describe(files.host, starts, sizes, asked, np.array([each.box for each in asked], np.int64))
+        found = describe(
+            files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
+            np.array([each.channels for each in asked], np.int64), [each.known for each in asked],
+            {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)},
+        )  # fmt: skip
         if not is_whole:
             index.move(files.host, found.known.pieces)
             files.send(found.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,12 @@ from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
 from accel.backends.cuda.jpeg.layout import Batch
-from accel.backends.cuda.jpeg.wanted import Wanted
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import Packed
 
 ALIGNED = 64
+_NOTHING: Mapping[int, Packed] = {}
 
 
 class Described(NamedTuple):
@@ -37,18 +37,28 @@ class Described(NamedTuple):
 
 
 def describe(
-    files: npt.NDArray[np.uint8], starts: Integers, sizes: Integers, wanted: Sequence[Wanted], boxes: Integers
+    files: npt.NDArray[np.uint8],
+    starts: Integers,
+    sizes: Integers,
+    boxes: Integers,
+    channels: Integers,
+    indexes: Sequence[npt.NDArray[np.uint8] | None],
+    packed: Mapping[int, Packed] = _NOTHING,
 ) -> Described:
-    """Describe what is wanted of n files that lie in a buffer; they are to be moved there where ``known.moves``.
+    """Describe what is wanted of n files that lie in a buffer.
 
     Args:
-        starts, sizes: int64[n], where they lie. boxes: int64[n, 4], see ``Wanted``.
+        starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
+        indexes: see ``index.read``. packed: what is kept of planes of some, in the place of files, by their numbers.
     """
-    channels = np.array([each.channels for each in wanted], np.int64)
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
-    bands, first_parts = _packed(wanted, good, found, regions)
+    bands, first_parts = np.zeros((2, len(starts)), np.int64)
+    for n, each in packed.items():  # in the place of what their parts read as headers
+        good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
+        good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
+        bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
     starts, sizes = starts.copy(), sizes.copy()
-    known = index.read(files, starts, sizes, good, found, regions, [each.known for each in wanted])
+    known = index.read(files, starts, sizes, good, found, regions, indexes)
     taken = np.flatnonzero(good)
     taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
     end, found = int(starts[-1] + sizes[-1]), found[taken]
@@ -59,19 +69,6 @@ def describe(
         bands[taken], first_parts[taken],
     )  # fmt: skip
     return Described(taken, found, known, batch, end)
-
-
-def _packed(
-    wanted: Sequence[Wanted], good: npt.NDArray[np.bool_], found: Integers, regions: Integers
-) -> tuple[Integers, Integers]:
-    """Put what is kept of planes in the place of what their parts read as headers; MCU rows of a part, first parts."""
-    bands, first_parts = np.zeros((2, len(wanted)), np.int64)
-    for n, each in enumerate(wanted):
-        if isinstance(each.data, Packed):
-            good[n] = planes.lay_out(each.data, each.box, found[n], regions[n])
-            good[n] &= len(each.data.parts) < headers.MAX_FILE and each.channels >= found[n, hd.COMPONENTS]
-            bands[n], first_parts[n] = planes.band(each.data) if good[n] else 0, each.data.first
-    return bands, first_parts
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:
