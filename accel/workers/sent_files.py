@@ -119,12 +119,12 @@ def pack(rows: Rows) -> SentFiles | None:
     for each in others:
         slot.put(each)
     alike = _Alike(rows.structure, selection, None)
-    made = _ahead(backend, plan, files, places) if plan is not None and room else []
-    if plan is not None and made and sum(_whole(each.nbytes) for each in made) <= room:
+    made: Sequence[npt.NDArray[Any]] = ()
+    if plan is not None and room:
+        made = _ahead(backend, plan, files, places, room)
+    if plan is not None and made:
         alike = alike._replace(dtype=plan.dtype)
         slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
-    else:
-        made = []
     said = _dumped(alike)
     if _whole(len(said)) > _ALIKE:
         return None
@@ -139,13 +139,18 @@ _ALIKE = 1 << 14
 """Bytes that what all images have in common may take."""
 
 
-def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, files: Bytes, places: Any) -> Sequence[npt.NDArray[Any]]:
+def _ahead(
+    backend: AcceleratorBackend, plan: ColumnPlan, files: Bytes, places: Any, room: int
+) -> Sequence[npt.NDArray[Any]]:
     try:
         made = backend.ahead(plan, files, places)
     except Exception as error:  # the parent plans them once more, and raises it where it can be caught
         _failed(error)
-        return []
-    return made if len(made) <= _MOST_PARTS - len(Part) else []
+        return ()
+    if len(made) > _MOST_PARTS - len(Part) or sum(_whole(each.nbytes) for each in made) > room:
+        counters.fallback("what a worker had planned ahead found no room beside the files; the parent planned it")
+        return ()
+    return made
 
 
 def _failed(error: Exception) -> None:

@@ -19,7 +19,6 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import UNIT as UPLOAD
 from accel.backends.cuda.ready import Ready, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, stream_index
@@ -223,6 +222,8 @@ class CudaBackend(AcceleratorBackend):
         except BaseException as error:
             execution.abandon()
             if isinstance(error, DecodeError) and error.position is not None:
+                if isinstance(execution, Ready):  # its files were not launched: planned here, they will tell
+                    self._run(plan._replace(), engine, result, decoder)
                 for number in decoding.flagged():  # one of them may fail as well, and come before
                     if plan.decodes[number].items[0].position < error.position:
                         read.pixels(plan.decodes[number], plan.shape[0], self.options)
@@ -247,7 +248,7 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
-_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, UPLOAD)
+_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT)
 """What workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {

@@ -22,6 +22,15 @@ def copied(builder: Any, target: Any, source: Any, size: Any) -> None:
 
 
 @njit
+def bind_words(words: Any, fixups: Any, bases: Any, first: int) -> int:
+    """Have places, at ``fixups`` from the word ``first`` on, become addresses: those of their regions are ``bases``."""
+    for n in range(len(fixups)):
+        where = first + fixups[n]
+        words[where] = (words[where] & _OFFSET) + bases[words[where] >> _SHIFT]
+    return 0
+
+
+@njit
 def fill_upload(
     files: Any, pieces: Any, program: Any, fixups: Any, bases: Any, upload: Any, words: Any, behind: int
 ) -> int:
@@ -33,8 +42,4 @@ def fill_upload(
     for n in range(len(pieces)):
         copied(advanced(target, pieces[n, 1]), advanced(source, pieces[n, 0]), pieces[n, 2])
     copied(advanced(target, behind), pointer_to(program), len(program))
-    first = behind // 8
-    for n in range(len(fixups)):
-        where = first + fixups[n]
-        words[where] = (words[where] & _OFFSET) + bases[words[where] >> _SHIFT]
-    return 0
+    return bind_words(words, fixups, bases, behind // 8)

@@ -18,19 +18,28 @@ import numpy.typing as npt
 
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import UNITS
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, bind, offset_of, place
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
 from accel.backends.cuda.execute import filled, placed
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import Described, describe, places
+from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
+from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
+from accel.native import units
 from accel.options import Options
 from accel.planning.columns import ColumnPlan
 from accel.sources import Numbers
+from accel.system.memory import Scratch
 
 KERNELS = tuple(name for names in UNITS.values() for name in names)
 """Launches name kernels by their numbers here."""
+_NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
+
+UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
+_MODULE = "backends.cuda.fill_upload"
+fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[2] u1[1] i4[1] u8[1] u1[1]w u8[1]w int")
+_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -94,48 +103,42 @@ def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, option
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
     batch, numbers = found.batch, asked[found.taken]
-    addresses: list[int | None] = [None] * len(where)
-    pixels = batch.pieces["pixels"][0]
-    for number, offset in zip(numbers.tolist(), pixels.tolist(), strict=True):
-        addresses[number] = place(Region.DECODED, offset)
+    addresses = np.zeros(len(where), np.uint64)
+    addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = columns.schedule_of(plan, addresses)
     launches = placed(schedule)
 
     decoder = [batch.segments, *(batch.owners(kernel) for kernel in LAUNCHES), batch.pictures]
     offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
-    program = np.zeros(behind + schedule.upload.size, np.uint8)
+    program = _program.take(-(-(behind + schedule.upload.size) // 8) * 8)
     upload = program[behind:]
     for each in schedule.sent:
         filled(upload, each)
-    segments, *owners, pictures = offsets.tolist()
-    decoded = {Region.FILES: place(Region.FILES, 0), Region.UPLOAD: place(Region.UPLOAD, segments)}
-    bind(batch.pictures, {**decoded, Region.SCRATCH: place(Region.SCRATCH, 0)})
     for array, start in zip(decoder, offsets.tolist(), strict=True):
         program[start : start + array.nbytes] = array.view(np.uint8)
+    segments, *owners, pictures = offsets.tolist()
     listed = [
-        (KERNELS.index(kernel), int(batch.blocks[kernel].sum()), pictures, owner)
+        (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
         for kernel, owner in zip(LAUNCHES, owners, strict=True)
         if batch.blocks[kernel].any()
     ]
     fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
-    scratch = -(-batch.scratch // _ALIGNED) * _ALIGNED
-    regions = {
-        Region.UPLOAD: place(Region.UPLOAD, behind),
-        Region.SCRATCH: place(Region.SCRATCH, scratch),
-        Region.RESULT: place(Region.RESULT, 0),
-        Region.DECODED: place(Region.SCRATCH, 0),
-    }
+    scratch = -(-batch.scratch // ALIGNED) * ALIGNED
+    _bind(program.view(np.uint64), fixups[0], _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
+    regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
+    regions[Region.DECODED] = place(Region.SCRATCH, 0)
     for launch, items, owner in launches:
-        for start, array in ((items, bind(launch.items(), regions)), (owner, launch.owners())):
+        for start, array in ((items, launch.items()), (owner, launch.owners())):
             upload[start : start + array.nbytes] = array.view(np.uint8)
         fixups.append(_fixups(launch.dtype, behind + items, launch.count))
-        listed.append((KERNELS.index(launch.kernel), launch.total, behind + items, behind + owner))
+        _bind(program.view(np.uint64), fixups[-1], regions, 0)
+        listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     (told, told_size), points = batch.told()
     said = np.zeros(len(Said), np.int64)
     said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
     said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
     said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
-    on_host = [number for number, address in enumerate(addresses) if address is None]
+    on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     return [
         said,
@@ -151,7 +154,15 @@ def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, option
     ]
 
 
-_ALIGNED = 64
+_program = Scratch()
+
+
+def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
+    """For ``bind_words``: places that are so much further on in their regions are places as well."""
+    bases = np.zeros(len(Region), np.uint64)
+    for name, offset in offsets.items():
+        bases[Region[name]] = place(Region[name], offset)
+    return bases
 
 
 def _pieces(found: Described) -> Numbers:

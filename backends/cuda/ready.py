@@ -10,18 +10,13 @@ import torch
 
 from accel.backends.cuda.descriptors import Region
 from accel.backends.cuda.device import Device
-from accel.backends.cuda.finished import KERNELS, Part, Said
+from accel.backends.cuda.finished import KERNELS, Part, Said, fill_upload
 from accel.backends.cuda.jpeg import Decoder, Decoding
 from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec.engines import Box
-from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
-from accel.native import units
 from accel.rows import Ahead
-
-UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
-_fill = UNIT.function("backends.cuda.fill_upload", "fill_upload", "u1[1] i8[2] u1[1] i4[1] u8[1] u1[1]w u8[1]w int")
 
 Bytes = npt.NDArray[np.uint8]
 _ALIGNED = 64
@@ -46,7 +41,7 @@ class Ready:
         self._behind = -(-said[Said.FILES] // _ALIGNED) * _ALIGNED
         self._size = self._behind + len(parts[Part.PROGRAM])
         self._holes = {number: self._behind + offset for number, offset, *_ in holes}
-        self.holes: dict[int, Box] = {number: tuple(box) for number, _, *box in holes}
+        self.holes: dict[int, Box] = {number: (a, b, c, d) for number, _, a, b, c, d in holes}
         self._sent, self._scratch = device.scratch(self._size), device.scratch(said[Said.SCRATCH])
         self._buffer = pool.take(self._size)
         self._given_back = False
@@ -56,7 +51,7 @@ class Ready:
         bases[Region.SCRATCH], bases[Region.RESULT] = self._scratch.data_ptr(), result.data_ptr()
         words = self._host[: self._size // 8 * 8].view(np.uint64)
         pieces, fixups = parts[Part.PIECES].view(np.int64).reshape(-1, 3), parts[Part.FIXUPS].view(np.int32)
-        _fill(files, pieces, parts[Part.PROGRAM], fixups, bases, self._host, words, self._behind)
+        fill_upload(files, pieces, parts[Part.PROGRAM], fixups, bases, self._host, words, self._behind)
         counts, misfits, wanted, digests = parts[Part.KNOWN].view(np.int64).reshape(4, -1)
         known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests, pieces)
         headers = parts[Part.HEADERS].view(np.int64).reshape(-1, hd.HEADER_SIZE)
