@@ -37,7 +37,7 @@ class Budget:
         self,
         plan: Plan,
         run: Callable[[Plan], None],
-        sizes_of: Callable[[Plan], npt.NDArray[np.int64]],
+        sizes_of: Callable[[Plan], npt.ArrayLike],
         limit: int | None,
     ) -> None:
         """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
@@ -49,7 +49,7 @@ class Budget:
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
-        sizes = sizes_of(plan)
+        sizes = np.asarray(sizes_of(plan), np.int64)
         limit, done = limit or self._of(int(sizes.sum())), 0
         try:
             for chunk in chunks(sizes, limit):

@@ -42,4 +42,5 @@ def fill_upload(
     for n in range(len(pieces)):
         copied(advanced(target, pieces[n, 1]), advanced(source, pieces[n, 0]), pieces[n, 2])
     copied(advanced(target, behind), pointer_to(program), len(program))
-    return bind_words(words, fixups, bases, behind // 8)
+    bind_words(words, fixups, bases, behind // 8)
+    return 0

@@ -78,8 +78,8 @@ class Ready:
         said, scratch = self._said, self._scratch
         scratch[said[Said.CLEARED] : said[Said.CLEARED_END]].zero_()
         base = self._sent.data_ptr() + self._behind
-        for kernel, blocks, items, owners in self._launches:
-            self._device.launch(KERNELS[kernel], blocks, base + items, base + owners)
+        launches = self._launches
+        self._device.launch_all([(KERNELS[kernel], blocks, base + a, base + b) for kernel, blocks, a, b in launches])
         first = said[Said.TOLD]
         watched = self._decoder.watch(scratch[first : first + said[Said.TOLD_SIZE]])
         self.decoding.queued((), scratch, watched, (self._points[0], self._points[1]))
