@@ -17,7 +17,7 @@ from accel.recipe import Source
 from accel.runtime import cached
 from accel.runtime import planes as runtime
 from accel.system.cores import cores
-from accel.system.memory import file_buffers
+from accel.codec.file_buffers import file_buffers
 
 _TOGETHER = 64  # files
 

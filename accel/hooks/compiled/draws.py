@@ -48,7 +48,7 @@ class Piece:
 
 
 def _part(form: Form) -> tuple[int, Step | None, int, Form]:
-    """A form, the step that it always is, if so, and how many integers that follow one another its parameters begin with."""
+    """Its column of 0 and 1; the step that it always is, if so; how many integers in order its parameters begin with."""
     slots = [each for each in form.params if isinstance(each, Slot)]
     step = None if slots else (form.name, form.params)
     follow = [Slot(slots[0].column + place) for place in range(len(slots))] if slots else []
