@@ -13,6 +13,9 @@ from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
+from accel.ops import OPS
+from accel.ops.helpers import THREADS
+from accel.ops.row import KernelOp
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -22,11 +25,18 @@ Size = tuple[int, int]
 class Piece:
     """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
 
-    __slots__ = ("columns", "forms")
+    __slots__ = ("columns", "forms", "kernels")
 
     def __init__(self, *forms: Form) -> None:
+        self.kernels = any(_sums(form.name) for form in forms)
         slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
         self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+
+
+def _sums(name: str) -> bool:
+    """Whether torchvision runs a step, on as many threads as there are where it is recorded."""
+    op = OPS.get(name)
+    return isinstance(op, KernelOp) and not op.elementwise
 
 
 def shifted(form: Form, begin: int) -> Form:
@@ -46,10 +56,18 @@ def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     return tuple(forms)
 
 
-@lru_cache(maxsize=64)
 def structure(pieces: tuple[Piece, ...]) -> Structure:
     """The structure of images to which these were added."""
-    return Structure.of(*forms_of(pieces))
+    return _structure(pieces, torch.get_num_threads() if any(piece.kernels for piece in pieces) else 0)
+
+
+@lru_cache(maxsize=64)
+def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure:
+    forms = forms_of(pieces)
+    for place, form in enumerate(forms):
+        if threads and _sums(form.name):
+            return Structure.of(*forms[:place], Form(THREADS, (threads,)), *forms[place:])
+    return Structure.of(*forms)
 
 
 class Run:
@@ -65,8 +83,12 @@ class Run:
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
         row, begin, steps = self.row, 0, []
+        threads = ((THREADS, (torch.get_num_threads(),)),) if any(piece.kernels for piece in self.pieces) else ()
         for piece in self.pieces:
             for name, params, drawn in piece.forms:
+                if threads and _sums(name):
+                    steps += threads
+                    threads = ()
                 if drawn < 0 or row[begin + drawn]:
                     own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
                     steps.append((name, tuple(own)))
