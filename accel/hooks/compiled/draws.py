@@ -56,16 +56,18 @@ def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     return tuple(forms)
 
 
-def structure(pieces: tuple[Piece, ...]) -> Structure:
-    """The structure of images to which these were added."""
+def structure(pieces: tuple[Piece, ...]) -> Structure | None:
+    """The structure of images to which these were added; None where each is to have steps of its own."""
     return _structure(pieces, torch.get_num_threads() if any(piece.kernels for piece in pieces) else 0)
 
 
 @lru_cache(maxsize=64)
-def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure:
+def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure | None:
     forms = forms_of(pieces)
     for place, form in enumerate(forms):
         if threads and _sums(form.name):
+            if form.drawn >= 0:
+                return None
             return Structure.of(*forms[:place], Form(THREADS, (threads,)), *forms[place:])
     return Structure.of(*forms)
 
@@ -82,14 +84,15 @@ class Run:
 
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
-        row, begin, steps = self.row, 0, []
+        row, begin = self.row, 0
+        steps: list[Step] = []
         threads = ((THREADS, (torch.get_num_threads(),)),) if any(piece.kernels for piece in self.pieces) else ()
         for piece in self.pieces:
             for name, params, drawn in piece.forms:
-                if threads and _sums(name):
-                    steps += threads
-                    threads = ()
                 if drawn < 0 or row[begin + drawn]:
+                    if threads and _sums(name):
+                        steps += threads
+                        threads = ()
                     own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
                     steps.append((name, tuple(own)))
             begin += piece.columns

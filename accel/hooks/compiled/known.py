@@ -149,8 +149,8 @@ DRAWING |= {
     v2.RandomPhotometricDistort: (("p", *makers.JITTERS), makers.distort),
     v2.RandomChannelPermutation: ((), makers.channels),
 }
-_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys()
-"""Those that change no levels themselves."""
+_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
+"""Those that change no levels themselves, or say so."""
 
 _FIXED |= {
     v1.ToTensor: (),
