@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import random
@@ -12,6 +13,8 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from torchvision.datasets import ImageFolder
 
 import accel
+from accel.hooks.compiled import program
 from accel.profiling import collect
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured
@@ -45,6 +49,13 @@ def test_workers_however_started(backend: str, method: str, folder: Path) -> Non
     assert all(each.stages[stage].count for each in workers(result))
     assert result.loaders[0].method == method
     assert result.loaders[0].draws
+    for each in workers(result):  # one of each epoch, whose first batch is done when it has used some CPU time
+        assert each.first is not None
+        assert each.first.count == 2
+        assert 0 < (each.first.cpu_ns or 0) / 1e9 <= (each.cpu_s or 0)
+        assert each.before_cpu_s is not None
+        assert (each.before_cpu_s > 0.2) == (method != "fork")  # it has imported torch
+    assert main(result).before_cpu_s is None
     assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == 2
     assert min(result.loaders[0].ended_ns) > 0
     assert main(result).images == 2 * EACH
@@ -126,6 +137,10 @@ def test_batches_and_steps(folder: Path) -> None:
     assert taken
     assert max(taken) < 50_000_000
     assert min(taken) > 0
+    used = [each.cpu_ns for each in result.batches if each.cpu_ns is not None]
+    assert len(used) == len(taken)
+    assert used == sorted(used)
+    assert used[0] > 0
     assert [each.ready for each in result.batches][1] == 2  # the second and third, made while the first was used
 
 
@@ -209,8 +224,30 @@ def test_a_backend_that_changes_meanwhile(folder: Path) -> None:
     finally:
         result = collect.stop()
     stages = main(result).stages
-    assert stages["record"].count
+    assert stages["record"].count == len(loader)  # batches that are drawn in one go, and nothing that is tried
     assert stages["decode"].count == 3 * EACH
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_pipeline_is_compiled_once(count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not anew where clocks are put around the transforms, nor where they are taken back."""
+    tried = torch.zeros(1, dtype=torch.int64).share_memory_()
+    original = program.Program._try_beside
+
+    def noted(self: Any, transform: Any) -> None:
+        tried.add_(1)
+        original(self, transform)
+
+    monkeypatch.setattr(program.Program, "_try_beside", noted)
+    monkeypatch.setattr(program, "_programs", {})
+    with accel.image_backend("cpu"):
+        loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=count, persistent_workers=count > 0)
+        list(loader)
+        measured(loader)
+        list(loader)
+        assert main(measured(loader)).images == EACH
+        loader.__dict__.pop("_iterator", None)
+    assert tried.item() == 1
 
 
 def test_many_epochs_need_few_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +322,47 @@ def test_a_forked_child_that_leaves_the_block() -> None:
         os._exit(0)
     os.wait()
     assert report.stages["collate"]["count"] == 20
+
+
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 90:
+            raise ZeroDivisionError
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_batches_of_which_little_is_noted(count: int) -> None:
+    """Most of them, once there were a few: also where a loop is left, looked at meanwhile, or fails."""
+    loader = DataLoader(Numbers(125), 2, num_workers=count, persistent_workers=count > 0)
+    collect.start()
+    try:
+        list(loader)
+        for number, _ in enumerate(loader):
+            if number == 50:
+                assert len(collect.so_far().batches) == 63 + 51
+                break
+        with pytest.raises(ZeroDivisionError):
+            list(DataLoader(Failing(125), 2, num_workers=count))
+    finally:
+        result = collect.stop()
+    numbers = [(0, 0, number) for number in range(63)] + [(0, 1, number) for number in range(51)]
+    assert [(each.loader, each.epoch, each.number) for each in result.batches[: len(numbers)]] == numbers
+    assert [each.number for each in result.batches if each.loader == 1] == list(range(45))
+    assert [each.images for each in result.batches] == [2] * 62 + [1] + [2] * (51 + 45)
+    assert main(result).images == 125 + 102 + 90
+    assert main(result).stages["wait"].count == len(result.batches) + 3 + 2  # with iter(), an end and an error
+    little = [
+        (one, other)
+        for one, other in zip(result.batches, result.batches[1:], strict=False)
+        if one.ready is None and other.number == one.number + 1 and one.step_cpu_ns is None
+    ]
+    assert len(little) > 0.6 * len(result.batches)
+    exact = [other.asked_ns == one.asked_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
+    assert sum(exact) > 0.6 * len(result.batches)
+    assert result.failed is not None
+    if count:
+        assert [each.images for each in workers(result)][0] >= 125 + 102
 
 
 class Lengthless(Sampler[Any]):
@@ -385,23 +463,37 @@ class Slow(Exception):
         return Slow, ()
 
 
+def leave_behind(folder: Path, worker: int) -> None:
+    """What a worker has not written, nor done, when its loop ends."""
+    global kept
+    kept = open(folder / "open", "w")  # noqa: SIM115
+    kept.write(str(worker))
+    said = folder / "at exit"
+    atexit.register(lambda: said.write_text(said.read_text() + " second"))
+    atexit.register(said.write_text, "first")
+
+
+kept: Any = None
+
+
 def slow_to_send(samples: Any) -> Any:
     return [default_collate(samples), Slow()]
 
 
-def test_a_worker_that_ends_while_it_sends() -> None:
+@pytest.mark.parametrize(("backend", "profiled"), [("torchvision", True), ("cpu", True), ("cpu", False)])
+def test_a_worker_that_ends_while_it_sends(backend: str, profiled: bool, tmp_path: Path) -> None:
     """A thread that is in torch's C++ when its interpreter ends would end the process by a signal, almost each time."""
-
-    def ends() -> int | None:
-        with accel.profile(show=False):
-            loader = DataLoader(Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send)
-            iterator = iter(loader)
-            next(iterator)
-            (worker,) = iterator._workers  # type: ignore[attr-defined]
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
-        return worker.exitcode  # type: ignore[no-any-return]
-
-    assert any(ends() == 0 for _ in range(3))
+    left = partial(leave_behind, tmp_path)
+    with accel.image_backend(backend), accel.profile(show=False) if profiled else nullcontext():
+        loader = DataLoader(
+            Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send, worker_init_fn=left
+        )
+        iterator = iter(loader)
+        next(iterator)
+        (worker,) = iterator._workers  # type: ignore[attr-defined]
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
+    assert worker.exitcode == 0
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"open": "0", "at exit": "first second"}
 
 
 def test_a_loader_that_is_new_for_each_epoch() -> None:
