@@ -91,11 +91,11 @@ def of(options: Options) -> Cache | None:
     return found if found is not None and options.exact and not ImageFile.LOAD_TRUNCATED_IMAGES else None
 
 
-def flush() -> None:
-    """Have what was put in be written, at the end of a batch."""
+def flush(*, if_due: bool = False) -> None:
+    """Have other processes find what was put in; ``if_due``: if it has waited for long, for the end of a batch."""
     for each in tuple(_caches.values()):
         if each is not None:
-            each.flush()
+            each.flush(if_due=if_due)
 
 
 # -- what was opened before ---------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) ->
     finally:
         stream_index.flush()
         if cached.in_use:
-            cached.flush()
+            cached.flush(if_due=True)
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -157,7 +157,7 @@ def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> to
     finally:
         stream_index.flush()
         if cached.in_use:
-            cached.flush()
+            cached.flush(if_due=True)
 
 
 # -- images that torchvision's kernels finish ---------------------------------------------------------------

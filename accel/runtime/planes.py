@@ -74,7 +74,7 @@ def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | No
     said = cached.packed(source)
     if said is None or made is None:
         return None
-    if known.cache.put(key, said, PLANES, made.parts, cached.tag() + made.meta):
+    if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
     pixels: Pixels = made.pixels
     return pixels

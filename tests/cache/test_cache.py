@@ -4,6 +4,7 @@ import os
 import random
 import stat
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_entries_without_content(folder: Path) -> None:
     cache = opened(folder)
     contents: dict[bytes, list[bytes]] = {b"a": [], b"b": [b""], b"c": [b"", b"x", b""]}
     for name, content in contents.items():
-        assert cache.put(name, b"", INDEX, content)
+        assert cache.put(name, b"", INDEX, b"".join(content), ends=list(accumulate(map(len, content))))
     cache.flush()
     for name, content in contents.items():
         found = cache.look(name)
@@ -78,13 +79,6 @@ def test_entries_without_content(folder: Path) -> None:
         out = bytearray(found.entries[INDEX].size)
         assert cache.read(found.entries[INDEX], 0, len(content), out)
         assert bytes(out) == b"".join(content)
-
-
-def test_look_many_finds_what_look_finds(folder: Path) -> None:
-    cache = filled(folder, 20)
-    keys = [key(number) for number in range(25)]
-    assert cache.look_many(keys) == [cache.look(each) for each in keys]
-    assert cache.look_many(keys)[20:] == [None] * 5
 
 
 def test_entries_are_told_apart_by_every_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +100,7 @@ def test_a_later_entry_takes_the_place_and_the_same_again_takes_none(folder: Pat
     assert put(cache, 3, PLANES)
     cache.flush()
     assert cache.used() == used
-    assert cache.put(key(3), b"other", PLANES, [b"new"])
+    assert cache.put(key(3), b"other", PLANES, b"new")
     cache.flush()
     found = cache.look(key(3))
     assert found is not None
@@ -269,7 +263,7 @@ def refused(folder: Path, version: str = "test") -> str:
 
 def test_an_empty_folder_is_taken_and_other_things_are_left_alone(folder: Path) -> None:
     folder.mkdir(mode=0o755)
-    assert opened(folder).put(key(1), b"", INDEX, [b"x"])
+    assert opened(folder).put(key(1), b"", INDEX, b"x")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     other = folder.parent / "photos"
     other.mkdir()
@@ -378,7 +372,7 @@ def test_a_fork_has_no_connection_of_its_parents(folder: Path) -> None:
     assert cache._table._connection is not None
 
     def child() -> bool:
-        if cache._table._connection is not None or cache._filling._own or cache._filling._waiting:
+        if cache._table._connection is not None or cache._filling._own or cache._filling._pieces:
             return False
         put(cache, 50, PLANES)
         cache.flush()

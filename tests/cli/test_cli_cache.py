@@ -106,8 +106,7 @@ def test_what_is_kept_is_compared_with_the_files(
     content = bytearray(entry.size)
     assert cache.read(entry, 0, len(entry.ends), content)
     content[len(content) // 2] ^= 8  # sound, and wrong
-    bands = [content[begin:end] for begin, end in zip([0, *entry.ends], entry.ends, strict=False)]
-    assert cache.put(entry.key, entry.header, kind, bands, entry.meta)
+    assert cache.put(entry.key, entry.header, kind, content, entry.meta, entry.ends)
     cache.flush()
     assert main(["cache", "verify", str(folder), "--data", str(data)]) == 1
     shown = capsys.readouterr().err

@@ -127,11 +127,11 @@ def test_planes_leave_a_part_of_the_budget_to_indexes(tmp_path: Path) -> None:
     cache = Cache.open(tmp_path / "of-entries", 1 << 20, version="1")
     assert cache is not None
     for number in range(400):
-        cache.put(b"%d" % number, b"", PLANES, [bytes([number % 256]) * 4000])
+        cache.put(b"%d" % number, b"", PLANES, bytes([number % 256]) * 4000)
         cache.flush()
     used, budget = cache.used()
     assert 0.9 * budget < used <= budget - budget // 32
-    assert cache.put(b"0", b"", INDEX, [bytes(20_000)])
+    assert cache.put(b"0", b"", INDEX, bytes(20_000))
     cache.flush()
     assert cache.used()[0] > used + 20_000  # nothing was taken back
     cache.close()
