@@ -166,9 +166,6 @@ class Cache:
             content: a buffer of bytes.
             ends: where each of its parts ends, rising up to its size; None: it is one part.
         """
-        if not self._ends:
-            self._ends = True
-            Finalize(None, self.flush, exitpriority=0)  # a child's end, where atexit does nothing
         view = memoryview(content).cast("B")
         ends = [len(view)] if ends is None else ends
         if len(view) > LARGEST or max(len(header), len(meta), len(ends)) > LONGEST or not self._filling.writes():
@@ -191,9 +188,23 @@ class Cache:
         """The bytes that are taken, and the budget."""
         return self._faults.ask(self._table.used) or 0, self._filling.budget
 
+    def balance(self) -> float:
+        """An account that all processes have together, in what unit they like; 0 in a new cache."""
+        return self._filling.balance()
+
+    def earn(self, amount: float, most: float) -> None:
+        """Add to the account, up to ``most``; others know it after ``flush``."""
+        self._filling.earn(amount, most)
+
     def flush(self, *, if_due: bool = False) -> None:
         """Have all processes find what was put; ``if_due``: if it has waited for long, for the end of a batch."""
-        if (not if_due or self._filling.is_due()) and self._filling.flush():
+        if if_due:
+            if not self._ends:
+                self._ends = True
+                Finalize(None, self.flush, exitpriority=0)  # of a child, where atexit does nothing
+            if not self._filling.is_due():
+                return
+        if self._filling.flush():
             self._known.clear()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
 from accel.workers import slot_pool
+from accel.workers.leaving import leaves
 
 worker = private("torch.utils.data._utils.worker")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")
@@ -167,7 +168,7 @@ class _WorkerEntry:
 
 def _enter_worker(*loader: Any) -> Function:
     slot_pool.join(*loader)
-    return worker._worker_loop  # type: ignore[no-any-return]
+    return leaves(worker._worker_loop)
 
 
 def _wrapped(original: Function) -> Function:

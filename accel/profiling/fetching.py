@@ -175,26 +175,12 @@ def pickled(original: Any) -> Any:
     def dumps(*args: Any, **kwargs: Any) -> Any:
         if not _sends():
             return original.__func__(*args, **kwargs)
-        with _pickling:
-            try:
-                return sending(*args, **kwargs)
-            finally:
-                measuring.flush(_ended, add_up=False)  # who takes the batch finds what it took
+        try:
+            return sending(*args, **kwargs)
+        finally:
+            measuring.flush(_ended, add_up=False)  # who takes the batch finds what it took
 
     return classmethod(dumps)
-
-
-_pickling = fork.Lock()
-
-
-def leave(queue: Any) -> None:
-    """Have the thread that sends be in no batch's tensors when the interpreter of this worker ends.
-
-    A thread that comes back from torch's C++ then is unwound there, which ends the process by SIGABRT ("terminate
-    called without an active exception"). Where the queue is not waited for, nothing that it has left is needed.
-    """
-    if getattr(queue, "_joincancelled", False):
-        _pickling.acquire()  # for ever
 
 
 def sent(original: Function) -> Function:

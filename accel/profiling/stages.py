@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +22,7 @@ from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 from accel.system.private_names import private
+from accel.workers.leaving import leaves
 
 Function = Callable[..., Any]
 
@@ -160,17 +161,9 @@ class _WorkerEntry:
 
 def _enter_worker(original: Function | None, block: Any) -> Function:
     measuring.join(block)
-    loop = original or private("torch.utils.data._utils.worker")._worker_loop
+    entered = original or leaves(private("torch.utils.data._utils.worker")._worker_loop)
     measuring.look()
-
-    @wraps(loop)
-    def run(*args: Any) -> Any:
-        try:
-            return loop(*args)
-        finally:
-            fetching.leave(args[3])  # the queue of its batches
-
-    return run
+    return entered
 
 
 def _uninstall() -> None:

@@ -48,8 +48,8 @@ _lock = fork.Lock()
 class Known(NamedTuple):
     """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
 
-    ``fills``: planes, or the pixels, are to be put in. ``said``: what ``packed`` gives. ``seconds``: what decoding all
-    pixels took, of a file of which the cache has nothing yet.
+    ``fills``: planes are to be put in, at the pace of ``accel.runtime.pace``, or the pixels; ``now``: at once.
+    ``said``: what ``packed`` gives. ``seconds``: what decoding all pixels took, of a file that the cache lacks.
     """
 
     cache: Cache
@@ -57,6 +57,7 @@ class Known(NamedTuple):
     planes: Entry | None = None
     pixels: Entry | None = None
     fills: bool = False
+    now: bool = False
     said: bytes = b""
     seconds: float = 0.0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import thread_time
+
 import numpy as np
 
 from accel.codec import stream_index
@@ -24,12 +26,12 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     Raises:
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
-    source = wanted.source
+    source, measured = wanted.source, None
     try:
         if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
             found = planes.region(source, wanted.box, wanted.channels)
             if found is None:
-                found = planes.decoded(source, wanted.box, wanted.channels, engine)
+                found, measured = planes.decoded(source, wanted.box, wanted.channels, engine)
             if found is not None:
                 return found
         whole = picture(source, engine)
@@ -45,8 +47,12 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        durable = indexes.of(source) if cached.in_use else None
-        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable)
+        durable = indexes.of(source) if cached.in_use and measured is None else None
+        begun = 0.0 if measured is None else thread_time()
+        found = stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable)
+        if measured is not None:
+            measured(1e6 * (thread_time() - begun))
+        return found
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error

@@ -24,10 +24,11 @@ from accel.system.clocks import STAGES, WIDTH, now
 from accel.system.divided import divided
 
 HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
-GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
+HEADER += ("firsts", "first_cpu_ns", "before_cpu_ns")  # first batches, CPU time to their end, and before the row was
+GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN, FIRSTS, FIRST_CPU, BEFORE = range(13)
 TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
-_WRITING, _UNADDED = 10, 11  # odd while the row is being written; how many entries are not in the sums yet
+_WRITING, _UNADDED = 13, 14  # odd while the row is being written; how many entries are not in the sums yet
 _MOST_UNADDED = 1024
 _STAGES_BEGIN = 16
 _UNADDED_BEGIN = _STAGES_BEGIN + 2 * len(STAGES) * WIDTH
@@ -199,7 +200,7 @@ class Row(NamedTuple):
 def together(rows: list[Row]) -> Row:
     """What processes measured that took each other's place, as one."""
     header = dict(rows[-1].header)
-    for name in ("ns", "cpu_ns", "delayed_ns", "images"):
+    for name in ("ns", "cpu_ns", "delayed_ns", "images", *HEADER[FIRSTS:]):
         header[name] = sum(row.header[name] for row in rows)
     for name in ("threads", "draws"):
         header[name] = max(row.header[name] for row in rows)
@@ -230,7 +231,7 @@ def row() -> npt.NDArray[np.int64] | None:
                 found[:] = 0
                 found[PID], found[GENERATION], found[BEGUN] = pid, _seen, now()
                 _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
-                _delayed_begun = delayed_ns()
+                found[BEFORE], _delayed_begun = _cpu_begun, delayed_ns()
                 break
     return _row
 
@@ -266,14 +267,15 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         if until:
             found[UNTIL] = until
-            found[SPAN] = until - found[BEGUN]
+            found[SPAN], found[FIRSTS] = until - found[BEGUN], 1
+            found[FIRST_CPU] = found[FIRST_CPU] or found[PROCESS_CPU]
         found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    if _delayed_begun is not None and now() - _delayed_at > _EVERY:
+    if _delayed_begun is not None and now() - _delayed_at > min(_EVERY, (_delayed_at - found[BEGUN]) // 4):
         found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
 
 

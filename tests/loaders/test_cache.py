@@ -37,7 +37,7 @@ from tests.support.processes import in_child, linux
 
 pytestmark = [
     linux,
-    pytest.mark.usefixtures("new"),
+    pytest.mark.usefixtures("new", "at_once"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -28,7 +28,7 @@ from tests.support.processes import linux
 
 pytestmark = [
     linux,
-    pytest.mark.usefixtures("new"),
+    pytest.mark.usefixtures("new", "at_once"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*unclosed file.*:ResourceWarning"),  # of several pictures: Pillow's own
 ]

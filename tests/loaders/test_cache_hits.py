@@ -32,7 +32,7 @@ from tests.support.processes import linux
 
 pytestmark = [
     linux,
-    pytest.mark.usefixtures("new"),
+    pytest.mark.usefixtures("new", "at_once"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

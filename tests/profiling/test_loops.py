@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import random
@@ -12,6 +13,8 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,13 @@ def test_workers_however_started(backend: str, method: str, folder: Path) -> Non
     assert all(each.stages[stage].count for each in workers(result))
     assert result.loaders[0].method == method
     assert result.loaders[0].draws
+    for each in workers(result):  # one of each epoch, whose first batch is done when it has used some CPU time
+        assert each.first is not None
+        assert each.first.count == 2
+        assert 0 < (each.first.cpu_ns or 0) / 1e9 <= (each.cpu_s or 0)
+        assert each.before_cpu_s is not None
+        assert (each.before_cpu_s > 0.2) == (method != "fork")  # it has imported torch
+    assert main(result).before_cpu_s is None
     assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == 2
     assert min(result.loaders[0].ended_ns) > 0
     assert main(result).images == 2 * EACH
@@ -126,6 +136,10 @@ def test_batches_and_steps(folder: Path) -> None:
     assert taken
     assert max(taken) < 50_000_000
     assert min(taken) > 0
+    used = [each.cpu_ns for each in result.batches if each.cpu_ns is not None]
+    assert len(used) == len(taken)
+    assert used == sorted(used)
+    assert used[0] > 0
     assert [each.ready for each in result.batches][1] == 2  # the second and third, made while the first was used
 
 
@@ -385,23 +399,37 @@ class Slow(Exception):
         return Slow, ()
 
 
+def leave_behind(folder: Path, worker: int) -> None:
+    """What a worker has not written, nor done, when its loop ends."""
+    global kept
+    kept = open(folder / "open", "w")  # noqa: SIM115
+    kept.write(str(worker))
+    said = folder / "at exit"
+    atexit.register(lambda: said.write_text(said.read_text() + " second"))
+    atexit.register(said.write_text, "first")
+
+
+kept: Any = None
+
+
 def slow_to_send(samples: Any) -> Any:
     return [default_collate(samples), Slow()]
 
 
-def test_a_worker_that_ends_while_it_sends() -> None:
+@pytest.mark.parametrize(("backend", "profiled"), [("torchvision", True), ("cpu", True), ("cpu", False)])
+def test_a_worker_that_ends_while_it_sends(backend: str, profiled: bool, tmp_path: Path) -> None:
     """A thread that is in torch's C++ when its interpreter ends would end the process by a signal, almost each time."""
-
-    def ends() -> int | None:
-        with accel.profile(show=False):
-            loader = DataLoader(Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send)
-            iterator = iter(loader)
-            next(iterator)
-            (worker,) = iterator._workers  # type: ignore[attr-defined]
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
-        return worker.exitcode  # type: ignore[no-any-return]
-
-    assert any(ends() == 0 for _ in range(3))
+    left = partial(leave_behind, tmp_path)
+    with accel.image_backend(backend), accel.profile(show=False) if profiled else nullcontext():
+        loader = DataLoader(
+            Numbers(40), 2, num_workers=1, multiprocessing_context="spawn", collate_fn=slow_to_send, worker_init_fn=left
+        )
+        iterator = iter(loader)
+        next(iterator)
+        (worker,) = iterator._workers  # type: ignore[attr-defined]
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
+    assert worker.exitcode == 0
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"open": "0", "at exit": "first second"}
 
 
 def test_a_loader_that_is_new_for_each_epoch() -> None:

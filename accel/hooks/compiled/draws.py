@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape, rounded
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -194,6 +194,21 @@ class Flip:
         return height, width
 
 
+class Factor:
+    """A step by a factor that is drawn. ``form``: of an image of a (height, width); slot 0 is its factor."""
+
+    most = 1
+
+    def __init__(self, bounds: Bounds, form: Callable[[int, int], Form]) -> None:
+        self._bounds, self._form = bounds, lru_cache(maxsize=1 << 13)(lambda height, width: Piece(form(height, width)))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        factor = run.tape.uniform(self._bounds)
+        run.pieces.append(self._form(height, width))
+        run.row.append(bits(factor))
+        return height, width
+
+
 class Erasing:
     """``RandomErasing`` of either version, by values that are known."""
 
@@ -217,9 +232,6 @@ class Erasing:
                     run.pieces.append(self.piece)
                     break
         return height, width
-
-
-UNIT = (0.0, 1.0)
 
 
 def log_bounds(ratio: Any) -> Bounds:

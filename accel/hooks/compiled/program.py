@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ class Program:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
         self._ops: list[Op] = []
+        self._usual = 8  # draws of an image
         self._trusted: bool | None = None
         self._why = "it records something else"
 
@@ -47,8 +49,9 @@ class Program:
         state = torch.default_generator.get_state()
         most = sum(op.most for op in self._ops)
         try:
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(_USUAL, most) + 1))
+            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(self._usual, most) + 1))
         except IndexError:
+            self._usual *= 2
             return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
 
     def prepare(self, transform: Any) -> None:
@@ -88,24 +91,28 @@ class Program:
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, with images of several sizes, from other draws each time."""
-        state = torch.default_generator.get_state()
+        state, python = torch.default_generator.get_state(), random.getstate()
         try:
             return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
         finally:
             torch.default_generator.set_state(state)
+            random.setstate(python)
 
     def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
         torch.default_generator.manual_seed(seed)
+        random.seed(seed)
         try:
             drawn = self.run([size], [False])
         except Refused:
             return True  # it will then be refused as well
+        python = drawn.tape.python
         image = transform(self._begin.image(size, ()))
         left = torch.default_generator.get_state()
         found = kind_of(image, self.kind)
         (run,), (after,) = drawn.runs, drawn.sizes
         same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
+        same = same and random.getstate() == python.getstate()
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
@@ -137,7 +144,6 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-_USUAL = 8  # draws of an image
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 

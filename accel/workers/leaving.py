@@ -1,0 +1,43 @@
+"""The end of a worker that was spawned: its process leaves when all is done, and takes no interpreter down before.
+
+While Python does that, a daemon thread ends as soon as it asks for the GIL. The one that sends a worker's batches comes
+back from torch's C++ then, and is unwound through functions that let nothing pass: "terminate called without an active
+exception", and SIGABRT. Workers that are forked, also from a server, leave as this does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from io import IOBase
+from typing import Any
+
+
+def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a worker runs; after its good end the process leaves so."""
+
+    @wraps(loop)
+    def run(*args: Any) -> Any:
+        result = loop(*args)
+        atexit.register(_leave)  # the last one, so it is called first; multiprocessing asks nobody in a forked child
+        return result
+
+    return run
+
+
+def _leave() -> None:
+    atexit.unregister(_leave)
+    atexit._run_exitfuncs()
+    for each in gc.get_objects():
+        if issubclass(type(each), _FILE):
+            with suppress(Exception):
+                each.flush()
+    os._exit(0)
+
+
+_FILE = IOBase.__base__
+"""What every file object is made of; to ask whether a thing is one runs no code of it."""
