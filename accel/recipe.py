@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accel.codec import foreign
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.options import Selection
-from accel.system.memory import Key, file_buffers
+from accel.system.memory import Key
 
 Step = tuple[str, tuple[Any, ...]]
 """An op's name in the table (``accel.ops``) and its parameters."""

@@ -11,7 +11,10 @@ from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
+from accel.codec import opening
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, claim
+from accel.codec.opening import File
 from accel.hooks import pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
@@ -19,22 +22,30 @@ from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached
-from accel.system.memory import file_buffers
 from accel.system.private_names import private
 
 private("PIL.Image", "_decompression_bomb_check")
 
 
-def read(path: Any, selection: Selection, claimed: Callable[[bytes | bytearray, int], Header | None]) -> Source | None:
-    """A file of which ``claimed`` gives a header, from its first bytes so many; None for others."""
-    read = file_buffers.read(path)
-    if read is None:
+Claimed = Callable[[File], "Header | None"]
+
+
+def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
+    """A file of which ``claimed`` gives a header; None for others."""
+    return _source(path, opening.read_one(path), selection, claimed)
+
+
+def _read_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    files = zip(paths, opening.read(paths), strict=True)
+    return [_source(path, file, selection, _claimed_by_pillow) for path, file in files]
+
+
+def _source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
+    header = None if file is None else claimed(file)
+    if file is None or header is None:
+        file_buffers.give_back(file and file.buffer)
         return None
-    buffer, size, key = read
-    header = claimed(buffer, size)
-    if header is None:
-        file_buffers.give_back(buffer)
-        return None
+    buffer, size, key, _ = file
     return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
 
 
@@ -62,13 +73,21 @@ def opened(path: Any, selection: Selection) -> Source | None:
     return source
 
 
+def opened_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    """The files that ``pil_loader`` opens one after the other; see ``opened``."""
+    if cached.in_use or ahead.sources is not None:
+        return [opened(path, selection) for path in paths]
+    return _read_together(paths, selection)
+
+
 class _Ahead(threading.local):
     """Files that were opened for a batch which is then made one by one: this thread opens them next."""
 
     sources: dict[Any, Source] | None = None
 
-    def keep(self, paths: Sequence[Any], sources: Sequence[Source]) -> None:
-        self.sources = dict(zip(paths, sources, strict=False)) or None
+    def keep(self, paths: Sequence[Any], sources: Sequence[Source | None]) -> None:
+        kept = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
+        self.sources = kept or None
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)
@@ -81,8 +100,12 @@ class _Ahead(threading.local):
 ahead = _Ahead()
 
 
-def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
-    header = claim(data, size)
+def header_of(file: File) -> Header | None:
+    return file.header or claim(file.buffer, file.size)
+
+
+def _claimed_by_pillow(file: File) -> Header | None:
+    header = header_of(file)
     if header is None or header.pictures or not (header.complete or pillow_open.claimed(header, switch.current())):
         return None
     try:

@@ -17,7 +17,8 @@ import torchvision
 
 from accel import switch
 from accel.codec import decode, foreign
-from accel.codec.header import SOI, Header, Raw, claim
+from accel.codec.header import SOI, Header, Raw
+from accel.codec.opening import File
 from accel.hooks import pillow_open, tv_files
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
@@ -163,7 +164,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
     if source is None or isinstance(source.header, Raw):  # those are Pillow's pixels
-        source = tv_files.read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
+        source = tv_files.read(path, selection, lambda file: _claimed(file, mode, turned))
     else:
         header = _left(source.header, mode, turned and source.cached.has_exif)
         if header is None:
@@ -176,7 +177,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
     if not _is_stream(stream) or not _takes(mode):
         return None
     data = stream.numpy().tobytes()
-    header = _claimed(data, len(data), mode, turned)
+    header = _claimed(File(data, len(data), None), mode, turned)
     if header is None:
         return None
     selection = switch.current()
@@ -200,13 +201,13 @@ def _name(mode: Any) -> str:
     return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
 
 
-def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
+def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
     """The header of a file that is read lazily, else None."""
-    header = claim(data, size)
+    header = tv_files.header_of(file)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
         return None
-    return _left(header, mode, turned and b"Exif" in data[: header.scan])
+    return _left(header, mode, turned and b"Exif" in file.buffer[: header.scan])
 
 
 def _left(header: Header, mode: Any, turned: bool) -> Header | None:

@@ -19,12 +19,13 @@ from PIL import Image, ImageFile
 
 from accel import switch
 from accel.codec import foreign
+from accel.codec.file_buffers import file_buffers
 from accel.lazy.image import LazyPlainImage
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.runtime import cached
 from accel.system.content import key_of_content
-from accel.system.memory import Key, file_buffers, key_of
+from accel.system.memory import Key, key_of
 
 NOTED = "_accel_file"
 """Where an image has what is noted of it."""

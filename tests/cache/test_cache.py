@@ -421,3 +421,55 @@ def test_a_process_of_its_own_shares_it_and_writes_what_waits_at_its_end(folder:
     cache = filled(folder, 20)
     assert finished(started(SPAWNED, str(folder)))[:2] == (0, "True\n")
     assert right(cache, 90) == 1
+
+
+# -- the account ------------------------------------------------------------------------------------------------
+
+
+def test_the_account_is_one_for_all_processes_and_runs(folder: Path) -> None:
+    cache = opened(folder)
+    assert cache.balance() == 0
+    cache.earn(-500.0, 0.0)
+    assert cache.balance() == -500
+    cache.flush()
+
+    def child() -> bool:
+        before = cache.balance()
+        cache.earn(800.0, 1000.0)
+        cache.flush()
+        return before == -500 and cache.balance() == 300
+
+    assert in_child(child)()
+    assert cache.balance() == -500, "as it was told last"
+    cache.earn(-100.0, 0.0)
+    cache.flush()
+    assert cache.balance() == 200
+    for _ in range(3):
+        cache.earn(600.0, 1000.0)
+        cache.flush()
+    assert cache.balance() == 1000, "and has no more than that"
+    cache.close()
+    caches._opened.clear()
+    assert opened(folder).balance() == 1000
+
+
+def test_an_account_that_is_no_number_is_begun_anew(folder: Path) -> None:
+    cache = filled(folder, 2)
+    with cache._table._transaction() as connection:
+        connection.execute("INSERT OR REPLACE INTO about VALUES ('balance', x'00ff')")
+    cache.earn(5.0, 100.0)
+    cache.flush()
+    assert cache.balance() == 5
+    assert [right(cache, number) for number in range(2)] == [2, 2]
+
+
+def test_what_waits_is_found_by_its_own_process(folder: Path) -> None:
+    cache = opened(folder)
+    assert cache.look(key(1)) is None
+    assert put(cache, 1, PLANES)
+    assert put(cache, 1, RESULT)
+    assert right(cache, 1) == 2
+    assert not in_child(lambda: right(cache, 1) == 2)(), "others are not told yet"
+    cache.flush()
+    assert in_child(lambda: right(cache, 1) == 2)()
+    assert right(cache, 1) == 2

@@ -154,8 +154,9 @@ PIPELINES: dict[str, Callable[[], Any]] = {
 }
 
 
-def ways(before: dict[str, int]) -> dict[str, int]:
-    now = accel.stats()["ways"]
+def ways(before: dict[str, int], alone: bool = False) -> dict[str, int]:
+    """Images of batches by their way since then; ``alone``: those that came to a composition one by one."""
+    now = {name: n for name, n in accel.stats()["ways"].items() if name.startswith("alone") == alone}
     return {name: n - before.get(name, 0) for name, n in now.items() if n != before.get(name, 0)}
 
 
