@@ -140,13 +140,12 @@ def agrees() -> bool:
     """Whether compiled code reads this very file as Python does; tried once."""
     if _calls() is None:
         return False
-    expected = _by_python(__file__)
     try:
-        (found,) = _by_compiled([__file__])
+        expected, (found,) = _by_python(__file__), _by_compiled([__file__])
+        if found is not None and expected is not None and found.key == expected.key:
+            if bytes(found.buffer[: found.size]) == bytes(expected.buffer[: expected.size]):
+                return True
     except Exception:
-        found = None
-    same = found is not None and expected is not None and found.key == expected.key
-    if not same or bytes(found.buffer[: found.size]) != bytes(expected.buffer[: expected.size]):
-        counters.fallback("files are read by Python: compiled code does not read them as it does")
-        return False
-    return True
+        pass  # it could not be compiled
+    counters.fallback("files are read by Python: compiled code does not read them as it does")
+    return False
