@@ -140,12 +140,14 @@ def agrees() -> bool:
     """Whether compiled code reads this very file as Python does; tried once."""
     if _calls() is None:
         return False
+    same = False
     try:
         expected, (found,) = _by_python(__file__), _by_compiled([__file__])
         if found is not None and expected is not None and found.key == expected.key:
-            if bytes(found.buffer[: found.size]) == bytes(expected.buffer[: expected.size]):
-                return True
+            same = bytes(found.buffer[: found.size]) == bytes(expected.buffer[: expected.size])
     except Exception:
-        pass  # it could not be compiled
+        same = False  # it could not be compiled
+    if same:
+        return True
     counters.fallback("files are read by Python: compiled code does not read them as it does")
     return False
