@@ -102,7 +102,8 @@ def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
         )
     if size <= FileBuffers.SMALL:
         buffer = file_buffers.smaller(buffer, size)
-    return _new(File, (buffer, size, key, header))
+    file: File = _new(File, (buffer, size, key, header))
+    return file
 
 
 _new: Any = tuple.__new__  # a named tuple's own takes longer
