@@ -153,7 +153,7 @@ class Rows(Sequence[Recipe]):
         """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
         count = len(self)
         if isinstance(self.sources, Pictures):
-            width, height, mode = self.sources.header
+            width, height, mode = self.sources.header[:3]
             return np.full(count, height), np.full(count, width), np.full(count, mode == "RGB")
         headers = [source.header for source in self.sources]
         sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)

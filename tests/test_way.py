@@ -21,8 +21,8 @@ MOST_FILES = 35
 MOST_RETURNS = 4
 
 ROOT = Path(accel.__file__).resolve().parent
-APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/")
-"""The decoder, and what calls compiled code: a way of their own."""
+APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
+"""The decoder, what calls compiled code, and programs of compositions: a way of their own."""
 
 GROUND = ("accel/system/", "accel/ops/", "accel/options.py", "accel/recipe.py", "accel/errors.py")
 """What every file looks things up in, which is nowhere that an image goes to."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,6 +43,8 @@ from accel.system.measuring import Row
 ANOTHER = "cpu"
 """The backend that is tried where none of accel's is in force."""
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
+_there: set[int] = set()
+"""Processes that were there already when measuring began."""
 
 
 def start(*, trace: bool = False, within: Path | None = None) -> None:
@@ -61,6 +64,8 @@ def start(*, trace: bool = False, within: Path | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     _before = counters.stats(), _busy(), time.perf_counter()
+    _there.clear()
+    _there.update(each.pid for each in active_children() if each.pid is not None)
 
 
 def stop(say: Callable[[str], object] | None = None) -> Measured:
@@ -174,6 +179,8 @@ def _process(row: Row, watched: Watched) -> Process:
         worker=worker,
         seconds=(watched.until - watched.begun if is_main else header["ns"]) / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
+        first=None if is_main else Spent(header["firsts"], 0, header["first_cpu_ns"]),
+        before_cpu_s=None if is_main or pid in _there else header["before_cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
         stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},
         images=watched.images if is_main else header["images"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
 
@@ -199,16 +200,18 @@ def _flow(
     sending = stages.get("send", 0.0)
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
-    cpu_main = _cpu(main) / max(len(all_batches), 1) if main is not None else 0.0
+    cpu_main = _cpu_in_main(main, all_batches)
     queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     idle: float | None = None
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        cpu_made = sum(map(_cpu, workers)) / batches
-        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest is what starting a worker takes
-            more = max((cpu_made + queued) / mean, 1.0)  # or what its other threads wait for cores
-            cpu_made, queued = cpu_made / more, queued / more
+        first = total(worker.first for worker in workers if worker.first)  # with all that is done once
+        later = batches - first.count if batches - first.count >= len(workers) else 0.0
+        cpu_made = (sum(map(_cpu, workers)) - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
+        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest of the waiting is other threads'
+            cpu_made = min(cpu_made, mean + sending)
+            queued = min(queued, mean + sending - cpu_made)
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
         stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
@@ -245,9 +248,19 @@ def _cpu(process: Process) -> float:
     return (process.cpu_s or 0.0) * 1e9
 
 
+def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
+    """CPU time of the main process for a batch, from one to another; else of all, with what is done once."""
+    known = [(each.epoch, each.number, each.cpu_ns or 0) for each in batches if each.number and each.cpu_ns]
+    pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]
+    if (count := sum(two[1] - one[1] for one, two in pairs)) >= _ENOUGH:
+        return sum(two[2] - one[2] for one, two in pairs) / count
+    return _cpu(main) / max(len(batches), 1) if main is not None else 0.0
+
+
 def in_use(measured: Measured) -> tuple[float, float]:
     """Cores that the training's processes keep busy, and those that other programs do."""
-    own = sum(each.cpu_s or 0.0 for each in measured.processes) / measured.seconds if measured.seconds else 0.0
+    used = sum((each.cpu_s or 0.0) + (each.before_cpu_s or 0.0) for each in measured.processes)
+    own = used / measured.seconds if measured.seconds else 0.0
     return own, max((measured.machine.busy or 0.0) * measured.machine.cores - own, 0.0)
 
 

@@ -106,7 +106,7 @@ def asked(original: Function) -> Function:
         loader, epoch, _ = watched.epoch(self)
         fetching.begin_batch()
         number, ready, event = self._num_yielded, _ready(self) if clocks.telling else None, streams.mark()
-        cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu else None
+        cpu_begun, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
         try:
             if clocks.ranges is None:
                 data = original(self)
@@ -123,7 +123,8 @@ def asked(original: Function) -> Function:
             watched.started(self)
         images, size = watched.extent(data, loader, self._auto_collation)
         watched.images += images
-        batch = Batch(loader.number, epoch, number, images, begun, taken - begun, bytes=size, ready=ready, dry=dry)
+        batch = Batch(loader.number, epoch, number, images, begun, taken - begun, size, ready=ready, dry=dry)
+        batch.cpu_ns = cpu_of_all
         watched.batches.append(batch)
         clock.batch = batch
         if len(clock.done) > _MANY_DONE:

@@ -96,6 +96,10 @@ class Process:
     """Seconds that its threads could have run and had no core (Linux: run_delay of /proc/<pid>/task/*/schedstat)."""
     gil: Spent | None = None
     """How late a thread that wanted the GIL came to have it (the sampler's): mean and spread."""
+    first: Spent | None = None
+    """CPU time up to the end of a worker's first batch; ``count``: processes that took each other's place."""
+    before_cpu_s: float | None = None
+    """CPU time before it was measured, of a process that was started meanwhile: imports."""
 
 
 @dataclass
@@ -116,10 +120,11 @@ class Batch:
     """The main thread's CPU time of that."""
     ready: int | None = None
     """Finished batches that waited when this one was asked for."""
-    dry: bool | None = None
-    """Whether the GPU had nothing left to do when the batch came."""
+    dry: bool | None = None  # whether the GPU had nothing left to do when the batch came
     pid: int | None = None
     """The main process that asked, where several are put together."""
+    cpu_ns: int | None = None
+    """CPU time of the main process until it asked."""
 
 
 @dataclass
@@ -150,10 +155,9 @@ class Loader:
 @dataclass
 class Machine:
     cores: int = 1
-    """That this process may use: affinity, the cgroup's quota."""
+    """That this process may use: affinity, the cgroup's quota; ``busy``: share of them, by whatever process."""
     cores_all: int = 1
     busy: float | None = None
-    """Share of the usable cores that was busy, by whatever process."""
     memory_free: int | None = None
     shm_free: int | None = None
     gpu: str | None = None
@@ -181,13 +185,12 @@ class Trial:
 
     images: int
     seconds: float
-    """An image took under the other backend, in a worker, without waiting for indices or for a core."""
+    """An image took under the other backend, in a worker, without waiting for indices or for a core; ``base_``: under
+    the one in force; ``took_s``: all of the trial."""
     cpu_s: float
     base_seconds: float
-    """And under the one in force."""
     base_cpu_s: float
     took_s: float | None = None
-    """All of the trial."""
 
 
 @dataclass

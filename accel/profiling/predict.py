@@ -47,7 +47,13 @@ def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bo
         modest: where it leaves other programs the cores that they have; else it competes for them.
     """
     now = present(flow)
-    period = max(flow.period * _period(flow, setting) / _period(flow, now), _on_cores(flow, setting, modest))
+    before, after = _period(flow, now), _period(flow, setting)
+    least_now = min(_least(flow, now), flow.period)
+    least = _least(flow, setting) * (least_now / _least(flow, now) if least_now else 1.0)
+    period = flow.period * after / before
+    if before > max(flow.period, 1.02 * least_now):  # it made too much of what the sides wait for each other
+        period = max(period, least + (after - least) * (flow.period - least_now) / (before - least_now))
+    period = max(period, _on_cores(flow, setting, modest), least)
     if whole_epochs:
         period += setting.startup / flow.length
     return flow.images / period * 1e9 * flow.ranks
@@ -75,6 +81,14 @@ def _period(flow: Flow, setting: Setting) -> float:
         period = _carried_on(flow, setting, busy, typical, on_cores)
         at_work = min((at_work + typical / max(setting.workers * period, 1.0)) / 2, 1.0)
     return period
+
+
+def _least(flow: Flow, setting: Setting) -> float:
+    """What a batch takes at least where nobody waits for another: whatever the model said of the present setting."""
+    if not setting.workers:
+        return 0.0
+    step = sum(flow.busy) / len(flow.busy) + unpacked(flow, computed=True)
+    return max(step, setting.made / setting.workers, flow.sending)
 
 
 def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -33,7 +34,7 @@ from accel.system.private_names import private
 _FEWEST, _MOST = 2, 96
 """Turns of a backend at least, and images of one at most, if its batches are smaller."""
 _TURN_S, _SECONDS = 0.08, 0.6
-"""Of a backend at a time, and of all turns; after its first samples, for which things are done that are done once."""
+"""Of a backend at a time, after its first samples, for which things are done that are done once; and of all."""
 _FIRST = 4
 """Images that a turn begins with, as many as are drawn in one go."""
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
@@ -152,6 +153,7 @@ def _part_files(but: int) -> None:
 
 def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     """A ``Trial``'s fields, in the child: as a worker makes samples, on one thread, or as a process without workers."""
+    begun = time.perf_counter()
     torch.set_num_threads(1)  # as in a worker: those of the parent are not here
     if its.num_workers:
         _worker._worker_info = _worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=its.dataset)
@@ -161,17 +163,17 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     few = [drawn.randrange(length)]
     slowest = 0.0
     for each in (present, name):
-        _time_of(its, each, [few])
-        slowest = max(slowest, _time_of(its, each, [few])[0])
+        _time_of(its, each, [few], 0)
+        slowest = max(slowest, min(_time_of(its, each, [few], 0)[0] for _ in range(2)))
     size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # its own: an image takes less of a large batch
     number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
     times: dict[str, list[tuple[float, float]]] = {present: [], name: []}
-    begun, turns = time.perf_counter(), 0
+    turns = 0
     while turns < _FEWEST or time.perf_counter() - begun < _SECONDS:
         turns += 1
         for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
-            times[each].append(_time_of(its, each, batches))
+            times[each].append(_time_of(its, each, batches, turns))
     (base_s, base_cpu_s), (seconds, cpu_s) = (_mean(found[1:]) for found in times.values())
     return {
         "images": size * number * (turns - 1),
@@ -187,8 +189,14 @@ def _mean(times: list[tuple[float, float]]) -> tuple[float, float]:
     return seconds / len(times), cpu_s / len(times)
 
 
-def _time_of(its: Samples, name: str, batches: list[list[int]]) -> tuple[float, float]:
-    """Seconds without waiting for a core, and seconds of CPU, that an image takes under a backend with its values."""
+def _time_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> tuple[float, float]:
+    """Seconds without waiting for a core, and seconds of CPU, that an image takes under a backend with its values.
+
+    Each has the same random numbers, so what is done by chance is done in both.
+    """
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  as users have it
     with switch.image_backend(name):
         first = batches[0][:_FIRST]  # what comes once after a switch is done for them
         loader = iter(DataLoader(its.dataset, batch_sampler=[first, *batches], collate_fn=its.collate_fn))

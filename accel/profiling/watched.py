@@ -142,7 +142,7 @@ class Watched:
 def together(rows: list[measuring.Row]) -> measuring.Row:
     """What processes measured that took each other's place, as one."""
     header = dict(rows[-1].header)
-    for name in ("ns", "cpu_ns", "delayed_ns", "images"):
+    for name in ("ns", "cpu_ns", "delayed_ns", "images", *measuring.HEADER[measuring.FIRSTS :]):
         header[name] = sum(row.header[name] for row in rows)
     for name in ("threads", "draws"):
         header[name] = max(row.header[name] for row in rows)

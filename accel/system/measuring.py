@@ -23,11 +23,12 @@ from accel.system.cores import delayed_ns
 from accel.system.divided import divided
 from accel.system.ring import Ring
 
-HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
-GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(len(HEADER))
+HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
+HEADER += ["firsts", "first_cpu_ns", "before_cpu_ns"]  # first batches, CPU time to their end, and before the row was
+GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN, FIRSTS, FIRST_CPU, BEFORE = range(13)
 TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
-_WRITING, _UNADDED = 10, 11  # odd while the row is being written; how many entries are not in the sums yet
+_WRITING, _UNADDED = 13, 14  # odd while the row is being written; how many entries are not in the sums yet
 _MOST_UNADDED = 1024
 _STAGES_BEGIN = 16
 _UNADDED_BEGIN = _STAGES_BEGIN + 2 * len(STAGES) * WIDTH
@@ -226,7 +227,7 @@ def row() -> npt.NDArray[np.int64] | None:
                 found[:] = 0
                 found[PID], found[GENERATION], found[BEGUN] = pid, _seen, now()
                 _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
-                _delayed_begun = delayed_ns()
+                found[BEFORE], _delayed_begun = _cpu_begun, delayed_ns()
                 rings[:] = map(Ring, found[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS))
                 break
     return _row
@@ -272,14 +273,15 @@ def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> No
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         if until:
             found[UNTIL] = until
-            found[SPAN] = until - found[BEGUN]
+            found[SPAN], found[FIRSTS] = until - found[BEGUN], 1
+            found[FIRST_CPU] = found[FIRST_CPU] or found[PROCESS_CPU]
         found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    if _delayed_begun is not None and now() - _delayed_at > _EVERY:
+    if _delayed_begun is not None and now() - _delayed_at > min(_EVERY, (_delayed_at - found[BEGUN]) // 4):
         found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
 
 

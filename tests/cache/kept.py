@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import accel
@@ -29,7 +30,9 @@ def parts(number: int, kind: int, size: int = 900) -> list[bytes]:
 
 
 def put(cache: Cache, number: int, kind: int, size: int = 900) -> bool:
-    return cache.put(key(number), b"file %d" % number, kind, parts(number, kind, size), b"meta %d" % kind)
+    each = parts(number, kind, size)
+    ends = list(accumulate(map(len, each)))
+    return cache.put(key(number), b"file %d" % number, kind, b"".join(each), b"meta %d" % kind, ends)
 
 
 def filled(folder: Path, count: int, budget: int = BUDGET) -> Cache:

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from accel.codec import store
+from accel.codec.file_buffers import file_buffers
 from accel.codec.store import Store
 from accel.system import measuring, memory
 from accel.system.memory import Key, key_of
@@ -354,7 +355,7 @@ def test_a_key_is_of_the_file_however_it_is_called(tmp_path: Path, monkeypatch: 
     path.write_bytes(b"1234")
     os.link(path, tmp_path / "b")
     (tmp_path / "c").symlink_to(path)
-    keys = {memory.file_buffers.read(tmp_path / name)[2] for name in "abc"}  # type: ignore[index]
+    keys = {file_buffers.read(tmp_path / name)[2] for name in "abc"}  # type: ignore[index]
     assert len(keys) == 1
     assert None not in keys
 

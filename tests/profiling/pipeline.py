@@ -36,6 +36,8 @@ class Pipeline:
     batches: int = 80
     startup: float = 0.0
     """To start a worker, before its first batch."""
+    once: float = 0.0
+    """Computed by each process before it has its first batch: imports, compiling."""
     persistent: bool = False
     spread: float = 0.1
     """Of a batch's work: standard deviation of its logarithm."""
@@ -78,6 +80,7 @@ class _Actor:
         self.stages: dict[str, Spent] = {}
         self.began = 0.0
         self.cpu = self.delayed = 0.0
+        self.first = Spent()
         self.steps: Generator[Phase | None, None, None]
         self.ended = False
 
@@ -127,6 +130,7 @@ class _Simulation:
                     p.images * (p.batches * p.epochs if worker is None else self.count[worker]),
                     None if worker is None else self.made[worker],
                     actor.delayed / 1e3,
+                    first=None if worker is None else actor.first,
                 )
             )
         if p.held:
@@ -188,12 +192,16 @@ class _Simulation:
             if self.starting[number]:
                 self.starting[number] = False
                 yield "", p.startup + 1e-6, 1.0
-            batch, began = self.waiting[number].popleft(), self.now
+            batch, began, actor = self.waiting[number].popleft(), self.now, self.actors[1 + number]
+            if not self.made[number].count:
+                yield "", p.once + 1e-6, 1.0
             factor = self.factor(batch)
             for stage, (spent, wants) in p.work.items():
                 yield stage, spent * factor, wants
             self.made[number].add(int((self.now - began) * MS))
             self.count[number] += 1
+            if not actor.first.count:
+                actor.first = Spent(1, 0, int(actor.cpu * MS))
             self.finished.add(batch)
 
     def factor(self, batch: int) -> float:
@@ -210,7 +218,10 @@ class _Simulation:
             sent = 0
             self.finished.clear()
             self.starting = [epoch == 0 or not p.persistent] * p.workers
+            if not epoch:
+                yield "", p.once + 1e-6, 1.0
             for number in range(p.batches):
+                cpu_before = self.main.cpu
                 asked, copied = self.now, p.copy
                 ahead = p.workers * p.prefetch
                 while p.workers and sent < min(number + ahead, p.batches):
@@ -254,5 +265,6 @@ class _Simulation:
                         None if last else int((self.now - stepped) * MS),
                         None if last else int((self.main.cpu - cpu) * MS),
                         ready if p.workers else None,
+                        cpu_ns=int(cpu_before * MS) if number % 8 == 1 else None,
                     )
                 )

@@ -49,6 +49,13 @@ def test_workers_however_started(backend: str, method: str, folder: Path) -> Non
     assert all(each.stages[stage].count for each in workers(result))
     assert result.loaders[0].method == method
     assert result.loaders[0].draws
+    for each in workers(result):  # one of each epoch, whose first batch is done when it has used some CPU time
+        assert each.first is not None
+        assert each.first.count == 2
+        assert 0 < (each.first.cpu_ns or 0) / 1e9 <= (each.cpu_s or 0)
+        assert each.before_cpu_s is not None
+        assert (each.before_cpu_s > 0.2) == (method != "fork")  # it has imported torch
+    assert main(result).before_cpu_s is None
     assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == 2
     assert min(result.loaders[0].ended_ns) > 0
     assert main(result).images == 2 * EACH
@@ -130,6 +137,10 @@ def test_batches_and_steps(folder: Path) -> None:
     assert taken
     assert max(taken) < 50_000_000
     assert min(taken) > 0
+    used = [each.cpu_ns for each in result.batches if each.cpu_ns is not None]
+    assert len(used) == len(taken)
+    assert used == sorted(used)
+    assert used[0] > 0
     assert [each.ready for each in result.batches][1] == 2  # the second and third, made while the first was used
 
 

@@ -56,7 +56,33 @@ def test_another_number_of_workers_and_batches_ahead() -> None:
             errors.append(
                 predict.rate(its, replace(now, prefetch=ahead)) / replace(pipeline, prefetch=ahead).rate() - 1
             )
-    assert near(errors) >= SHARE
+    assert near(errors) >= 0.95
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_done_once_is_not_done_for_every_batch(workers: int) -> None:
+    """Imports, compiling: 24 batches are few beside it."""
+    work = {"decode": (8.0, 1.0), "user": (8.0, 0.0)}
+    pipeline = Pipeline(work, (3.0, 0.3), workers=workers, once=150.0, batches=24)
+    its = flow(pipeline.run())
+    assert its is not None
+    assert its.cpu_made == pytest.approx(8e6, rel=0.1)
+    assert its.cpu_main == pytest.approx(0.9e6 + 0.1e6 * (workers > 0), rel=0.1)
+    found = predict.rate(its, replace(predict.present(its), workers=6))
+    assert found == pytest.approx(replace(pipeline, workers=6, batches=60).rate(), rel=WITHIN)
+
+
+def test_no_more_than_each_side_can_do() -> None:
+    """Bursts that come at random in the model and in turn in fact: it makes too much of the present ones."""
+    slow = {"slow_every": 8, "slow_work": 20.0, "spread": 0.02}
+    pipeline = Pipeline({"user": (10.0, 0.0)}, (60.0, 0.0), workers=1, prefetch=1, batches=48, **slow)  # type: ignore[arg-type]
+    its = flow(pipeline.run())
+    assert its is not None
+    now = predict.present(its)
+    for prefetch in (4, 8, 12):
+        rate = predict.rate(its, replace(now, prefetch=prefetch))
+        assert rate <= 1.001 * pipeline.images / 60.1e-3
+        assert rate == pytest.approx(replace(pipeline, prefetch=prefetch).rate(), rel=WITHIN)
 
 
 def test_the_present_setting_is_what_was_measured() -> None:
@@ -207,10 +233,12 @@ def switched(pipeline: Pipeline, factor: float) -> tuple[Measured, float]:
     """A pipeline under "torchvision" with a trial of a backend that decodes so many times as fast; and its rate."""
     measured = pipeline.run()
     measured.backend = "torchvision"
-    spent = sum(time for time, _ in pipeline.work.values()) / pipeline.images / 1e3
+    kept = {stage: its for stage, its in pipeline.work.items() if stage != "send"}  # a trial sends nothing
+    spent = sum(time for time, _ in kept.values()) / pipeline.images / 1e3
+    cpu = sum(time * wants for time, wants in kept.values()) / pipeline.images / 1e3
     decode = pipeline.work["decode"][0] / pipeline.images / 1e3
     quicker = decode * (1 - 1 / factor)
-    measured.trials["cpu"] = Trial(16, spent - quicker, spent - quicker, spent, spent)
+    measured.trials["cpu"] = Trial(16, spent - quicker, cpu - quicker, spent, cpu)
     after = replace(pipeline, work={**pipeline.work, "decode": (pipeline.work["decode"][0] / factor, 1.0)})
     return measured, after.rate()
 
@@ -225,6 +253,18 @@ def test_another_backend_by_a_trial(workers: int, cores: int, step: float) -> No
     assert len(found) == 1
     assert found[0].bit_identical is True
     assert found[0].predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
+def test_another_backend_whatever_else_is_done() -> None:
+    """What waits goes on waiting, and what a trial does not do is not made faster."""
+    errors = []
+    for pipeline, _ in pipelines(80, 6):
+        if pipeline.work.get("decode", (0, 0.0))[1]:
+            measured, after = switched(pipeline, 3.3)
+            found = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+            errors += [(each.predicted_rate or 0.0) / after - 1 for each in found]
+    assert len(errors) > 10
+    assert near(errors) >= 0.95
 
 
 def test_files_that_are_slow_to_read_stay_so() -> None:

@@ -6,7 +6,7 @@ usual way from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from contextlib import suppress
 from operator import index as whole_number
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from torchvision.transforms import v2
 
 from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, known, program, stock, tape
+from accel.hooks.compiled import arrays, compositions, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.targets import transformed
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
@@ -92,7 +93,7 @@ def prepare(dataset: Any) -> None:
     with suppress(Exception):
         images, _, transform = _samples(dataset, [0])
         if tape.agrees():
-            program.compiled(transform, images.begin).prepare(transform)
+            compositions.program_of(transform, images.begin)
 
 
 def describe(x: Any) -> str | None:
@@ -101,6 +102,8 @@ def describe(x: Any) -> str | None:
     name, begin = type(dataset).__name__, RGB
     try:
         if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
+            if isinstance(dataset, Sized) and not len(dataset):
+                return f"{name}: it has no images"
             images, _, transform = _samples(dataset, [0])
             begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
         elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
@@ -134,14 +137,18 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if len(indices) < FEW:
         raise Refused(_OF_FEW)
     images, targets, transform = _samples(dataset, indices)
-    own = program.compiled(transform, images.begin)
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    own.prepare(transform)
+    own = compositions.program_of(transform, images.begin)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
     sources, begun, grey = images.opened(switch.current())
-    drawn = own.run(begun, grey)
+    try:
+        drawn = own.run(begun, grey)
+    except Exception:
+        if isinstance(images, _Files):
+            tv_files.ahead.keep(images.paths, sources)
+        raise
     sizes = drawn.sizes
     if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
         raise Refused(_IN_MEMORY)
@@ -166,13 +173,11 @@ class _Files(NamedTuple):
         Raises:
             Refused: one of them is left to torchvision.
         """
-        sources: list[Source] = []
-        for path in self.paths:
-            source = tv_files.opened(path, selection)
-            if source is None:
-                tv_files.ahead.keep(self.paths, sources)
-                raise Refused("a file is none that accel claims")
-            sources.append(source)
+        opened = tv_files.opened_together(self.paths, selection)
+        sources = [source for source in opened if source is not None]
+        if len(sources) < len(opened):
+            tv_files.ahead.keep(self.paths, opened)
+            raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
         return sources, [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
 
@@ -198,11 +203,9 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
     attributes = _ATTRIBUTES if kept is None else kept.attributes
     if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):
         raise Refused(f"{cls.__name__} has other attributes than usual")
-    if own["target_transform"] is not None:
-        raise Refused("there is a target_transform")
     if kept is not None:
         found = arrays.found(getitem, kept, own, [_place(each) for each in indices])
-        return found, found.targets, own["transform"]
+        return found, transformed(own["target_transform"], found.targets), own["transform"]
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
     if own["loader"] not in (folder.default_loader, folder.pil_loader) or torchvision.get_image_backend() != "PIL":
@@ -213,7 +216,8 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         pairs = [(path, target) for path, target in chosen]
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    return _Files([path for path, _ in pairs]), [target for _, target in pairs], own["transform"]
+    targets = transformed(own["target_transform"], [target for _, target in pairs])
+    return _Files([path for path, _ in pairs]), targets, own["transform"]
 
 
 def _place(index: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape, rounded
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -22,11 +22,37 @@ Size = tuple[int, int]
 class Piece:
     """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
 
-    __slots__ = ("columns", "forms")
+    __slots__ = ("_parts", "columns", "forms")
 
     def __init__(self, *forms: Form) -> None:
         slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
         self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+        self._parts: list[tuple[int, Step | None, int, Form]] | None = None
+
+    def add(self, steps: list[Step], row: Sequence[int], begin: int) -> None:
+        """Add the steps of an image whose numbers begin there."""
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = [_part(form) for form in self.forms]
+        for drawn, step, numbers, form in parts:
+            if drawn >= 0 and not row[begin + drawn]:
+                continue
+            if step is not None:
+                steps.append(step)
+            elif numbers:
+                own = map(int, row[begin + form.params[0].column : begin + form.params[0].column + numbers])
+                steps.append((form.name, (*own, *form.params[numbers:])))
+            else:
+                params = [value(each, row, begin) if isinstance(each, Slot) else each for each in form.params]
+                steps.append((form.name, tuple(params)))
+
+
+def _part(form: Form) -> tuple[int, Step | None, int, Form]:
+    """A form, the step that it always is, if so, and how many integers that follow one another its parameters begin with."""
+    slots = [each for each in form.params if isinstance(each, Slot)]
+    step = None if slots else (form.name, form.params)
+    follow = [Slot(slots[0].column + place) for place in range(len(slots))] if slots else []
+    return form.drawn, step, len(slots) if list(form.params[: len(slots)]) == follow else 0, form
 
 
 def shifted(form: Form, begin: int) -> Form:
@@ -64,12 +90,9 @@ class Run:
 
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
-        row, begin, steps = self.row, 0, []
+        begin, steps = 0, list[Step]()
         for piece in self.pieces:
-            for name, params, drawn in piece.forms:
-                if drawn < 0 or row[begin + drawn]:
-                    own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
-                    steps.append((name, tuple(own)))
+            piece.add(steps, self.row, begin)
             begin += piece.columns
         return tuple(steps)
 
@@ -194,6 +217,21 @@ class Flip:
         return height, width
 
 
+class Factor:
+    """A step by a factor that is drawn. ``form``: of an image of a (height, width); slot 0 is its factor."""
+
+    most = 1
+
+    def __init__(self, bounds: Bounds, form: Callable[[int, int], Form]) -> None:
+        self._bounds, self._form = bounds, lru_cache(maxsize=1 << 13)(lambda height, width: Piece(form(height, width)))
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        factor = run.tape.uniform(self._bounds)
+        run.pieces.append(self._form(height, width))
+        run.row.append(bits(factor))
+        return height, width
+
+
 class Erasing:
     """``RandomErasing`` of either version, by values that are known."""
 
@@ -217,9 +255,6 @@ class Erasing:
                     run.pieces.append(self.piece)
                     break
         return height, width
-
-
-UNIT = (0.0, 1.0)
 
 
 def log_bounds(ratio: Any) -> Bounds:

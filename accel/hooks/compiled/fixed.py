@@ -49,19 +49,47 @@ class Kind(NamedTuple):
 RGB = Kind(None, 3)
 
 
-def kind_of(image: Any, before: Kind) -> tuple[Kind, Size, tuple[Step, ...]] | None:
+def moved(kind: Kind) -> Kind:
+    """What a kind is when pixels were moved: how a tensor lies in memory then depends on where from."""
+    return kind if kind.cls is None else kind._replace(interleaved=None)
+
+
+class Recorded(NamedTuple):
+    """What an image has become, and the steps recorded on it."""
+
+    kind: Kind
+    size: Size
+    steps: tuple[Step, ...]
+
+
+def kind_of(image: Any, before: Kind) -> Recorded | None:
     """The kind and size of an image, and its steps; None where it is not lazy any more."""
     if isinstance(image, LazyImage) and image.recipe is not None:
-        return Kind(None, 3 if image.mode == "RGB" else 1), (image.height, image.width), image.recipe.steps
+        kind = Kind(None, 3 if image.mode == "RGB" else 1)
+        return Recorded(kind, (image.height, image.width), image.recipe.steps)
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy
         interleaved = None if lazy.view or before.interleaved is None else lazy.interleaved
-        return (
-            Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased),
-            lazy.shape[1:],
-            lazy.recipes[0].steps,
-        )
+        kind = Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased)
+        return Recorded(kind, lazy.shape[1:], lazy.recipes[0].steps)
     return None
+
+
+def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
+    """What an image has become that was of a kind, and the steps recorded after these.
+
+    Raises:
+        Refused: that is not all, or something that may differ the next time.
+    """
+    made = kind_of(image, before)
+    if made is None:
+        raise Refused("a step is not recorded")
+    new = made.steps[len(steps) :]
+    if made.steps[: len(steps)] != steps or any(_depends(name) for name, _ in new):
+        raise Refused("a step depends on more than the image")
+    if before.erased and not all(isinstance(OPS[name], TensorOp) for name, _ in new):
+        raise Refused("pixels are moved after some were erased")
+    return made._replace(steps=new)
 
 
 class Fixed:
@@ -85,10 +113,9 @@ class Fixed:
     def draw(self, run: Run, height: int, width: int) -> Size:
         known = self._known.get((height, width))
         if known is None:
-            recorded = run.steps()
             if len(self._known) >= self._most_sizes:
                 self._known.clear()
-            known = self._known[height, width] = self.found(recorded, (height, width))
+            known = self._known[height, width] = self.found(run.steps(), (height, width))
         piece, numbers, size = known
         run.pieces.append(piece)
         run.row += numbers
@@ -100,8 +127,8 @@ class Fixed:
         assert self.after is not None
         return self.after
 
-    def found(self, recorded: tuple[Step, ...], size: Size) -> tuple[Piece, list[int], Size]:
-        image = self._before.image(size, recorded)
+    def found(self, before: tuple[Step, ...], size: Size) -> tuple[Piece, list[int], Size]:
+        image = self._before.image(size, before)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -109,15 +136,7 @@ class Fixed:
                     image = transform(image)
         except Exception as error:
             raise Refused(f"it raises {type(error).__name__}") from None
-        made = kind_of(image, self._before)
-        if made is None:
-            raise Refused("a step is not recorded")
-        kind, size, steps = made
-        new = steps[len(recorded) :]
-        if steps[: len(recorded)] != recorded or any(_depends(name) for name, _ in new):
-            raise Refused("a step depends on more than the image")
-        if self._before.erased and not all(isinstance(OPS[name], TensorOp) for name, _ in new):
-            raise Refused("pixels are moved after some were erased")
+        kind, size, new = recorded(image, self._before, before)
         if self.after is None:
             self.after = kind
         elif kind != self.after:

@@ -1,129 +1,55 @@
-"""The transforms that are compiled: the attributes that their work depends on, and what those that draw become."""
+"""The transforms that are compiled, with the attributes that their work depends on, and programs made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import groupby
 from typing import Any
 
-import torch
+from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import draws, policies, stock
-from accel.hooks.compiled.draws import Op, Size
-from accel.hooks.compiled.fixed import Fixed, Kind
+from accel.hooks.compiled import asked, chances, makers, stock
+from accel.hooks.compiled.draws import Op
+from accel.hooks.compiled.fixed import Fixed, Kind, moved
+from accel.hooks.compiled.makers import Attributes, Maker
 from accel.hooks.compiled.stock import Refused
-from accel.rows import Form, Slot
-
-Attributes = dict[str, Any]
-Maker = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
 
 
-def _resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    if given["antialias"] is not True or len(given["size"]) != 2:
-        raise Refused("RandomResizedCrop has unusual parameters")
-    size = given["size"]
-    tried = Fixed([_Tried(transform, size)], kind)
-    steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
-    if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
-        raise Refused("RandomResizedCrop is not recorded as usual")
-    resize = Form(steps[-1].name, (*size, *steps[-1].params[2:]))
-    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    op = draws.ResizedCrop(size, given["scale"], given["ratio"], logs, resize, kind.cls is not None)
-    return [op], _moved(kind)
-
-
-class _Tried:
-    """A crop that is none of all the image, and then resized."""
-
-    def __init__(self, transform: Any, size: Size) -> None:
-        self._transform, self._size = transform, size
-
-    def __call__(self, image: Any) -> Any:
-        transform, (height, width) = self._transform, self._size
-        if isinstance(transform, v2.Transform):
-            return transform.transform(image, {"top": 1, "left": 2, "height": height + 2, "width": width + 3})
-        return v1.functional.resized_crop(
-            image, 1, 2, height + 2, width + 3, transform.size, transform.interpolation, antialias=transform.antialias
-        )
-
-
-def _moved(kind: Kind) -> Kind:
-    """What a kind is when pixels were moved: how a tensor lies in memory then depends on where from."""
-    return kind if kind.cls is None else kind._replace(interleaved=None)
-
-
-def _crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    if given["pad_if_needed"]:
-        raise Refused("RandomCrop pads if needed")
-    ops: list[Op] = []
-    if given["padding"] is not None:
-        is_v2 = isinstance(transform, v2.Transform)
-        padding = given["padding"]
-        if is_v2:  # that of the class is left, right, top, bottom
-            left, right, top, bottom = padding
-            padding = left, top, right, bottom
-        if not is_v2 or any(padding):
-            listed = list(padding) if isinstance(padding, tuple) else padding
-            pad = (v2 if is_v2 else v1).Pad(listed, transform.fill, transform.padding_mode)
-            ops.append(Fixed([pad], kind))
-    return [*ops, draws.Crop(given["size"], both=not isinstance(transform, v2.Transform))], _moved(kind)
-
-
-def _flip(step: str) -> Maker:
-    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-        return [draws.Flip(given["p"], step)], kind
-
-    return make
-
-
-def _erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    value = given["value"]
-    if type(value) in (int, float):
-        value = (float(value),)
-    if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or given["inplace"]:
-        raise Refused("RandomErasing has unusual parameters")
-    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind._replace(erased=True)
-
-
-def _grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    functional = v2.functional if isinstance(transform, v2.Transform) else v1.functional
-    grey = Fixed([partial(functional.rgb_to_grayscale, num_output_channels=kind.channels)], kind)
-    return [policies.Perhaps(given["p"], [grey])], kind
-
-
-def _jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    functional = v2.functional if isinstance(transform, v2.Transform) else v1.functional
-    forms: list[Form] = []
-    for name in _JITTERS:
-        if given[name] is None:
-            forms.append(Form(""))
-            continue
-        done = partial(getattr(functional, f"adjust_{name}"), **{f"{name}_factor": _FACTOR})
-        found = Fixed([done], kind).found((), (40, 50))[0].forms
-        if len(found) != 1 or found[0].params.count(_FACTOR) != 1 or found[0].drawn >= 0:
-            raise Refused("ColorJitter is not recorded as usual")
-        (step,) = found
-        forms.append(Form(step.name, tuple(Slot(0, real=True) if each == _FACTOR else each for each in step.params)))
-    return [policies.Jitter([given[name] for name in _JITTERS], forms)], kind
-
-
-_JITTERS, _FACTOR = ("brightness", "contrast", "saturation", "hue"), 0.34375
-
-
-def _choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    return [policies.Choice(transform, given, kind)], kind
+def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
+    """The kind of images of which each is of one of these."""
+    erased, interleaved = any(each.erased for each in kinds), {each.interleaved for each in kinds}
+    if {each._replace(erased=False, interleaved=None) for each in kinds} != {
+        kind._replace(erased=False, interleaved=None)
+    }:
+        raise Refused(f"{type(transform).__name__} makes images of another kind")
+    return kind._replace(erased=erased, interleaved=interleaved.pop() if len(interleaved) == 1 else None)
 
 
 def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    ops, after = built(stock.within(transform, NAMES), kind)
-    if after != kind and after != _moved(kind):
-        raise Refused("RandomApply makes images of another kind")
-    also_equal = not isinstance(transform, v2.Transform)
-    return [policies.Perhaps(given["p"], ops, also_equal=also_equal)], after
+    ops, after = built([leaf for part in stock.within(transform, NAMES) for leaf in part], kind)
+    perhaps = chances.Perhaps(given["p"], ops, also_equal=not isinstance(transform, v2.Transform))
+    return [perhaps], _any_of(transform, kind, kind, after)
+
+
+def _some(transform: Any, kind: Kind, choose: Callable[[int], chances.Chooses]) -> tuple[list[Op], Kind]:
+    parts = [built(part, kind) for part in stock.within(transform, NAMES)]
+    after = _any_of(transform, kind, *[made for _, made in parts])
+    return [chances.Some(choose(len(parts)), [ops for ops, _ in parts])], after
+
+
+def _one_of(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    if isinstance(transform, v2.Transform):
+        return _some(transform, kind, lambda count: chances.ByMultinomial(given["p"]))
+    return _some(transform, kind, lambda count: chances.ByPython(count, given["p"]))
+
+
+def _ordered(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    if kind.cls is not None:  # any of them may come first
+        kind = moved(kind)._replace(erased=True)
+    by_torch = isinstance(transform, v2.Transform)
+    return _some(transform, kind, chances.Permuted if by_torch else chances.Shuffled)
 
 
 def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
@@ -138,33 +64,63 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
             ops.append(op := Fixed([transform for transform, _ in group], kind))
             kind = op.tried(_SIZE)
         else:
-            if kind.erased and maker[1] is not _erasing:
-                raise Refused("pixels are moved after some were erased")
-            for transform, (_, values, *_) in group:
+            for transform, (cls, values, *_) in group:
+                if kind.erased and cls in _MOVING:
+                    raise Refused("pixels are moved after some were erased")
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
-            if kind.cls is not None and maker[1] in (_jitter, _choice, _grey, _apply):
-                kind = kind._replace(erased=True)  # levels that some images have changed
+                if kind.cls is not None and cls not in _KEEPING:
+                    kind = kind._replace(erased=True)  # levels that some images have changed
     return ops, kind
 
 
 _SIZE = 256, 320
+
+
 DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
+_MOVING: set[type] = set()
+_CONTAINERS: set[type] = set()
 for _version in (v1, v2):
     _own = ("_log_ratio",) if _version is v2 else ()
     _fill = ("fill", "_fill") if _version is v2 else ("fill",)
+    _scaled = "interpolation", "antialias"
     DRAWING |= {
-        _version.RandomResizedCrop: (("size", "scale", "ratio", "interpolation", "antialias", *_own), _resized_crop),
-        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), _crop),
-        _version.RandomHorizontalFlip: (("p",), _flip("hflip")),
-        _version.RandomVerticalFlip: (("p",), _flip("vflip")),
-        _version.RandomApply: ((), _apply),
-        _version.RandomGrayscale: (("p",), _grey),
-        _version.ColorJitter: (_JITTERS, _jitter),
-        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), _choice),
-        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), _choice),
-        _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), _erasing),
+        _version.RandomResizedCrop: (("size", "scale", "ratio", *_scaled, *_own), makers.resized_crop),
+        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), makers.crop),
+        _version.RandomHorizontalFlip: (("p",), makers.flip("hflip")),
+        _version.RandomVerticalFlip: (("p",), makers.flip("vflip")),
+        _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), makers.erasing),
+    }
+    _MOVING |= DRAWING.keys() - {_version.RandomErasing}
+    DRAWING |= {
+        _version.RandomApply: (("p",), _apply),
+        _version.RandomChoice: (("p",), _one_of),
+        _version.RandomOrder: ((), _ordered),
+    }
+    _CONTAINERS |= {_version.RandomApply, _version.RandomChoice, _version.RandomOrder}
+    DRAWING |= {
+        _version.RandomGrayscale: (("p",), makers.grey),
+        _version.ColorJitter: (makers.JITTERS, makers.jitter),
+        _version.RandomInvert: (("p",), makers.perhaps("invert")),
+        _version.RandomPosterize: (("p", "bits"), makers.perhaps("posterize", "bits")),
+        _version.RandomSolarize: (("p", "threshold"), makers.perhaps("solarize", "threshold")),
+        _version.RandomAutocontrast: (("p",), makers.perhaps("autocontrast")),
+        _version.RandomEqualize: (("p",), makers.perhaps("equalize")),
+        _version.RandomAdjustSharpness: (
+            ("p", "sharpness_factor"),
+            makers.perhaps("adjust_sharpness", "sharpness_factor"),
+        ),
+        _version.GaussianBlur: (("kernel_size", "sigma"), makers.blur),
+        _version.RandomRotation: (("degrees", "interpolation", "expand", "center", *_fill), makers.rotation),
+        _version.RandomAffine: (
+            ("degrees", "translate", "scale", "shear", "interpolation", "center", *_fill),
+            makers.affine,
+        ),
+        _version.RandomPerspective: (("p", "distortion_scale", "interpolation", *_fill), makers.perspective),
+        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), makers.choice),
+        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), makers.choice),
+        _version.AutoAugment: (("interpolation", "_policies" if _version is v2 else "policies", *_fill), makers.policy),
     }
     _FIXED |= {
         _version.Resize: ("size", "interpolation", "max_size", "antialias"),
@@ -174,14 +130,39 @@ for _version in (v1, v2):
         _version.PILToTensor: (),
         _version.Normalize: ("mean", "std", "inplace"),
     }
+_SIZES = {
+    v2.RandomResize: (
+        ("min_size", "max_size", *_scaled),
+        makers.resizes(lambda given: asked.side(given["min_size"], given["max_size"])),
+    ),
+    v2.RandomShortestSize: (
+        ("min_size", "max_size", *_scaled),
+        makers.resizes(lambda given: asked.shortest(given["min_size"], given["max_size"])),
+    ),
+    v2.ScaleJitter: (
+        ("target_size", "scale_range", *_scaled),
+        makers.resizes(lambda given: asked.jittered(given["target_size"], given["scale_range"])),
+    ),
+}
+DRAWING |= _SIZES
+DRAWING |= {
+    v2.RandomZoomOut: (("p", "side_range", *_fill), makers.zoom_out),
+    v2.RandomPhotometricDistort: (("p", *makers.JITTERS), makers.distort),
+    v2.RandomChannelPermutation: ((), makers.channels),
+}
+_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys()
+"""Those that change no levels themselves."""
+
 _FIXED |= {
     v1.ToTensor: (),
     v1.ConvertImageDtype: ("dtype",),
     v2.ConvertImageDtype: ("dtype",),
+    v2.RGB: (),
     v2.ToImage: (),
     v2.ToDtype: ("dtype", "scale"),
     v2.ToPureTensor: (),
     v2.Identity: (),
+    nn.Identity: (),
 }
 NAMES = {**_FIXED, **{cls: names for cls, (names, _) in DRAWING.items()}}
 """The attributes of each class that its work depends on."""

@@ -1,128 +1,63 @@
-"""Transforms that choose: what to do, of several things, or whether to do anything at all."""
+"""Policies: one of several things, at some magnitude, is done to an image."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled.draws import UNIT, Op, Piece, Run, Size, bits, shifted
+from accel.hooks.compiled.draws import Run, Size
 from accel.hooks.compiled.fixed import Fixed, Kind
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape, rounded
-from accel.rows import Form
+from accel.hooks.compiled.tape import UNIT, rounded
 from accel.system.private_names import private
 
 _policies = private("torchvision.transforms.autoaugment", "_apply_op")
 
 
-class Perhaps:
-    """Some of a program by chance. ``also_equal``: a draw of just the probability is a hit, too."""
-
-    def __init__(self, probability: float, ops: Sequence[Op], *, also_equal: bool = False) -> None:
-        self.most = 1 + sum(op.most for op in ops)
-        self.probability, self.ops, self.also_equal = rounded(probability), ops, also_equal
-
-    def draw(self, run: Run, height: int, width: int) -> Size:
-        drawn = run.tape.uniform(UNIT)
-        if drawn < self.probability or (self.also_equal and drawn == self.probability):
-            for op in self.ops:
-                height, width = op.draw(run, height, width)
-        return height, width
-
-
-class Jitter:
-    """``ColorJitter`` of either version: its steps are in an order that is drawn.
+class _Policy:
+    """What the policies have in common: what each thing does is found out when it is drawn for the first time.
 
     Args:
-        bounds: of the factors, None of what is not done. forms: of the steps, in each of which slot 0 is its
-            factor; any of what is not done.
+        bins: how many magnitudes there are.
     """
 
-    most = 7
-
-    def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form]) -> None:
-        self.bounds, self.forms = bounds, forms
-        self.pieces: dict[tuple[int, ...], Piece] = {}
-
-    def draw(self, run: Run, height: int, width: int) -> Size:
-        order = permuted(run.tape)
-        factors = [0.0 if bounds is None else run.tape.uniform(bounds) for bounds in self.bounds]
-        done = tuple([each for each in order if self.bounds[each] is not None])
-        piece = self.pieces.get(done)
-        if piece is None:
-            piece = self.pieces[done] = Piece(*[shifted(self.forms[each], place) for place, each in enumerate(done)])
-        run.pieces.append(piece)
-        run.row += [bits(factors[each]) for each in done]
-        return height, width
-
-
-def permuted(tape: Tape) -> list[int]:
-    """``torch.randperm(4)``."""
-    order = list(range(4))
-    for place in range(3):
-        other = place + tape.below(4 - place)
-        order[place], order[other] = order[other], order[place]
-    return order
-
-
-class Choice:
-    """``RandAugment`` and ``TrivialAugmentWide`` of either version: one of several things at some magnitude.
-
-    What each of them does is found out when it is drawn for the first time.
-
-    Args:
-        given: the attributes of the transform. count: how often it chooses.
-    """
-
-    def __init__(self, transform: Any, given: dict[str, Any], kind: Kind) -> None:
-        self._transform, self._kind = copy.deepcopy(transform), kind
+    def __init__(self, transform: Any, bins: int, kind: Kind) -> None:
+        self._transform, self._bins, self._kind = copy.deepcopy(transform), bins, kind
         self._is_v2 = isinstance(transform, v2.Transform)
-        self._bins, self._count = given["num_magnitude_bins"], given.get("num_ops", 1)
-        self._magnitude = given.get("magnitude")
-        self.most = 3 * self._count
-        self._fixed: dict[tuple[int, int, bool], Fixed] = {}
+        self._fixed: dict[tuple[str, int, bool], Fixed] = {}
         space = self._space(99, 99)
-        self._kinds = [
-            (magnitudes is not None and magnitudes.ndim > 0, signed) for magnitudes, signed in space.values()
-        ]
+        self._names = list(space)
+        self._kinds = {
+            name: (magnitudes is not None and magnitudes.ndim > 0, signed)
+            for name, (magnitudes, signed) in space.items()
+        }
 
     def _space(self, height: int, width: int) -> dict[str, tuple[Any, bool]]:
         """What there is to be done to an image of a size: magnitudes, and whether they may be negative."""
         if self._is_v2:
             of_class = type(self._transform)._AUGMENTATION_SPACE
             return {name: (make(self._bins, height, width), signed) for name, (make, signed) in of_class.items()}
-        more = () if self._magnitude is None else ((height, width),)
+        more = () if isinstance(self._transform, v1.TrivialAugmentWide) else ((height, width),)
         found: dict[str, tuple[Any, bool]] = self._transform._augmentation_space(self._bins, *more)
         return found
 
-    def draw(self, run: Run, height: int, width: int) -> Size:
-        tape = run.tape
-        for _ in range(self._count):
-            chosen = tape.below(len(self._kinds))
-            grades, signed = self._kinds[chosen]
-            grade, negative = self._magnitude or 0, False
-            if grades and self._magnitude is None:
-                grade = tape.below(self._bins)
-            if signed and (grades or not self._is_v2):
-                negative = tape.uniform(UNIT) <= 0.5 if self._is_v2 else tape.below(2) == 1
-            fixed = self._fixed.get((chosen, grade, negative))
-            if fixed is None:
-                done = self._done(chosen, grade, negative=negative)
-                fixed = self._fixed[chosen, grade, negative] = Fixed([done], self._kind, most_sizes=64)
-            height, width = fixed.draw(run, height, width)
-            if fixed.after != self._kind:
-                raise Refused("a policy makes images of another kind")
-        return height, width
+    def _do(self, run: Run, height: int, width: int, name: str, grade: int, *, negative: bool) -> Size:
+        fixed = self._fixed.get((name, grade, negative))
+        if fixed is None:
+            done = self._done(name, grade, negative=negative)
+            fixed = self._fixed[name, grade, negative] = Fixed([done], self._kind, most_sizes=64)
+        size = fixed.draw(run, height, width)
+        if fixed.after != self._kind:
+            raise Refused("a policy makes images of another kind")
+        return size
 
-    def _done(self, chosen: int, grade: int, *, negative: bool) -> Any:
+    def _done(self, name: str, grade: int, *, negative: bool) -> Any:
         def apply(image: Any) -> Any:
             height, width = v1.functional.get_dimensions(image)[1:]
-            name, (magnitudes, _) = list(self._space(height, width).items())[chosen]
-            magnitude = float(magnitudes[grade]) if self._kinds[chosen][0] else 0.0
+            magnitude = float(self._space(height, width)[name][0][grade]) if self._kinds[name][0] else 0.0
             magnitude = -magnitude if negative else magnitude
             transform = self._transform
             more = {"interpolation": transform.interpolation}
@@ -134,3 +69,54 @@ class Choice:
             return _policies._apply_op(image, name, magnitude, fill=fill, **more)
 
         return apply
+
+
+class Choice(_Policy):
+    """``RandAugment`` and ``TrivialAugmentWide`` of either version. ``given``: the attributes of the transform."""
+
+    def __init__(self, transform: Any, given: dict[str, Any], kind: Kind) -> None:
+        super().__init__(transform, given["num_magnitude_bins"], kind)
+        self._count, self._magnitude = given.get("num_ops", 1), given.get("magnitude")
+        self.most = 3 * self._count
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        tape = run.tape
+        for _ in range(self._count):
+            name = self._names[tape.below(len(self._names))]
+            grades, signed = self._kinds[name]
+            grade, negative = self._magnitude or 0, False
+            if grades and self._magnitude is None:
+                grade = tape.below(self._bins)
+            if signed and (grades or not self._is_v2):
+                negative = tape.uniform(UNIT) <= 0.5 if self._is_v2 else tape.below(2) == 1
+            height, width = self._do(run, height, width, name, grade, negative=negative)
+        return height, width
+
+
+class AutoAugment(_Policy):
+    """``AutoAugment`` of either version.
+
+    Args:
+        policies: pairs of things to do, each with its probability and the number of its magnitude.
+    """
+
+    most = 5
+
+    def __init__(self, transform: Any, policies: Any, kind: Kind) -> None:
+        super().__init__(transform, 10, kind)
+        self._pairs = [[(name, rounded(chance), grade) for name, chance, grade in pair] for pair in policies]
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        tape, is_v2 = run.tape, self._is_v2
+        pair = self._pairs[tape.below(len(self._pairs))]
+        if not is_v2:
+            drawn = [tape.uniform(UNIT), tape.uniform(UNIT)]
+            signs = [tape.below(2), tape.below(2)]
+        for place, (name, chance, grade) in enumerate(pair):
+            if (tape.uniform(UNIT) if is_v2 else drawn[place]) <= chance:
+                grades, signed = self._kinds[name]
+                negative = False
+                if signed and (grades or not is_v2):
+                    negative = tape.uniform(UNIT) <= 0.5 if is_v2 else signs[place] == 0
+                height, width = self._do(run, height, width, name, grade or 0, negative=negative)
+        return height, width

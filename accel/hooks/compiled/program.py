@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import random
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import torch
 from accel.hooks.compiled import draws, known, stock
 from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
+from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
 from accel.recipe import Recipe, Source
@@ -32,6 +35,7 @@ class Program:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
         self._ops: list[Op] = []
+        self._usual = 8  # draws of an image
         self._trusted: bool | None = None
         self._why = "it records something else"
 
@@ -47,9 +51,22 @@ class Program:
         state = torch.default_generator.get_state()
         most = sum(op.most for op in self._ops)
         try:
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(_USUAL, most) + 1))
+            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(self._usual, most) + 1))
         except IndexError:
+            self._usual *= 2
             return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
+
+    def one(self, size: Size, live: Live) -> tuple[Run, Size]:
+        """Draw for one image of this size, from the generators; after ``prepare``, and its size then.
+
+        Raises:
+            Refused: that is left to torchvision.
+        """
+        run = Run(live)
+        height, width = size
+        for op in self._ops:
+            height, width = op.draw(run, height, width)
+        return run, (height, width)
 
     def prepare(self, transform: Any) -> None:
         """Make it, and try it beside the transform that it is made of, unless that has been done.
@@ -92,24 +109,30 @@ class Program:
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, with images of several sizes, from other draws each time."""
-        state = torch.default_generator.get_state()
+        state, python = torch.default_generator.get_state(), random.getstate()
+        trial.goes_on = True
         try:
             return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
         finally:
+            trial.goes_on = False
             torch.default_generator.set_state(state)
+            random.setstate(python)
 
     def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
         torch.default_generator.manual_seed(seed)
+        random.seed(seed)
         try:
             drawn = self.run([size], [False])
         except Refused:
             return True  # it will then be refused as well
+        python = drawn.tape.python
         image = transform(self._begin.image(size, ()))
         left = torch.default_generator.get_state()
         found = kind_of(image, self.kind)
         (run,), (after,) = drawn.runs, drawn.sizes
         same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
+        same = same and random.getstate() == python.getstate()
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
@@ -141,7 +164,14 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-_USUAL = 8  # draws of an image
+class _Trial(threading.local):
+    """Whether this thread is trying a program: compositions are then not to use it themselves."""
+
+    goes_on = False
+
+
+trial = _Trial()
+
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
-from accel.system import clocks
+from accel.system import arithmetic, clocks
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
 policies = private("torchvision.transforms.autoaugment", "_apply_op")
+_random = private("random", "_inst")
 _torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 
@@ -33,6 +35,7 @@ class Refused(Exception):
 
 _ROOTS = (
     *[f"{Path(str(package.__file__)).parent}/" for package in (torch, torchvision)],
+    str(random.__file__),
     f"{Path(__file__).parents[2]}/",
 )
 METHODS = (
@@ -43,27 +46,32 @@ METHODS = (
     "_unflatten_and_insert_image_or_video",
 )
 _CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 _OF_COLOURS = (
     "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
-    "equalize invert affine rotate"
+    "equalize invert affine rotate perspective"
 )
 _CALLED = (
-    (torch, "rand empty randint randperm exp log tensor"),
+    (torch, "rand empty randint randperm multinomial exp log tensor"),
+    (random, "choices shuffle"),
+    (random.Random, "choices shuffle random"),
+    (v2.ColorJitter, "_generate_value"),
     (F1, "get_dimensions resized_crop resize crop center_crop pad hflip vflip to_tensor pil_to_tensor normalize"),
-    (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale"),
+    (F1, "convert_image_dtype erase to_grayscale rgb_to_grayscale gaussian_blur _get_perspective_coeffs"),
     (policies, "_apply_op"),
     *[(functional, _OF_COLOURS) for functional in (F1, F2)],
     (F_pil, f"get_dimensions resize crop pad hflip vflip to_grayscale {_OF_COLOURS}"),
     (F2, "resized_crop resize crop center_crop pad horizontal_flip vertical_flip to_image pil_to_tensor to_dtype"),
-    (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale"),
+    (F2, "convert_image_dtype normalize erase to_grayscale rgb_to_grayscale grayscale_to_rgb gaussian_blur"),
+    (F2, "permute_channels"),
 )
 
 
 @cache
-def _called() -> tuple[tuple[Any, str], ...]:
-    return tuple((owner, name) for owner, names in _CALLED for name in names.split() if hasattr(owner, name))
+def called() -> tuple[tuple[Any, tuple[str, ...]], ...]:
+    """Modules, and functions of theirs that transforms may call."""
+    return tuple((owner, tuple(name for name in names.split() if hasattr(owner, name))) for owner, names in _CALLED)
 
 
 _found: dict[Any, tuple[Any, ...]] = {}
@@ -72,8 +80,10 @@ _found: dict[Any, tuple[Any, ...]] = {}
 def _is_stock(value: Any) -> bool:
     """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
 
-    So are functions in C, and what is no function and cannot be called.
+    So are functions in C, and what is no function and cannot be called; and those of Python's ``random`` itself.
     """
+    if isinstance(value, MethodType) and value.__self__ is _random._inst:
+        value = value.__func__
     while isinstance(value, FunctionType):
         if not value.__code__.co_filename.startswith(_ROOTS):
             return False
@@ -127,9 +137,11 @@ def surroundings() -> int:
         raise Refused("the default device or dtype is not the usual one")
     if _torch._C._len_torch_function_stack() or _torch._C._len_torch_dispatch_stack():
         raise Refused("a mode of torch is active")
-    if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
+    if arithmetic.autocasts():
+        raise Refused("autocast is on")
+    if any(getattr(module, name, None) for name in GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    now = _with_code([getattr(owner, name, None) for owner, names in called() for name in names])
     before = _found.get(None)
     if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")
@@ -159,15 +171,6 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         if cls is not nn.Sequential and type(parts) not in (list, tuple):
             raise Refused(f"the transforms of {cls.__name__} are no list")
         return [leaf for part in parts for leaf in leaves(part, names)]
-    if cls is v1.RandomApply or cls is v2.RandomApply:
-        own = vars(transform)
-        found = check(transform, cls, own)
-        chance: list[type] = []
-        given = (
-            ("p", _frozen(own.get("p"), chance)),
-            ("transforms", tuple([leaf for _, leaf in within(transform, names)])),
-        )
-        return [(transform, (cls, given, tuple(chance), found))]
     wanted = names.get(cls)
     if wanted is None:
         raise Refused(f"{cls.__name__} is not compiled")
@@ -178,17 +181,24 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         values = tuple([(name, _frozen(own[name], kinds)) for name in wanted])
     except KeyError:
         raise Refused(f"{cls.__name__} has other attributes than usual") from None
+    if cls in _CHOOSING:
+        parts = [[leaf for _, leaf in part] for part in within(transform, names)]
+        values = (*values, ("transforms", tuple(map(tuple, parts))))
     return [(transform, (cls, values, tuple(kinds), found))]
 
 
-def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
-    """The transforms that a ``RandomApply`` applies; see ``leaves``."""
-    parts = vars(transform).get("transforms", vars(transform)["_modules"].get("transforms"))
+def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[tuple[Any, Leaf]]]:
+    """The transforms of which one, or any, is applied by chance; see ``leaves``."""
+    own = vars(transform)
+    parts = own.get("transforms", own.get("_modules", {}).get("transforms"))
     if type(parts) is nn.ModuleList:
         parts = list(parts._modules.values())
     if type(parts) not in (list, tuple):
-        raise Refused("the transforms of RandomApply are no list")
-    return [leaf for part in parts for leaf in leaves(part, names)]
+        raise Refused(f"the transforms of {type(transform).__name__} are no list")
+    return [leaves(part, names) for part in parts]
+
+
+_CHOOSING = {each for version in (v1, v2) for each in (version.RandomApply, version.RandomChoice, version.RandomOrder)}
 
 
 def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
@@ -198,7 +208,7 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of {cls.__name__} were replaced")
     if not _METHODS.isdisjoint(own):
         raise Refused(f"methods of one {cls.__name__} were replaced")
-    if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
+    if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
     return tuple([id(each) if type(each) is dict else each for each in found])  # it is kept, so its id is its own
 

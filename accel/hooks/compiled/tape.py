@@ -7,11 +7,18 @@ state, tells what any kind of draw would give at any place. Nothing is known her
 from __future__ import annotations
 
 import math
+import random
+import struct
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 Bounds = tuple[float, float]
+UNIT: Bounds = (0.0, 1.0)
+T = TypeVar("T")
 
 
 class Tape:
@@ -25,6 +32,9 @@ class Tape:
         self.at = 0
         self._state, self._length = state, length
         self._generator = torch.Generator()
+        self._follower: torch.Generator | None = None
+        self._followed = 0
+        self._python: random.Random | None = None
         self._uniform: dict[Bounds, list[float]] = {}
         self._exp: dict[Bounds, list[float]] = {}
         self._raw: list[int] | None = None
@@ -52,6 +62,33 @@ class Tape:
         self.at += 1
         return self._raw[self.at - 1] % limit
 
+    def once(self, bounds: Bounds) -> float:
+        """``uniform``, of bounds that will not come again."""
+        scaled = _scaled(self.uniform(UNIT), bounds) if _scales() else None
+        if scaled is not None:
+            return scaled
+        self.at -= _scales()  # it was drawn
+        return self.by(lambda generator: _uniform(bounds, generator), 1)
+
+    def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
+        """What a function draws that takes so many outputs of the generator it is given."""
+        if self._follower is None:
+            self._follower = torch.Generator()
+            self._follower.set_state(self._state)
+        if self.at > self._followed:
+            torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
+        drawn = draw(self._follower)
+        self.at = self._followed = self.at + outputs
+        return drawn
+
+    @property
+    def python(self) -> random.Random:
+        """A generator that gives what the functions of Python's ``random`` will give."""
+        if self._python is None:
+            self._python = random.Random()
+            self._python.setstate(random.getstate())
+        return self._python
+
     def _floats(self, bounds: Bounds) -> torch.Tensor:
         self._generator.set_state(self._state)
         return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
@@ -75,11 +112,55 @@ class Tape:
     def commit(self) -> None:
         """Draw what has been used."""
         torch.empty(self.at, dtype=torch.float32).uniform_()
+        if self._python is not None:
+            random.setstate(self._python.getstate())
 
 
 def rounded(probability: float) -> float:
     """A number as ``torch.rand(1) < probability`` compares with it."""
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
+
+
+def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
+    return torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=generator).item()
+
+
+def _scaled(drawn: float, bounds: Bounds) -> float | None:
+    """What a draw between 0 and 1 would be between others: multiplied and added in float32, rounded once.
+
+    None where that cannot be told from its value in float64, where the product is exact: half-way between two.
+    """
+    low, high = np.float32(bounds[0]), np.float32(bounds[1])
+    exactly = drawn * float(high - low) + float(low)
+    half = struct.unpack("<q", struct.pack("<d", exactly))[0] & 0x1FFFFFFF == 0x10000000
+    return None if half else float(np.float32(exactly))
+
+
+@cache
+def _scales() -> bool:
+    """Whether torch computes so on this processor; tried once, on generators of its own."""
+    for number in range(_TRIED):
+        bounds = -number * 1.7 - 0.01, number * number * 0.37 + 0.1
+        one, other = (torch.Generator().manual_seed(number) for _ in range(2))
+        if _scaled(_uniform(UNIT, other), bounds) not in (None, _uniform(bounds, one)):
+            return False
+    return True
+
+
+def outputs(draw: Callable[[torch.Generator], object]) -> int:
+    """How many outputs of its generator a function takes; -1 where that differs, or more than numbers change."""
+    taken = {_taken(draw, seed) for seed in range(3)}
+    return taken.pop() if len(taken) == 1 else -1
+
+
+def _taken(draw: Callable[[torch.Generator], object], seed: int) -> int:
+    one, other = (torch.Generator().manual_seed(seed) for _ in range(2))
+    draw(one)
+    for number in range(1000):
+        if torch.equal(one.get_state(), other.get_state()):
+            return number
+        torch.empty(1, dtype=torch.float32).uniform_(generator=other)
+    return -1
 
 
 @cache

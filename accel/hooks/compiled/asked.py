@@ -1,0 +1,127 @@
+"""Transforms whose parameters hardly ever come twice: what they record is asked anew for each image.
+
+Torchvision's own function does it, to an image that is only a size, with what was drawn of the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from accel.hooks.compiled.draws import Piece, Run, Size
+from accel.hooks.compiled.fixed import Kind, moved, recorded
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import Bounds, Tape
+from accel.rows import Form
+
+Draws = Callable[[Tape, int, int], Any]
+"""Draws the parameters for an image of a (height, width)."""
+
+
+class Asked:
+    """A transform whose steps are asked for. ``most``: so many draws it makes of an image at most."""
+
+    def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> None:
+        self.most, self._draws, self._apply, self._kind = most, draws, apply, kind
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        params = self._draws(run.tape, height, width)
+        before = () if self._kind.cls is None else run.steps()  # on a tensor, they decide how the next is recorded
+        try:
+            image = self._apply(self._kind.image((height, width), before), params)
+        except Exception as error:
+            raise Refused(f"it raises {type(error).__name__}") from None
+        made = recorded(image, self._kind, before)
+        if moved(made.kind) != moved(self._kind):
+            raise Refused("images become of several kinds")
+        run.pieces.append(Piece(*[Form(*step) for step in made.steps]))
+        return made.size
+
+
+def between(bounds: Bounds) -> Draws:
+    """``torch.empty(1).uniform_(*bounds).item()``."""
+    return lambda tape, height, width: tape.uniform(bounds)
+
+
+def affine(
+    degrees: Bounds, translate: Sequence[float] | None, scale: Bounds | None, shear: Sequence[float] | None
+) -> Draws:
+    """``RandomAffine``'s: angle, translation, scale and shear."""
+
+    def draw(tape: Tape, height: int, width: int) -> tuple[Any, ...]:
+        angle = tape.uniform(degrees)
+        moved = [0, 0]
+        if translate is not None:
+            most = float(translate[0] * width), float(translate[1] * height)
+            moved = [int(round(tape.once((-each, each)))) for each in most]
+        scaled = 1.0 if scale is None else tape.uniform(scale)
+        sheared = [0.0, 0.0]
+        for place in range(len(shear or ()) // 2):
+            sheared[place] = tape.uniform((shear[2 * place], shear[2 * place + 1]))  # type: ignore[index]
+        return angle, tuple(moved), scaled, tuple(sheared)
+
+    return draw
+
+
+def corners(distortion: float) -> Draws:
+    """``RandomPerspective``'s: the corners of an image, and where they come to lie."""
+
+    def draw(tape: Tape, height: int, width: int) -> tuple[list[list[int]], list[list[int]]]:
+        rows, columns = (int(distortion * (side // 2)) + 1 for side in (height, width))
+        begin = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+        end = [
+            [
+                (width - columns if right else 0) + tape.below(columns),
+                (height - rows if lower else 0) + tape.below(rows),
+            ]
+            for right, lower in ((False, False), (True, False), (True, True), (False, True))
+        ]
+        return begin, end
+
+    return draw
+
+
+def _float32(tape: Tape, bounds: Sequence[float]) -> torch.Tensor:
+    """``bounds[0] + torch.rand(1) * (bounds[1] - bounds[0])``, as torch computes it."""
+    return bounds[0] + torch.tensor([tape.uniform((0.0, 1.0))], device="cpu") * (bounds[1] - bounds[0])
+
+
+def side(least: int, most: int) -> Draws:
+    """``RandomResize``'s: a size."""
+    return lambda tape, height, width: [least + tape.below(most - least)]
+
+
+def jittered(target: Size, bounds: Sequence[float]) -> Draws:
+    """``ScaleJitter``'s: a size."""
+
+    def draw(tape: Tape, height: int, width: int) -> Size:
+        ratio = min(target[1] / height, target[0] / width) * _float32(tape, bounds)
+        return int(height * ratio), int(width * ratio)
+
+    return draw
+
+
+def shortest(sizes: Sequence[int], largest: int | None) -> Draws:
+    """``RandomShortestSize``'s: a size."""
+
+    def draw(tape: Tape, height: int, width: int) -> Size:
+        ratio = sizes[tape.below(len(sizes))] / min(height, width)
+        if largest is not None:
+            ratio = min(ratio, largest / max(height, width))
+        return int(height * ratio), int(width * ratio)
+
+    return draw
+
+
+def zoomed(bounds: Sequence[float]) -> Draws:
+    """``RandomZoomOut``'s: the padding."""
+
+    def draw(tape: Tape, height: int, width: int) -> list[int]:
+        ratio = _float32(tape, bounds)
+        more = int(width * ratio) - width, int(height * ratio) - height
+        left, top = (int(each * torch.tensor(tape.uniform((0.0, 1.0)), device="cpu")) for each in more)
+        return [left, top, more[0] - left, more[1] - top]
+
+    return draw

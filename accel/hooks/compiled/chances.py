@@ -1,0 +1,191 @@
+"""Transforms that are applied by chance, one of several, or in an order that is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+from torchvision.transforms import v2
+
+from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits, shifted
+from accel.hooks.compiled.fixed import Fixed, Kind
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, outputs, rounded
+from accel.rows import Form
+
+
+class Perhaps:
+    """Some of a program by chance.
+
+    Args:
+        also_equal: a draw of just the probability is a hit, too. in_float64: the draw is compared as a Python float.
+    """
+
+    def __init__(
+        self, probability: float, ops: Sequence[Op], *, also_equal: bool = False, in_float64: bool = False
+    ) -> None:
+        self.most = 1 + sum(op.most for op in ops)
+        self.probability = probability if in_float64 else rounded(probability)
+        self.ops, self.also_equal = ops, also_equal
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        drawn = run.tape.uniform(UNIT)
+        if drawn < self.probability or (self.also_equal and drawn == self.probability):
+            return _all(self.ops, run, height, width)
+        return height, width
+
+
+def _all(ops: Sequence[Op], run: Run, height: int, width: int) -> Size:
+    for op in ops:
+        height, width = op.draw(run, height, width)
+    return height, width
+
+
+class Chooses(Protocol):
+    """A function that draws numbers. ``most``: so many outputs of torch's generator it takes at most."""
+
+    most: int
+
+    def __call__(self, tape: Tape) -> Sequence[int]: ...
+
+
+class Some:
+    """Of several parts of a program those that are drawn, in the order that is drawn."""
+
+    def __init__(self, choose: Chooses, parts: Sequence[Sequence[Op]]) -> None:
+        self._choose, self._parts = choose, parts
+        self.most = choose.most + sum(op.most for part in parts for op in part)
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        for chosen in self._choose(run.tape):
+            height, width = _all(self._parts[chosen], run, height, width)
+        return height, width
+
+
+class ByMultinomial:
+    """The one that v2's ``RandomChoice`` takes."""
+
+    def __init__(self, chances: Sequence[float]) -> None:
+        weights = torch.tensor(chances, dtype=torch.float32, device="cpu")
+        self._draw = partial(torch.multinomial, weights, 1)
+        self.most = outputs(lambda generator: self._draw(generator=generator))
+        if self.most < 0:
+            raise Refused("torch draws with unequal chances otherwise than usual")
+
+    def __call__(self, tape: Tape) -> Sequence[int]:
+        return (tape.by(lambda generator: int(self._draw(generator=generator)), self.most),)
+
+
+class ByPython:
+    """What v1's ``RandomChoice`` takes of so many, by Python's ``random``."""
+
+    most = 0
+
+    def __init__(self, count: int, chances: Sequence[float] | None) -> None:
+        self._each, self._chances = range(count), chances
+
+    def __call__(self, tape: Tape) -> Sequence[int]:
+        return tape.python.choices(self._each, weights=self._chances)
+
+
+class Shuffled:
+    """The order that v1's ``RandomOrder`` makes of so many, by Python's ``random``."""
+
+    most = 0
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __call__(self, tape: Tape) -> Sequence[int]:
+        order = list(range(self._count))
+        tape.python.shuffle(order)
+        return order
+
+
+class Permuted:
+    """``torch.randperm`` of so many."""
+
+    def __init__(self, count: int) -> None:
+        self.most = self._others = count - 1
+
+    def __call__(self, tape: Tape) -> list[int]:
+        order = list(range(self._others + 1))
+        for place in range(self._others):
+            other = place + tape.below(self._others + 1 - place)
+            order[place], order[other] = order[other], order[place]
+        return order
+
+
+class Colours:
+    """Steps of colour, each by a factor that is drawn.
+
+    Args:
+        bounds: of the factors, None of what is not done. forms: of the steps, in each of which slot 0 is its
+            factor; any of what is not done.
+    """
+
+    def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form]) -> None:
+        self.bounds, self.forms = bounds, forms
+        self._pieces: dict[tuple[int, ...], Piece] = {}
+
+    def record(self, run: Run, done: tuple[int, ...], factors: Sequence[float] | dict[int, float]) -> None:
+        """Add these of the steps, in this order."""
+        piece = self._pieces.get(done)
+        if piece is None:
+            piece = self._pieces[done] = Piece(*[shifted(self.forms[each], place) for place, each in enumerate(done)])
+        run.pieces.append(piece)
+        run.row += [bits(factors[each]) for each in done]
+
+
+class Jitter(Colours):
+    """``ColorJitter`` of either version."""
+
+    most = 7
+    _order = Permuted(4)
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        order = self._order(run.tape)
+        factors = [0.0 if bounds is None else run.tape.uniform(bounds) for bounds in self.bounds]
+        self.record(run, tuple([each for each in order if self.bounds[each] is not None]), factors)
+        return height, width
+
+
+class Permutation:
+    """Another order of an image's channels, which is drawn; what that records is found out when it comes first."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind, self._order = kind, Permuted(kind.channels)
+        self._fixed: dict[tuple[int, ...], Fixed] = {}
+        self.most = self._order.most
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        order = tuple(self._order(run.tape))
+        fixed = self._fixed.get(order)
+        if fixed is None:
+            permute = partial(v2.functional.permute_channels, permutation=list(order))
+            fixed = self._fixed[order] = Fixed([permute], self._kind)
+        return fixed.draw(run, height, width)
+
+
+class Distort(Colours):
+    """``RandomPhotometricDistort``: any of brightness, contrast, saturation and hue, and another order of channels."""
+
+    def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], kind: Kind) -> None:
+        super().__init__(bounds, forms)
+        self._probability, self._permutation = rounded(probability), Permutation(kind)
+        self.most = 10 + self._permutation.most
+
+    def draw(self, run: Run, height: int, width: int) -> Size:
+        tape, probability = run.tape, self._probability
+        factors: dict[int, float] = {}
+        for each, bounds in enumerate(self.bounds):
+            if tape.uniform(UNIT) < probability:
+                factors[each] = tape.uniform(bounds)  # type: ignore[arg-type]  # all are done
+        first = tape.uniform(UNIT) < 0.5
+        permutes = tape.uniform(UNIT) < probability
+        self.record(
+            run, tuple([each for each in ((0, 1, 2, 3) if first else (0, 2, 3, 1)) if each in factors]), factors
+        )
+        return self._permutation.draw(run, height, width) if permutes else (height, width)

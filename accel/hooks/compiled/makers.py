@@ -1,0 +1,222 @@
+"""What each transform that draws becomes, as a part of a program for images of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from accel.hooks.compiled import asked, chances, draws, policies
+from accel.hooks.compiled.asked import Asked
+from accel.hooks.compiled.draws import Op, Run, Size
+from accel.hooks.compiled.fixed import Fixed, Kind, moved
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import Tape
+from accel.rows import Form, Slot
+from accel.system.private_names import private
+
+F1 = private("torchvision.transforms.functional", "_get_perspective_coeffs")
+
+Attributes = dict[str, Any]
+Maker = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
+
+
+def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    if given["antialias"] is not True or len(given["size"]) != 2:
+        raise Refused("RandomResizedCrop has unusual parameters")
+    size = given["size"]
+    tried = Fixed([_Tried(transform, size)], kind)
+    steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
+    if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
+        raise Refused("RandomResizedCrop is not recorded as usual")
+    resize = Form(steps[-1].name, (*size, *steps[-1].params[2:]))
+    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
+    op = draws.ResizedCrop(size, given["scale"], given["ratio"], logs, resize, kind.cls is not None)
+    return [op], moved(kind)
+
+
+class _Tried:
+    """A crop that is none of all the image, and then resized."""
+
+    def __init__(self, transform: Any, size: Size) -> None:
+        self._transform, self._size = transform, size
+
+    def __call__(self, image: Any) -> Any:
+        transform, (height, width) = self._transform, self._size
+        if isinstance(transform, v2.Transform):
+            return transform.transform(image, {"top": 1, "left": 2, "height": height + 2, "width": width + 3})
+        return v1.functional.resized_crop(
+            image, 1, 2, height + 2, width + 3, transform.size, transform.interpolation, antialias=transform.antialias
+        )
+
+
+def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    if given["pad_if_needed"]:
+        raise Refused("RandomCrop pads if needed")
+    ops: list[Op] = []
+    if given["padding"] is not None:
+        is_v2 = isinstance(transform, v2.Transform)
+        padding = given["padding"]
+        if is_v2:  # that of the class is left, right, top, bottom
+            left, right, top, bottom = padding
+            padding = left, top, right, bottom
+        if not is_v2 or any(padding):
+            listed = list(padding) if isinstance(padding, tuple) else padding
+            pad = (v2 if is_v2 else v1).Pad(listed, transform.fill, transform.padding_mode)
+            ops.append(Fixed([pad], kind))
+    return [*ops, draws.Crop(given["size"], both=not isinstance(transform, v2.Transform))], moved(kind)
+
+
+def flip(step: str) -> Maker:
+    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+        return [draws.Flip(given["p"], step)], kind
+
+    return make
+
+
+def erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    value = given["value"]
+    if type(value) in (int, float):
+        value = (float(value),)
+    if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or given["inplace"]:
+        raise Refused("RandomErasing has unusual parameters")
+    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
+    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind._replace(erased=True)
+
+
+def _functional(transform: Any) -> Any:
+    return v2.functional if isinstance(transform, v2.Transform) else v1.functional
+
+
+def grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    grey = Fixed([partial(_functional(transform).rgb_to_grayscale, num_output_channels=kind.channels)], kind)
+    return [chances.Perhaps(given["p"], [grey])], kind
+
+
+def perhaps(name: str, *params: str) -> Maker:
+    """A function by chance, with these attributes of the transform."""
+
+    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+        done = partial(getattr(_functional(transform), name), **{param: getattr(transform, param) for param in params})
+        fixed = Fixed([done], kind)
+        fixed.tried((40, 50))
+        return [chances.Perhaps(given["p"], [fixed], in_float64=not isinstance(transform, v2.Transform))], kind
+
+    return make
+
+
+def _with_factor(done: Callable[..., Any], kind: Kind, size: Size = (40, 50)) -> Form:
+    """The step that a function records, which is given a factor, or twice the same; slot 0 stands for it."""
+    found = Fixed([partial(done, _FACTOR)], kind).found((), size)[0].forms
+    if len(found) != 1 or _FACTOR not in found[0].params or found[0].drawn >= 0:
+        raise Refused("a factor is not recorded as usual")
+    (step,) = found
+    return Form(step.name, tuple(Slot(0, real=True) if each == _FACTOR else each for each in step.params))
+
+
+_FACTOR = 0.34375
+
+
+def _colour(transform: Any, name: str, kind: Kind) -> Form:
+    adjust = getattr(_functional(transform), f"adjust_{name}")
+    return _with_factor(lambda factor, image: adjust(image, **{f"{name}_factor": factor}), kind)
+
+
+def jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    forms = [Form("") if given[name] is None else _colour(transform, name, kind) for name in JITTERS]
+    return [chances.Jitter([given[name] for name in JITTERS], forms)], kind
+
+
+def distort(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    forms = [_colour(transform, name, kind) for name in JITTERS]
+    return [chances.Distort(given["p"], [given[name] for name in JITTERS], forms, kind)], kind
+
+
+JITTERS = ("brightness", "contrast", "saturation", "hue")
+
+
+def channels(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    return [chances.Permutation(kind)], kind
+
+
+def choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    return [policies.Choice(transform, given, kind)], kind
+
+
+def policy(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    pairs = given["_policies" if isinstance(transform, v2.Transform) else "policies"]
+    return [policies.AutoAugment(transform, pairs, kind)], kind
+
+
+def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    blurred, size = _functional(transform).gaussian_blur, list(given["kernel_size"])
+
+    def form(height: int, width: int) -> Form:
+        return _with_factor(lambda sigma, image: blurred(image, size, [sigma, sigma]), kind, (height, width))
+
+    form(*[max(100, 2 * side) for side in size])
+    return [draws.Factor(given["sigma"], form)], kind
+
+
+# -- transforms that are asked -------------------------------------------------------------------------------
+
+
+def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def apply(image: Any, angle: float) -> Any:
+        if isinstance(transform, v2.Transform):
+            return transform.transform(image, {"angle": angle})
+        rest = transform.interpolation, transform.expand, transform.center, transform.fill
+        return v1.functional.rotate(image, angle, *rest)
+
+    return _asked(1, asked.between(given["degrees"]), apply, kind)
+
+
+def affine(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def apply(image: Any, drawn: tuple[Any, ...]) -> Any:
+        if isinstance(transform, v2.Transform):
+            return transform.transform(image, dict(zip(("angle", "translate", "scale", "shear"), drawn, strict=True)))
+        rest = {"interpolation": transform.interpolation, "fill": transform.fill, "center": transform.center}
+        return v1.functional.affine(image, *drawn, **rest)
+
+    parts = [given[name] for name in ("degrees", "translate", "scale", "shear")]
+    return _asked(6, asked.affine(*parts), apply, kind)
+
+
+def perspective(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def apply(image: Any, points: tuple[Any, Any]) -> Any:
+        if isinstance(transform, v2.Transform):
+            return transform.transform(image, {"coefficients": F1._get_perspective_coeffs(*points)})
+        return v1.functional.perspective(image, *points, transform.interpolation, transform.fill)
+
+    ops, kind = _asked(8, asked.corners(given["distortion_scale"]), apply, kind)
+    return [chances.Perhaps(given["p"], ops)], kind
+
+
+def zoom_out(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def apply(image: Any, padding: list[int]) -> Any:
+        return transform.transform(image, {"padding": padding})
+
+    ops, kind = _asked(3, asked.zoomed(given["side_range"]), apply, kind)
+    return [chances.Perhaps(given["p"], ops)], kind
+
+
+def resizes(draw: Callable[[Attributes], asked.Draws]) -> Maker:
+    """A resize to a size that is drawn."""
+
+    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+        def apply(image: Any, size: Any) -> Any:
+            return transform.transform(image, {"size": size})
+
+        return _asked(1, draw(given), apply, kind)
+
+    return make
+
+
+def _asked(most: int, draws: asked.Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> tuple[list[Op], Kind]:
+    op = Asked(most, draws, apply, kind)
+    op.draw(Run(Tape(torch.Generator().get_state(), most)), 60, 80)  # which may refuse
+    return [op], moved(kind)

@@ -1,0 +1,18 @@
+"""Small folders of images, of which batches of any length are drawn in one go."""
+
+from pathlib import Path
+
+import pytest
+
+from accel.hooks.compiled import batch
+from tests.support import helpers
+
+
+@pytest.fixture(autouse=True)
+def _of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FEW", 1)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return helpers.write_image_folder(tmp_path_factory.mktemp("compiled") / "photos", 13)

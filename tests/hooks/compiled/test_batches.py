@@ -1,0 +1,69 @@
+"""Batches drawn in one go: equal to torchvision's in every bit, in order and in the random states that they leave."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+import accel
+from tests.hooks.compiled.support import PIPELINES, TOGETHER, check, epochs, ways
+from tests.support import helpers
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_batches_are_torchvisions(name: str, root: Path, thorough: bool) -> None:
+    dataset = ImageFolder(str(root), PIPELINES[name]())
+    found: dict[str, int] = {}
+    for size in (1, 4, 13):
+        counted = check(dataset, seeds=20 if thorough else 2, batch_size=size)
+        found = {way: found.get(way, 0) + counted.get(way, 0) for way in found | counted}
+    assert found.keys() >= {TOGETHER}
+    # images of several sizes lie in memory by how they were cropped
+    alone = {way for way in found if way != TOGETHER}
+    assert alone <= {"one by one: the collate function may look at how tensors lie in memory"}
+
+
+def _as_lists(samples: list[Any]) -> tuple[list[Any], torch.Tensor]:
+    return [image for image, _ in samples], torch.tensor([target for _, target in samples])
+
+
+def _mixed(samples: list[Any]) -> Any:
+    return v2.MixUp(num_classes=2)(*default_collate(samples))
+
+
+@pytest.mark.parametrize("collate", [_as_lists, _mixed, list])
+@pytest.mark.parametrize("name", ["train", "train of v2", "erased", "v2 on Pillow images"])
+def test_collate_functions_get_torchvisions_samples(collate: Any, name: str, root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES[name]())
+    found = check(dataset, collate_fn=collate)
+    assert (TOGETHER in found) == (name != "train of v2")
+
+
+def _with_states(samples: list[Any]) -> Any:
+    """A batch, and the random states in the worker that made it."""
+    return default_collate(samples), helpers.random_states()
+
+
+@pytest.mark.parametrize(
+    ("context", "name"), [("fork", "train"), ("spawn", "train of v2"), ("forkserver", "one of several")]
+)
+def test_workers_draw_from_their_own_seeds(context: str, name: str, root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES[name]())
+    collate = default_collate if name == "train of v2" else _with_states
+    options = {"num_workers": 2, "multiprocessing_context": context, "collate_fn": collate}
+    found = check(dataset, seeds=1, count=1, batch_size=7, **options)
+    assert found == {TOGETHER: 13}
+
+
+def test_the_accelerators_backend_takes_drawn_batches(root: Path) -> None:
+    run = epochs(ImageFolder(str(root), PIPELINES["train"]()))
+    expected, states = helpers.run("torchvision", run)
+    before = accel.stats()["ways"]
+    actual, after = helpers.run("cuda", run, device="cpu")
+    assert after == states
+    helpers.assert_same(actual, expected)
+    assert ways(before) == {TOGETHER: 26}
