@@ -48,7 +48,7 @@ class File(NamedTuple):
 
 def read(paths: Sequence[Any]) -> list[File | None]:
     """Read files; None for one that cannot be read in this way: reading in the usual way will tell."""
-    if not paths or os.open is not _OPEN or not all([type(path) is str for path in paths]) or not agrees():
+    if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
         return [_by_python(path) for path in paths]
     return _by_compiled(paths)
 

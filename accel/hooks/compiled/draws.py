@@ -13,6 +13,9 @@ from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
+from accel.ops import OPS
+from accel.ops.helpers import THREADS
+from accel.ops.row import KernelOp
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -22,9 +25,10 @@ Size = tuple[int, int]
 class Piece:
     """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
 
-    __slots__ = ("_parts", "columns", "forms")
+    __slots__ = ("_parts", "columns", "forms", "kernels")
 
     def __init__(self, *forms: Form) -> None:
+        self.kernels = any(_sums(form.name) for form in forms)
         slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
         self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
         self._parts: list[tuple[int, Step | None, int, Form]] | None = None
@@ -48,11 +52,17 @@ class Piece:
 
 
 def _part(form: Form) -> tuple[int, Step | None, int, Form]:
-    """A form, the step that it always is, if so, and how many integers that follow one another its parameters begin with."""
+    """A form, the step that it always is, if so, and with how many integers in a row its parameters begin."""
     slots = [each for each in form.params if isinstance(each, Slot)]
     step = None if slots else (form.name, form.params)
     follow = [Slot(slots[0].column + place) for place in range(len(slots))] if slots else []
     return form.drawn, step, len(slots) if list(form.params[: len(slots)]) == follow else 0, form
+
+
+def _sums(name: str) -> bool:
+    """Whether torchvision runs a step, on as many threads as there are where it is recorded."""
+    op = OPS.get(name)
+    return isinstance(op, KernelOp) and not op.elementwise
 
 
 def shifted(form: Form, begin: int) -> Form:
@@ -72,10 +82,20 @@ def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def structure(pieces: tuple[Piece, ...]) -> Structure | None:
+    """The structure of images to which these were added; None where each is to have steps of its own."""
+    return _structure(pieces, torch.get_num_threads() if any(piece.kernels for piece in pieces) else 0)
+
+
 @lru_cache(maxsize=64)
-def structure(pieces: tuple[Piece, ...]) -> Structure:
-    """The structure of images to which these were added."""
-    return Structure.of(*forms_of(pieces))
+def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure | None:
+    forms = forms_of(pieces)
+    for place, form in enumerate(forms):
+        if threads and _sums(form.name):
+            if form.drawn >= 0:
+                return None
+            return Structure.of(*forms[:place], Form(THREADS, (threads,)), *forms[place:])
+    return Structure.of(*forms)
 
 
 class Run:
@@ -94,6 +114,11 @@ class Run:
         for piece in self.pieces:
             piece.add(steps, self.row, begin)
             begin += piece.columns
+        if any(piece.kernels for piece in self.pieces):
+            for place, (name, _) in enumerate(steps):
+                if _sums(name):
+                    steps.insert(place, (THREADS, (torch.get_num_threads(),)))
+                    break
         return tuple(steps)
 
 

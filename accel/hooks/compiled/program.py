@@ -146,8 +146,8 @@ class Drawn(NamedTuple):
     def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
         """What was drawn, as rows where the images have one structure."""
         first = self.runs[0].pieces
-        if all(run.pieces == first for run in self.runs):
-            structure = draws.structure(tuple(first))
+        structure = draws.structure(tuple(first)) if all(run.pieces == first for run in self.runs) else None
+        if structure is not None:
             numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), structure.columns)
             return Rows(sources, structure, numbers)
         return tuple(Recipe(source, run.steps()) for source, run in zip(sources, self.runs, strict=True))
