@@ -236,9 +236,8 @@ def row() -> npt.NDArray[np.int64] | None:
     return _row
 
 
-_cpu_begun = 0
+_cpu_begun = _delayed_at = 0
 _delayed_begun: int | None = None
-_delayed_at = 0
 _EVERY = 500_000_000  # ns
 
 
@@ -249,7 +248,7 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
         until: it is measured up to then.
         add_up: whether to add it up first, which takes longer; what is not added up now, who reads the row will.
     """
-    global _delayed_at
+    global _delayed_at, _delayed_begun
     found = row()
     if found is None:
         return
@@ -267,8 +266,9 @@ def flush(until: int = 0, *, add_up: bool = True) -> None:
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         if until:
             found[UNTIL] = until
-            found[SPAN], found[FIRSTS] = until - found[BEGUN], 1
-            found[FIRST_CPU] = found[FIRST_CPU] or found[PROCESS_CPU]
+            found[SPAN] = until - found[BEGUN]
+            if not found[FIRSTS]:
+                found[FIRSTS], found[FIRST_CPU], _delayed_begun = 1, found[PROCESS_CPU], delayed_ns()
         found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
