@@ -10,7 +10,6 @@ indexes. At last so many epochs of training that a cache is filled by them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import tempfile
@@ -21,26 +20,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
 from accel.cache.cache import Cache
-from accel.cli import cache_compare, cache_fill, samples, screen
-from accel.cli.arguments import Red, command
-from accel.cli.data import folder
+from accel.cli import cache_compare, cache_fill, screen
+from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from accel.codec import store
 from accel.runtime import cached
-from accel.system import memory
+from bench.epochs import alike, epoch, photos, size_of
 from bench.index import fresh
 from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _VALUES = (T.ToTensor(), T.Normalize(MEAN, STD))
-_BATCH, _LARGE, _BUDGET, _EPOCHS = 32, 8, 4_000_000_000, 12
+_BUDGET, _EPOCHS = 4_000_000_000, 12
 
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     "train": T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
@@ -54,22 +50,6 @@ ON_LARGE = ("train", "resize, crop")
 """Those that are measured on photos of 4000 x 3000 as well."""
 
 
-def epoch(root: Path, name: str, seed: int, cache: str | None, backend: str = "cpu") -> tuple[float, str]:
-    """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them."""
-    spent, digest = 0.0, hashlib.blake2b()
-    photos = ImageFolder(root, PIPELINES[name])
-    torch.manual_seed(seed)
-    with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
-        begin = time.process_time()
-        for images, _ in DataLoader(photos, _BATCH):
-            values = images.numpy()
-            spent += time.process_time() - begin
-            digest.update(values.tobytes())
-            begin = time.process_time()
-    digest.update(torch.get_rng_state().numpy().tobytes())
-    return 1000 * spent / len(photos), digest.hexdigest()
-
-
 class Turns:
     """The same epochs with a cache, without any (``cache=None``), by stream indexes alone ("auto"), in turns."""
 
@@ -79,15 +59,13 @@ class Turns:
 
     def epoch(self, seed: int, *others: str) -> dict[str, float]:
         """Milliseconds of CPU time an image, for each."""
-        runs = {}
-        for which in ("cached", *others):
-            store._store = self.indexes.get(which)
-            backend = "torchvision" if which == "torchvision" else "cpu"
-            option = {"cached": self.option, "auto": "auto"}.get(which)
-            runs[which] = epoch(self.root, self.name, seed, option, backend)
-        if len({digest for _, digest in runs.values()}) > 1:
-            raise Red(f"{self.name}: the batches differ")
-        return {which: spent for which, (spent, _) in runs.items()}
+        return alike(self.name, {which: partial(self._one, seed, which) for which in ("cached", *others)})
+
+    def _one(self, seed: int, which: str) -> tuple[float, int]:
+        store._store = self.indexes.get(which)
+        backend = "torchvision" if which == "torchvision" else "cpu"
+        option = {"cached": self.option, "auto": "auto"}.get(which)
+        return epoch(ImageFolder(self.root, PIPELINES[self.name]), seed, option, backend)
 
     def filled(self) -> float:
         """Fill the cache ahead; milliseconds of CPU time an image."""
@@ -106,7 +84,7 @@ def _no_indexes() -> store.Store:
 
 def measure(name: str, root: Path, files: Sequence[str], rounds: int, place: Path) -> dict[str, Any]:
     """Epochs of a pipeline, in turns."""
-    whole, count = sum(map(os.path.getsize, files)), len(files)
+    whole, count = size_of(files), len(files)
     with tempfile.TemporaryDirectory(dir=place) as there:  # what is compiled at first use is
         warm = Turns(root, name, f"{there}:{_BUDGET // 1000}kB")
         for seed in range(2):
@@ -177,14 +155,6 @@ def _used(option: str) -> int:
     return cache.used()[0]
 
 
-def _linked(files: Sequence[str], root: Path) -> Path:
-    """A folder as ``ImageFolder`` has it, of links."""
-    (root / "all").mkdir(parents=True)
-    for number, path in enumerate(files):
-        (root / "all" / f"{number:06}.jpg").symlink_to(Path(path).absolute())
-    return root
-
-
 @command("cache")
 def main() -> int:
     options = parser("bench.cache", str(__doc__).partition("\n")[0], out="cache.json", images=200, rounds=5)
@@ -192,25 +162,19 @@ def main() -> int:
     options.add_argument("--folder", type=Path, help="where the caches are made [the folder for temporary files]")
     args = options.parse_args()
     chosen = known("pipeline", args.pipelines, PIPELINES)
-    torch.set_num_threads(1)
-    with folder(args.data) as (root, _), tempfile.TemporaryDirectory() as made:
-        files = sorted(str(path) for path in root.rglob("*.jpg"))[: args.images]
-        large = [f"{made}/{number}.jpg" for number in range(min(_LARGE, args.images))]
-        for number, path in enumerate(large):
-            samples.picture(number, (4000, 3000)).save(path, "JPEG", quality=92)
-        time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
-        photos, photos_large = _linked(files, Path(made, "photos")), _linked(large, Path(made, "large"))
-        place = args.folder or Path(made)
-        work = {name: partial(measure, name, photos, files, args.rounds, place) for name in chosen}
+    with photos(args.data, args.images) as given:
+        place = args.folder or given.made
+        work = {name: partial(measure, name, given.root, given.files, args.rounds, place) for name in chosen}
         for name in chosen:
             if name in ON_LARGE:
-                work[f"{name}, 12 megapixels"] = partial(measure, name, photos_large, large, args.rounds, place)
+                large = given.large, given.large_files
+                work[f"{name}, 12 megapixels"] = partial(measure, name, *large, args.rounds, place)
         result: dict[str, Any] = {}
         with screen.Bar("cache", len(work) + 1) as bar:
             for name, run in work.items():
                 result[name] = run()
                 bar.advance()
-            series = filling(photos, len(files), _EPOCHS, place) if RANDOM[0] in chosen else []
+            series = filling(given.root, len(given.files), _EPOCHS, place) if RANDOM[0] in chosen else []
     times = ("torchvision", "without", "by indexes", "first epoch", "filling ahead", "full")
     ratios = tuple(key for key in next(iter(result.values()))["medians"] if key not in times)
     rows = [[name, *(f"{each['medians'][key]:.3f}" for key in times)] for name, each in result.items()]

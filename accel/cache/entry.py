@@ -13,13 +13,13 @@ import numpy as np
 from accel.codec.jpeg import digests
 from accel.system.memory import Key
 
-INDEX, RESULT, PLANES = 1, 2, 3
+INDEX, RESULT, PIXELS, PLANES = 1, 2, 3, 4
 """Kinds of entries, the worthiest of a byte first: for a smaller one larger ones are taken back, never the reverse."""
 
 KINDS = 16
 """Kinds are below."""
 
-FORMAT = 1
+FORMAT = 2
 """Changes with what is written: rows, segments, and the digest of a part."""
 
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1

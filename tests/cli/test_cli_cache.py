@@ -41,7 +41,7 @@ def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| stream indexes | 20 | 1 | 0.0 |" in shown
     assert "| planes | 20 | 1 | 0.1 |" in shown
     assert "20 files" in shown
-    assert "version 1 test" in shown
+    assert "version 2 test" in shown
 
 
 def test_verify_finds_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
