@@ -23,7 +23,7 @@ from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Step
 from accel.rows import Rows
-from accel.runtime import sharing
+from accel.runtime import results, sharing
 
 
 def explain(x: Any) -> str:
@@ -90,6 +90,8 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     else:
         content = f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
     lines.append(f"  first source: {source!r}, {content}")
+    if kept := [f"{_kept(steps)} ({entry.size} bytes)" for entry, steps in results.described(recipe)]:
+        lines.append(f"  kept by the cache: {', '.join(kept)}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     if isinstance(recipes, Rows):
@@ -113,6 +115,11 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)
+
+
+def _kept(steps: tuple[Step, ...] | None) -> str:
+    """What an entry of a cache is of."""
+    return "half-decoded" if steps is None else f"the result of {_steps(steps)}" if steps else "all pixels"
 
 
 def _steps(steps: tuple[Step, ...]) -> str:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from accel.codec import foreign
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.options import Selection
-from accel.system.memory import Key, file_buffers
+from accel.system.memory import Key
 
 Step = tuple[str, tuple[Any, ...]]
 """An op's name in the table (``accel.ops``) and its parameters."""
+
+
+class Encoded(NamedTuple):
+    """A file's bytes in the place of its path, of pixels that are to be decoded when they are asked for."""
+
+    data: bytes
 
 
 class Source:
@@ -28,8 +36,8 @@ class Source:
         key: of the file that ``data`` is all of; None where there is none, or it cannot be trusted.
         asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
-        path: where the file is, of one that was not read. cached: what is known of it all the same, from one that
-            was (``accel.runtime.cached``); None: nothing.
+        path: where the file is, of one that was not read, or its bytes (``Encoded``), of one not decoded. cached: what
+            is known of it all the same, from one that was (``accel.runtime.cached``); None: nothing.
     """
 
     __slots__ = (
@@ -91,17 +99,30 @@ class Source:
         return self.path is None
 
     def _read(self) -> bytes | memoryview:
-        """The file's bytes, which must be those of the one that is known.
+        file = self.file()
+        if isinstance(self.header, Header):
+            return file
+        try:
+            return foreign.pixels(file, self.header)
+        except DecodeError as error:
+            raise DecodeError(f"{self.name}: {error}") from error
+
+    def file(self) -> bytes | memoryview:
+        """The bytes of the file, which must be those of the one that is known.
 
         Raises:
             DecodeError: the file cannot be read, or is another one now.
         """
+        if isinstance(self.path, Encoded):
+            return self.path.data
         read = file_buffers.read(self.path)
         if read is None:
             raise DecodeError(f"{self.name}: the file, of which a cache has a part, cannot be read any more")
         buffer, size, key = read
         if key != self.key:
             raise DecodeError(f"{self.name}: the file was changed after it was opened")
+        if isinstance(self.header, Raw):
+            return memoryview(buffer)[:size]
         self._buffer = buffer
         return memoryview(buffer)[:size].toreadonly()
 

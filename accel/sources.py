@@ -70,7 +70,7 @@ class Pictures(Sources):
         return self._made[place]
 
     def sizes(self) -> Sizes:
-        width, height, mode = self.header
+        width, height, mode = self.header[:3]
         return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,19 +1,17 @@
-"""What the stream index brings: epochs of the cpu backend without it, that begin it, and that have it.
+"""What the stream index brings: epochs of the cpu backend without it, the first that has it, and later ones.
 
     python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
 CPU time of one process and one thread, in turns, with equal random numbers; every batch is compared. A round has a
-new store: its first epoch fills it, three more make it grow, the last of which is measured as well. Besides, what the
-store takes of memory in all, when two workers and their parent use it.
+new store, and four epochs, each with it and without (cache=None). Of pipelines that make several views of an image,
+the first epoch is compared, too, with one that opens the file anew for every view: what a picture that is asked for
+again is kept for. Besides, what the store takes of memory in all, when two workers and their parent use it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,100 +19,98 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
-from torchvision.datasets.folder import default_loader
+from torchvision.datasets import ImageFolder
 
 import accel
-from accel.cli import samples, screen
-from accel.cli.arguments import Red, command
-from accel.cli.data import folder
+from accel.cli import screen
+from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from accel.codec import store
 from accel.system import memory
+from bench.epochs import BATCH, alike, epoch, linked, photos, size_of
 from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
-_STORE, _BATCH, _LARGE = 1 << 28, 32, 8
+_STORE, _EPOCHS = 1 << 28, 4
+_OF_VIEWS = 64  # images: an epoch of them takes as long as of all in one view
 
-
-def _views(*transforms: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    return lambda image: [transform(image) for transform in transforms]
+View = Callable[[Any], Any]
 
 
 def _crop(size: int, *scale: float) -> Any:
     return T.Compose([T.RandomResizedCrop(size, scale=scale), *_END])
 
 
-def _ten(image: Any) -> torch.Tensor:
-    return torch.stack([T.functional.to_tensor(crop) for crop in T.TenCrop(224)(T.Resize(256)(image))])
+def _of_ten(number: int, image: Any) -> Any:
+    return T.functional.to_tensor(T.TenCrop(224)(T.Resize(256)(image))[number])
 
 
-PIPELINES: dict[str, Callable[[Any], Any]] = {
+def _ten(image: Any) -> list[torch.Tensor]:
+    return [T.functional.to_tensor(crop) for crop in T.TenCrop(224)(T.Resize(256)(image))]
+
+
+PIPELINES: dict[str, Any] = {
     "train": _crop(224, 0.08, 1.0),
     "eval": T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize(MEAN, STD)]),
-    "two views": _views(*[_crop(224, 0.2, 1.0)] * 2),
-    "multi-crop": _views(*[_crop(224, 0.4, 1.0)] * 2, *[_crop(96, 0.05, 0.4)] * 6),
-    "ten-crop": _ten,
+    "multi-crop": [_crop(224, 0.4, 1.0)] * 2 + [_crop(96, 0.05, 0.4)] * 8,
+    "ten-crop": [partial(_of_ten, number) for number in range(10)],
 }
+"""A transform, or one for each view of an image."""
+
+TOGETHER = {"ten-crop": _ten}
+"""How all views are made of one image, where that is not one transform after the other."""
+
 ON_LARGE = ("train",)
 """Those that are measured on photos of 4000 x 3000 as well."""
 
 
-class Photos(Dataset[Any]):
-    """Files, and what a pipeline makes of them."""
+class _Apart(ImageFolder):  # type: ignore[misc]
+    """Every view of a file that is opened anew."""
 
-    def __init__(self, files: Sequence[str], transform: Callable[[Any], Any]) -> None:
-        self.files, self.transform = files, transform
-
-    def __len__(self) -> int:
-        return len(self.files)
+    def __init__(self, root: Path, views: Sequence[View]) -> None:
+        super().__init__(root)
+        self.views = views
 
     def __getitem__(self, index: int) -> Any:
-        return self.transform(default_loader(self.files[index]))
+        path, target = self.samples[index]
+        return [view(self.loader(path)) for view in self.views], target
 
 
-def epoch(photos: Photos, seed: int, cache: str | None) -> tuple[float, str]:
-    """Milliseconds of CPU time an image, and a digest of all values."""
-    spent, digest = 0.0, hashlib.blake2b()
-    torch.manual_seed(seed)
-    with accel.image_backend("cpu", threads=1, cache=cache):
-        begin = time.process_time()
-        for batch in DataLoader(photos, _BATCH):
-            values = [each.numpy() for each in (batch if isinstance(batch, list) else [batch])]
-            spent += time.process_time() - begin
-            for each in values:
-                digest.update(each)
-            begin = time.process_time()
-    return 1000 * spent / len(photos), digest.hexdigest()
-
-
-def measure(name: str, files: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Epochs of a pipeline, in turns."""
-    photos = Photos(files, PIPELINES[name])
-    epoch(photos, 0, None)
+def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Epochs of a pipeline on the photos below ``root``, which are ``files``, in turns."""
+    views = PIPELINES[name]
+    several = isinstance(views, list)
+    whole = TOGETHER.get(name, lambda image: [view(image) for view in views]) if several else views
+    dataset = ImageFolder(root, whole)
+    epoch(dataset, 0, None)
     found: list[dict[str, float]] = []
     for number in range(rounds):
         fresh()
-        first = {"without": epoch(photos, number, None), "first": epoch(photos, number, "auto")}
-        for more in (1, 2):
-            epoch(photos, 1000 * more + number, "auto")
-        later = {"later": epoch(photos, 3000 + number, "auto"), "without": epoch(photos, 3000 + number, None)}
-        if any(len({digest for _, digest in some.values()}) > 1 for some in (first, later)):
-            raise Red(f"{name}: the batches differ")
+        epochs = []
+        for each in range(_EPOCHS):
+            seed = 1000 * number + each
+            runs = {"with": partial(epoch, dataset, seed, "auto"), "without": partial(epoch, dataset, seed, None)}
+            if several and each == 0:
+                runs["apart"] = partial(epoch, _Apart(root, views), seed, None)
+            epochs.append(alike(name, runs, turn=number + each))
+        first, *later = epochs
         found.append(
             {
-                "without": (first["without"][0] + later["without"][0]) / 2,
-                "first": first["first"][0],
-                "later": later["later"][0],
-                "first by without": first["first"][0] / first["without"][0],
-                "without by later": later["without"][0] / later["later"][0],
+                "without": median(each["without"] for each in epochs),
+                "first": first["with"],
+                "later": median(each["with"] for each in later),
+                "first by without": first["with"] / first["without"],
+                "without by second": later[0]["without"] / later[0]["with"],
+                "without by later": median(each["without"] / each["with"] for each in later),
+                **({"views apart by first": first["apart"] / first["with"]} if several else {}),
             }
         )
-    size, whole = kept(files)
+    size, of_files = kept(), size_of(files)
     medians = {key: median(each[key] for each in found) for key in found[0]}
-    return {"medians": medians, "images": len(files), "share of the files' bytes": size / whole, "rounds": found}
+    return {"medians": medians, "images": len(files), "share of the files' bytes": size / of_files, "rounds": found}
 
 
 def fresh() -> int:
@@ -124,25 +120,32 @@ def fresh() -> int:
     return file
 
 
-def kept(files: Sequence[str]) -> tuple[int, int]:
-    """The bytes of all entries, by whole segments, and of the files."""
+def kept() -> int:
+    """The bytes of all entries, by whole segments."""
     entries = store.current()
     assert entries is not None
-    return entries.used()[0], sum(map(os.path.getsize, files))
+    return entries.used()[0]
 
 
-def shared(files: Sequence[str]) -> dict[str, Any]:
+def shared(root: Path, files: Sequence[str]) -> dict[str, Any]:
     """The store's part of the memory of two workers and their parent (proportional set sizes), beside its entries."""
     inode = os.fstat(fresh()).st_ino
     with accel.image_backend("cpu"):
-        loader = DataLoader(Photos(files, PIPELINES["train"]), _BATCH, num_workers=2, persistent_workers=True)
+        dataset = ImageFolder(root, PIPELINES["train"])
+        loader = DataLoader(dataset, BATCH, num_workers=2, persistent_workers=True)
         for _ in range(2):
-            for batch in loader:
-                batch.numpy()
+            for images, _ in loader:
+                images.numpy()
         workers = [worker.pid for worker in loader._iterator._workers]  # type: ignore[union-attr]
         used = [sum(_proportional(pid, inode, field) for pid in (os.getpid(), *workers)) for field in ("Pss", "Rss")]
-    size, whole = kept(files)
-    return {"processes": 3, "entries": size, "files": whole, "proportional": used[0], "resident, added up": used[1]}
+    entries, of_files = kept(), size_of(files)
+    return {
+        "processes": 3,
+        "entries": entries,
+        "files": of_files,
+        "proportional": used[0],
+        "resident, added up": used[1],
+    }
 
 
 def _proportional(pid: int, inode: int, field: str) -> int:
@@ -163,31 +166,31 @@ def main() -> int:
     options.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(PIPELINES)} [all]")
     args = options.parse_args()
     chosen = known("pipeline", args.pipelines, PIPELINES)
-    torch.set_num_threads(1)
-    with folder(args.data) as (root, _), tempfile.TemporaryDirectory() as made:
-        files = sorted(str(path) for path in root.rglob("*.jpg"))[: args.images]
-        large = [f"{made}/{number}.jpg" for number in range(min(_LARGE, args.images))]
-        for number, path in enumerate(large):
-            samples.picture(number, (4000, 3000)).save(path, "JPEG", quality=92)
-        time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
-        work = {name: partial(measure, name, files, args.rounds) for name in chosen}
-        on_large = [name for name in ON_LARGE if name in chosen]
-        work |= {f"{name}, 12 megapixels": partial(measure, name, large, args.rounds) for name in on_large}
+    with photos(args.data, args.images) as given:
+        few = given.files[:_OF_VIEWS]
+        few_root = linked(few, given.made / "few")
+        work = {}
+        for name, pipeline in chosen.items():
+            of = (few_root, few) if isinstance(pipeline, list) else (given.root, given.files)
+            work[name] = partial(measure, name, *of, args.rounds)
+            if name in ON_LARGE:
+                work[f"{name}, 12 megapixels"] = partial(measure, name, given.large, given.large_files, args.rounds)
         result: dict[str, Any] = {}
         with screen.Bar("index", len(work)) as bar:
             for name, run in work.items():
                 result[name] = run()
                 bar.advance()
-        result["memory"] = shared(files)
+        result["memory"] = shared(given.root, given.files)
+    times = ("without", "first", "later")
+    ratios = ("first by without", "without by second", "without by later", "views apart by first")
     rows = []
     for name, each in result.items():
         if "medians" in each:
             numbers, share = each["medians"], each["share of the files' bytes"]
-            figures = (f"{numbers[key]:.3f}" for key in ("without", "first", "later"))
-            ratios = (f"{numbers[key]:.3f}" for key in ("first by without", "without by later"))
-            rows.append((name, *figures, *ratios, f"{100 * share:.2f}%"))
-    columns = ("", "without", "first epoch", "later", "first / without", "without / later", "of the bytes")
-    show(Table("stream index: ms of CPU time an image", columns, rows))
+            figures = (f"{numbers[key]:.3f}" if key in numbers else "" for key in times + ratios)
+            rows.append((name, *figures, f"{100 * share:.2f}%"))
+    columns = "", "without", "first epoch", "later", "first / without", "without / second", "without / later"
+    show(Table("stream index: ms of CPU time an image", (*columns, "views apart / first", "of the bytes"), rows))
     write(args.out, {"load": os.getloadavg(), **result})
     return 0
 

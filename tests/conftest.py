@@ -17,6 +17,7 @@ import accel
 from accel import backend as registry
 from accel.backends.cuda import host
 from accel.native import units
+from accel.runtime import pace
 from accel.system import counters
 from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder
@@ -80,6 +81,13 @@ def _back_to_torchvision() -> Iterator[None]:
     if np.count_nonzero(counters._names[row]) > counters._SLOTS // 2:  # more reasons than any one process has
         counters._counts[row], counters._names[row] = 0, b""
         counters._places.clear()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache takes every file when it comes first, whatever that costs."""
+    monkeypatch.setattr(pace.Pace, "may", lambda self: True)
+    monkeypatch.setattr(pace.Pace, "allows", lambda self, work: True)
 
 
 @pytest.fixture(scope="session")

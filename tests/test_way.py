@@ -14,6 +14,7 @@ from torchvision import transforms as T
 from torchvision.datasets.folder import default_loader
 
 import accel
+from accel.hooks.compiled import single
 from accel.workers import slot_pool
 from tests.support import helpers
 
@@ -21,8 +22,8 @@ MOST_FILES = 35
 MOST_RETURNS = 4
 
 ROOT = Path(accel.__file__).resolve().parent
-APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/")
-"""The decoder, and what calls compiled code: a way of their own."""
+APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
+"""The decoder, what calls compiled code, and programs of compositions: a way of their own."""
 
 GROUND = ("accel/system/", "accel/ops/", "accel/options.py", "accel/recipe.py", "accel/errors.py")
 """What every file looks things up in, which is nowhere that an image goes to."""
@@ -96,6 +97,7 @@ def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
         made: torch.Tensor = default_collate([PIPELINE(default_loader(tmp_path / "image.jpg"))])
         return made
 
+    monkeypatch.setattr(single, "FIRST", 0)
     accel.set_image_backend("cpu")
     worker = type("Worker", (), {"num_workers": 1, "id": 0})
     with slot_pool.loader():

@@ -20,13 +20,15 @@ _CANDIDATES = 32  # segments that might be filled further, or taken back, looked
 class Wanted(NamedTuple):
     """What somebody has to write: ``size`` bytes of a segment, ``charge`` of the budget.
 
-    ``limit``: the bytes after which a segment gets no more. ``own``: the segments that the caller fills already, by
+    ``most``: as many are claimed where there are, for more to come. ``limit``: the bytes after which a segment gets no
+    more. ``own``: the segments that the caller fills already, by
     kind. ``lock(segment, whether it is new)`` gives a descriptor that holds its lock, None where another has that.
     """
 
     kind: int
     size: int
     charge: int
+    most: int
     budget: int
     limit: int
     own: dict[int, int]
@@ -36,6 +38,7 @@ class Wanted(NamedTuple):
 class Claim(NamedTuple):
     """Bytes that may be written: in which segment, from where on; ``file``: the segment's, if it was not the writer's.
 
+    ``charge``: how many bytes of the budget were claimed.
     ``taken``: the segments that were taken back for it, with the descriptors that hold their locks; ``OWN`` for one
     that the writer holds itself.
     """
@@ -44,6 +47,7 @@ class Claim(NamedTuple):
     offset: int
     file: int | None = None
     taken: Sequence[tuple[int, int]] = ()
+    charge: int = 0
 
 
 def used(connection: Any, above: int = 0) -> int:
@@ -72,7 +76,8 @@ def _closed(connection: Any) -> int:
 
 
 def reopen(connection: Any) -> None:
-    """Let all kinds grow again."""
+    """Let all kinds grow again, and give back what those had claimed who were killed; nobody else has it open."""
+    connection.execute("UPDATE segments SET claimed = 0 WHERE claimed > 0")
     connection.execute("DELETE FROM about WHERE name = 'closed'")
 
 
@@ -82,7 +87,9 @@ def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim
     ``held``: segments and descriptors of the locks that were taken.
     """
     closed = _closed(connection)
-    over = used(connection) + wanted.charge + _reserve(connection, wanted.kind, wanted.budget) - wanted.budget
+    left = wanted.budget - used(connection) - _reserve(connection, wanted.kind, wanted.budget)
+    charge = max(wanted.charge, min(wanted.most, left))
+    over = charge - left
     if wanted.kind >= closed:
         return None
     if over > 0 and not _take_back(connection, wanted, over, held):
@@ -91,8 +98,8 @@ def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim
     place = _place(connection, wanted)
     if place.file is not None:
         held.append((place.segment, place.file))
-    connection.execute("UPDATE segments SET claimed = ? WHERE id = ?", (wanted.charge, place.segment))
-    return place._replace(taken=taken)
+    connection.execute("UPDATE segments SET claimed = ? WHERE id = ?", (charge, place.segment))
+    return place._replace(taken=taken, charge=charge)
 
 
 def _take_back(connection: Any, wanted: Wanted, over: int, held: list[tuple[int, int]]) -> bool:

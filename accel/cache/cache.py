@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from accel.cache import folder as folders
-from accel.cache.entry import FORMAT, KINDS, Entry, File, packed, packed_key, place_of, unpacked
+from accel.cache.entry import (
+    FORMAT,
+    KINDS,
+    LARGEST,
+    LONGEST,
+    Entry,
+    File,
+    numbers_of,
+    packed,
+    packed_key,
+    place_of,
+    unpacked,
+)
 from accel.cache.faults import Faults
 from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
@@ -20,7 +33,8 @@ from accel.codec.jpeg import sound_parts
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
-_KNOWN = 1 << 14  # files of which a process remembers what it found
+_KNOWN = 1 << 13  # files of which a process remembers what it found, or that it found nothing
+_PATIENCE = 20  # times that the end waits for another process that writes
 _BELIEVED = 0.25  # seconds for which a change may not be seen
 
 
@@ -37,9 +51,10 @@ class Cache:
         self._faults = Faults(folder, writable=there.writable)
         self._filling = Filling(budget, self._table, self._segments, self._faults)
         self._dropped: set[bytes] = set()  # the rows of entries that are damaged
-        self._known: dict[Key | bytes, File] = {}
+        self._known: dict[bytes, File | None] = {}
         self._known_until = 0.0
         self._version: Any = None
+        self._ends = False  # whether what waits is told at the end of this process
 
     @classmethod
     def open(cls, folder: str | Path | None, budget: int, *, version: str) -> Cache | None:
@@ -70,18 +85,21 @@ class Cache:
 
     def look(self, key: Key | bytes) -> File | None:
         """What is kept of a file; None: nothing."""
-        found = self._known.get(key)
         if monotonic() > self._known_until:
             self._renew()
-        elif found is not None:
-            return found
+        name = packed_key(key)
+        if name in self._known:
+            return self._known[name]
         if self._faults.broken:
             return None
-        name = packed_key(key)
-        rows = self._faults.ask(self._table.rows, place_of(name))
+        place = place_of(name)
+        rows = self._faults.ask(self._table.rows, place)
+        if rows is None:
+            return None
+        rows += self._filling.waiting(place)
         found = self._file(name, rows) if rows else None
-        if found is not None and len(self._known) < _KNOWN:
-            self._known[key] = found
+        if len(self._known) < _KNOWN:
+            self._known[name if found is None else next(iter(found.entries.values())).key] = found  # one object
         return found
 
     def _renew(self) -> None:
@@ -90,14 +108,6 @@ class Cache:
         if version != self._version or version[1] is None:
             self._known.clear()
         self._version, self._known_until = version, monotonic() + _BELIEVED
-
-    def look_many(self, keys: Iterable[Key | bytes]) -> list[File | None]:
-        """``look`` for many keys, for less."""
-        names = [packed_key(key) for key in keys]
-        found = None if self._faults.broken else self._faults.ask(self._table.rows_of, map(place_of, names))
-        if found is None:
-            return [None] * len(names)
-        return [self._file(name, rows) if rows else None for name, rows in zip(names, found, strict=True)]
 
     def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
         entries: dict[int, Entry] = {}
@@ -139,12 +149,36 @@ class Cache:
                 self._dropped.add(row)
                 self._filling.drop((number, row))
 
-    def put(self, key: Key | bytes, header: bytes, kind: int, parts: Sequence[Any], meta: bytes = b"") -> bool:
+    def put(
+        self,
+        key: Key | bytes,
+        header: bytes,
+        kind: int,
+        content: Any,
+        meta: bytes = b"",
+        ends: Sequence[int] | None = None,
+    ) -> bool:
         """Keep something of a file, in the place of what was kept of that kind; False: it is not kept.
 
-        It is written, and found, with others, by ``flush`` at the latest; ``parts`` are copied.
+        It is written now, found by this process from now on, and by others after ``flush``.
+
+        Args:
+            content: a buffer of bytes.
+            ends: where each of its parts ends, rising up to its size; None: it is one part.
         """
-        return self._filling.put(Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), b""), parts)
+        view = memoryview(content).cast("B")
+        ends = [len(view)] if ends is None else ends
+        if len(view) > LARGEST or max(len(header), len(meta), len(ends)) > LONGEST or not self._filling.writes():
+            return False
+        numbers = numbers_of(view, ends)
+        entry = Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
+        file = self.look(key)
+        known = None if file is None else file.entries.get(kind)
+        if known is not None and known.is_as(entry):
+            return True
+        kept = self._filling.put(entry, view)
+        self._known.pop(packed_key(key), None)
+        return kept
 
     def room(self, kind: int, size: int) -> bool:
         """Whether an entry of a kind and size would be kept, as far as is known without much ado."""
@@ -154,14 +188,28 @@ class Cache:
         """The bytes that are taken, and the budget."""
         return self._faults.ask(self._table.used) or 0, self._filling.budget
 
-    def flush(self) -> None:
-        """Write what was put, so that all processes find it: for the end of a batch."""
+    def balance(self) -> float:
+        """An account that all processes have together, in what unit they like; 0 in a new cache."""
+        return self._filling.balance()
+
+    def earn(self, amount: float, most: float) -> None:
+        """Add to the account, up to ``most``; others know it after ``flush``."""
+        self._filling.earn(amount, most)
+
+    def flush(self, *, if_due: bool = False) -> None:
+        """Have all processes find what was put; ``if_due``: if it has waited for long, for the end of a batch."""
+        if if_due:
+            if not self._ends:
+                self._ends = True
+                Finalize(None, self.flush, exitpriority=0)  # of a child, where atexit does nothing
+            if not self._filling.is_due():
+                return
         if self._filling.flush():
             self._known.clear()
 
     def close(self) -> None:
         """Flush, and have no more to do with the folder."""
-        self.flush()
+        self._filling.flush(_PATIENCE)
         self._filling.let_go()
         self._faults.broken = True
         self._faults.ask(self._table.close)
@@ -173,6 +221,7 @@ class Cache:
         """Leave to the parent what it has yet to write, and the segments that it fills."""
         self._filling.let_go(in_child=True)
         self._filling.begin()
+        self._ends = False
         self._known.clear()
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import numpy as np
+
+from accel.codec.jpeg import digests
 from accel.system.memory import Key
 
-INDEX, RESULT, PLANES = 1, 2, 3
+INDEX, RESULT, PIXELS, PLANES = 1, 2, 3, 4
 """Kinds of entries, the worthiest of a byte first: for a smaller one larger ones are taken back, never the reverse."""
 
 KINDS = 16
 """Kinds are below."""
 
-FORMAT = 1
+FORMAT = 2
 """Changes with what is written: rows, segments, and the digest of a part."""
 
-LARGEST, MOST_PARTS, LONGEST = (1 << 32) - 1, (1 << 16) - 1, (1 << 16) - 1
-"""Limits of an entry: its bytes, its parts, the bytes of its key, header or meta."""
+LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
+"""Limits of an entry: its bytes; its parts, and the bytes of its key, header or meta."""
 
 _KEY = struct.Struct("=QQQqq")
 _HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
@@ -48,6 +50,11 @@ class Entry(NamedTuple):
     @property
     def ends(self) -> Sequence[int]:
         return memoryview(self.numbers)[len(self.numbers) // 12 * 8 :].cast("I")
+
+    @property
+    def row_size(self) -> int:
+        """The bytes of its row."""
+        return _HEAD.size + len(self.numbers) + len(self.key) + len(self.header) + len(self.meta)
 
     @property
     def size(self) -> int:
@@ -82,10 +89,10 @@ def place_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(parts: Sequence[Any], digests: Sequence[int]) -> bytes:
-    """``Entry.numbers`` of parts that lie side by side."""
-    ends = accumulate(memoryview(part).nbytes for part in parts)
-    return struct.pack(f"={len(parts)}q{len(parts)}I", *digests, *ends)
+def numbers_of(content: Any, ends: Sequence[int]) -> bytes:
+    """``Entry.numbers`` of parts that lie side by side: their bytes, and where each ends."""
+    places = np.asarray(ends, np.uint32)
+    return bytes(digests(content, places).tobytes() + places.tobytes())
 
 
 def packed(entry: Entry) -> bytes:

@@ -1,161 +1,198 @@
-"""Entries on their way into a cache: kept until there are enough to be written together, or a batch is over."""
+"""Entries on their way into a cache: written at once, to a piece of a segment that was claimed, and told many together.
+
+Until they are told only the process that wrote them finds them, and those of one that is killed are lost.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import LARGEST, LONGEST, MOST_PARTS, Entry, numbers_of, packed, place_of, unpacked
+from accel.cache.entry import Entry, packed, place_of
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
-from accel.codec.jpeg import digest
 from accel.system import fork
 
-_AT_ONCE, _AT_ONCE_BYTES = 64, 32 << 20  # entries, and their bytes
+_ENTRIES, _SECONDS = 256, 1.0  # that wait at most
+_AT_ONCE, _OF_BUDGET = 16 << 20, 32  # bytes that are claimed together, and one in so many of the budget
 _SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
 _ROW, _OF_ROW = 64, 2  # bytes of a row in the table besides its own; a table's pages are half full at least
 _FRESH = 1.0  # seconds for which what the budget has left is believed
 
 
-class _Waiting(NamedTuple):
-    """An entry whose place is not known yet, and its content."""
+class _Piece:
+    """What was claimed of a segment, and the rows of what was written there."""
 
-    entry: Entry
-    content: bytes
+    def __init__(self, claim: Claim, file: int, limit: int) -> None:
+        self.claim, self.file, self.limit = claim, file, limit
+        self.at, self.left = claim.offset, claim.charge
+        self.rows: dict[int, Any] = {}
 
-    @property
-    def charge(self) -> int:
-        """What it takes of the budget, at most."""
-        return len(self.content) + _OF_ROW * (len(packed(self.entry)) + _ROW)
+    def takes(self, size: int, charge: int) -> bool:
+        return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
 
 class Filling:
-    """What a process has yet to write, and the segments that it fills."""
+    """What a process has yet to tell, and the segments that it fills."""
 
     def __init__(self, budget: int, table: Table, segments: Segments, faults: Faults) -> None:
         self.budget = budget
         self.written = 0  # how often
         self._table, self._segments, self._faults = table, segments, faults
         self._limit = min(max(budget // _SEGMENTS, _SMALLEST_SEGMENT), _LARGEST_SEGMENT)
-        self._writing = fork.Lock()
         self.begin()
 
     def begin(self) -> None:
-        """Have nothing to write, and no segments."""
-        self._adding = fork.Lock()
-        self._waiting: list[_Waiting] = []
-        self._bytes = 0
+        """Have nothing to tell, and no segments."""
+        self._lock = fork.Lock()
+        self._pieces: dict[int, _Piece] = {}  # by kind
         self._dropped: list[Row] = []
+        self._earned, self._most = 0.0, 0.0
+        self._balance: float | None = None  # as it was told last
+        self._since: float | None = None  # when the first thing came that waits
         self._own: dict[int, tuple[int, int]] = {}  # by kind: the segment that this process fills, its descriptor
         self._left: dict[int, tuple[float, int]] = {}  # by kind: when it was asked, and what there was
 
-    def put(self, entry: Entry, parts: Sequence[Any]) -> bool:
-        """Keep a copy of the parts as this entry's; False where there is no room."""
-        size = sum(memoryview(part).nbytes for part in parts)
-        longest = max(len(entry.key), len(entry.header), len(entry.meta))
-        if longest > LONGEST or len(parts) > MOST_PARTS or size > LARGEST or not self.room(entry.kind, size):
-            return False
-        numbers = numbers_of(parts, [digest(part) for part in parts])
-        waiting = _Waiting(entry._replace(numbers=numbers), b"".join(parts))
-        with self._adding:
-            self._waiting.append(waiting)
-            self._bytes += size
-            enough = len(self._waiting) >= _AT_ONCE or self._bytes >= _AT_ONCE_BYTES
-        if enough:
-            self.flush()
-        return True
+    def writes(self) -> bool:
+        """Whether anything is written yet."""
+        return not (self._faults.mute or self._faults.broken)
 
-    def drop(self, row: Row) -> None:
-        """Have a row forgotten."""
-        with self._adding:
-            self._dropped.append(row)
-
-    def room(self, kind: int, size: int) -> bool:
-        """Whether an entry would be kept, as far as is known without much ado."""
-        if self._faults.mute or self._faults.broken:
-            return False
-        when, left = self._left.get(kind, (0.0, 0))
-        if monotonic() > when + _FRESH:
-            left = self._faults.ask(self._table.left, kind, self.budget) or 0
-            self._left[kind] = monotonic(), left
-        return self._bytes + size < left
-
-    def flush(self) -> bool:
-        """Write what waits, and say where it is; False: there is nothing."""
-        if not (self._waiting or self._dropped):
-            return False
-        with self._writing:
-            self.written += 1
-            with self._adding:
-                waiting, self._waiting, self._bytes = self._waiting, [], 0
-                dropped, self._dropped = self._dropped, []
-            if self._faults.mute or self._faults.broken:
+    def put(self, entry: Entry, content: memoryview) -> bool:
+        """Write this entry's content; False where there is no room."""
+        size = len(content)
+        charge = size + _OF_ROW * (entry.row_size + _ROW)
+        number = place_of(entry.key) + entry.kind
+        with self._lock:
+            piece = self._pieces.get(entry.kind)
+            if piece is None or not piece.takes(size, charge):
+                piece = self._claimed(entry.kind, size, charge)
+            if piece is None:
                 return False
-            if dropped:
-                self._faults.change(self._table.drop, dropped)
-            for kind in sorted({each.entry.kind for each in waiting}):
-                group = self._new([each for each in waiting if each.entry.kind == kind])
-                while group:
-                    count = _that_fit(group, self._limit)
-                    self._write(kind, group[:count])
-                    del group[:count]
+            try:
+                self._segments.write(piece.file, piece.at, content)
+            except OSError as error:
+                self._tell_all()
+                self._faults.stop(str(error))
+                return False
+            piece.rows[number] = packed(entry._replace(segment=piece.claim.segment, offset=piece.at))
+            piece.at, piece.left = piece.at + size, piece.left - charge
+            self._since = self._since or monotonic()
+            if len(piece.rows) >= _ENTRIES:
+                self._tell_all()
         return True
 
-    def _new(self, group: Sequence[_Waiting]) -> list[_Waiting]:
-        """Those that the table does not have as they are already."""
-        places = [place_of(each.entry.key) for each in group]
-        there = self._faults.ask(self._table.rows_of, places)
-        if there is None:
-            return []
-        entries = [[unpacked(row) for _, row in rows] for rows in there]
-        return [
-            each
-            for each, known in zip(group, entries, strict=True)
-            if not any(entry is not None and entry.is_as(each.entry) for entry in known)
-        ]
-
-    def _write(self, kind: int, group: Sequence[_Waiting]) -> bool:
-        """Write entries of a kind side by side, the first ones where there is no room for all; False: none of them."""
-        size, charge = sum(len(each.content) for each in group), sum(each.charge for each in group)
-        own = {kind: segment for kind, (segment, _) in self._own.items()}
-        wanted = Wanted(kind, size, charge, self.budget, self._limit, own, self._segments.lock)
+    def _claimed(self, kind: int, size: int, charge: int) -> _Piece | None:
+        """A piece of a segment for an entry of this size, and more; None where there is no room."""
+        if not self._tell(kind):
+            return None
+        most = min(self.budget // _OF_BUDGET, _AT_ONCE)
+        own = {each: segment for each, (segment, _) in self._own.items()}
+        wanted = Wanted(kind, size, charge, most, self.budget, self._limit, own, self._segments.lock)
         claim = self._faults.change(self._table.claim, wanted)
+        self._left.pop(kind, None)
         if claim is None:
-            self._left.pop(kind, None)
-            half = len(group) // 2
-            return half > 0 and self._write(kind, group[:half]) and (self._write(kind, group[half:]) or True)
+            return None
         file = self._take(kind, claim)
-        rows, at = list[Row](), claim.offset
-        for each in group:
-            row = packed(each.entry._replace(segment=claim.segment, offset=at))
-            rows.append((place_of(each.entry.key) + kind, row))
-            at += len(each.content)
-        try:
-            self._segments.write(file, claim.offset, [each.content for each in group])
-        except OSError as error:
-            self._faults.change(self._table.unclaim, claim.segment)
-            self._faults.stop(str(error))
-            return False
-        self._left = {each: (when, left - charge) for each, (when, left) in self._left.items()}
-        if self._faults.change(self._table.add, rows, claim, size, charge) is not True:
-            self.let_go(kind)  # whoever fills it next overwrites this
-            return False
-        return True
+        piece = self._pieces[kind] = _Piece(claim, file, self._limit)
+        return piece
 
     def _take(self, kind: int, claim: Claim) -> int:
         """Take what was claimed; the descriptor to write to."""
         for other, (segment, _) in tuple(self._own.items()):
             if (segment, OWN) in claim.taken:
+                self._pieces.pop(other, None)
                 self._segments.remove([self._own.pop(other)])
         self._segments.remove([each for each in claim.taken if each[1] != OWN])
         if claim.file is not None:
             self.let_go(kind)
             self._own[kind] = claim.segment, claim.file
         return self._own[kind][1]
+
+    def waiting(self, place: int) -> list[Row]:
+        """What was put at a place and is not told yet."""
+        found = [(place + kind, piece.rows.get(place + kind)) for kind, piece in tuple(self._pieces.items())]
+        return [(number, row) for number, row in found if row is not None]
+
+    def drop(self, row: Row) -> None:
+        """Have a row forgotten."""
+        number, content = row
+        with self._lock:
+            for piece in self._pieces.values():
+                if piece.rows.get(number) == content:
+                    del piece.rows[number]
+                    return
+            self._since = self._since or monotonic()
+            self._dropped.append(row)
+
+    def room(self, kind: int, size: int) -> bool:
+        """Whether an entry would be kept, as far as is known without much ado."""
+        if not self.writes():
+            return False
+        piece = self._pieces.get(kind)
+        if piece is not None and piece.left >= 2 * size:
+            return True
+        when, left = self._left.get(kind, (0.0, 0))
+        if monotonic() > when + _FRESH:
+            left = self._faults.ask(self._table.left, kind, self.budget) or 0
+            self._left[kind] = monotonic(), left
+        return size < left
+
+    def balance(self) -> float:
+        """The account of all processes, as far as it is known here."""
+        if self._balance is None:
+            self._balance = self._faults.ask(self._table.balance, 0.0, 0.0) or 0.0
+        return self._balance + self._earned
+
+    def earn(self, amount: float, most: float) -> None:
+        """Add to the account, which then has no more than ``most``, unless it had."""
+        if amount < 0 or self.balance() < most:
+            self._earned, self._most = self._earned + amount, max(most, self._most)
+            self._since = self._since or monotonic()
+
+    def is_due(self) -> bool:
+        """Whether something has waited for long."""
+        return self._since is not None and monotonic() > self._since + _SECONDS
+
+    def flush(self, tries: int = 1) -> bool:
+        """Say where what was written is; False: there is nothing to say."""
+        if self._since is None:
+            return False
+        with self._lock:
+            while not self._tell_all() and tries > 1:
+                tries -= 1
+        return True
+
+    def _tell_all(self) -> bool:
+        """False: something still waits, because another process writes."""
+        if self._dropped and self.writes():
+            self._faults.change(self._table.drop, self._dropped)
+        self._dropped = []
+        if self._earned and self.writes():
+            balance = self._faults.change(self._table.balance, self._earned, self._most)
+            if balance is not None:
+                self._balance, self._earned = balance, 0.0
+        told = [self._tell(kind) for kind in sorted(self._pieces)]
+        self._since = None if all(told) else monotonic()
+        return all(told)
+
+    def _tell(self, kind: int) -> bool:
+        """Say what was written to a piece, and give back what is left of it; False: another process writes."""
+        piece = self._pieces.get(kind)
+        if piece is None:
+            return True
+        self.written += 1
+        charge = piece.claim.charge - piece.left
+        told = self._faults.change(self._table.add, piece.rows, piece.claim, piece.at - piece.claim.offset, charge)
+        if told is None and self.writes():
+            return False
+        del self._pieces[kind]
+        self._left.pop(kind, None)
+        if told is not True:
+            self.let_go(kind)  # whoever fills it next overwrites this
+        return True
 
     def let_go(self, kind: int | None = None, *, in_child: bool = False) -> None:
         """Fill the segment of a kind, or of all, no further; ``in_child``: its lock stays the parent's."""
@@ -165,13 +202,3 @@ class Filling:
                     os.close(own[1])
                 else:
                     release([own])
-
-
-def _that_fit(group: Sequence[_Waiting], limit: int) -> int:
-    """How many of these, from the first on, a segment takes: one at least."""
-    size = 0
-    for count, each in enumerate(group):
-        size += len(each.content)
-        if count and size > limit:
-            return count
-    return len(group)

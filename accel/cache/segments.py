@@ -15,7 +15,6 @@ from typing import Any
 from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
-_AT_ONCE = 512  # buffers in one call; systems take 1024
 
 
 class _File:
@@ -82,21 +81,16 @@ class Segments:
         return file
 
     @staticmethod
-    def write(file: int, offset: int, contents: Sequence[bytes]) -> None:
-        """Write these one after the other.
+    def write(file: int, offset: int, content: Any) -> None:
+        """Write bytes.
 
         Raises:
             OSError: there is no room on the disk, or what else a disk may say.
         """
-        for first in range(0, len(contents), _AT_ONCE):
-            views = [memoryview(content) for content in contents[first : first + _AT_ONCE] if content]
-            while views:
-                count = os.pwritev(file, views, offset)
-                offset += count
-                while views and count >= len(views[0]):
-                    count -= len(views.pop(0))
-                if views:
-                    views[0] = views[0][count:]
+        view = memoryview(content).cast("B")
+        while len(view):
+            count = os.pwrite(file, view, offset)
+            view, offset = view[count:], offset + count
 
     def remove(self, taken: Sequence[tuple[int, int]]) -> None:
         """Remove segments' files, whose locks are held; those who still read them find that they are short."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accel.cache import folder as folders
-from accel.cache.entry import INDEX, KINDS, PLANES, RESULT, unpacked
+from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT, unpacked
 from accel.cache.folder import Unusable
 from accel.cache.segments import Segments
 from accel.cache.table import Table, sqlite3
 from accel.codec.jpeg import digest
 
-NAMES = {INDEX: "stream indexes", RESULT: "results", PLANES: "planes"}
+NAMES = {INDEX: "stream indexes", RESULT: "results", PIXELS: "pictures", PLANES: "planes"}
 """Of the kinds, for people."""
 
 

@@ -8,7 +8,7 @@ close the parent's connection there would write.)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ sqlite3: Any = LazyModule("sqlite3")
 Row = tuple[int, Any]
 """Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
-_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "journal_size_limit=4194304")
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-1024")
+_PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "wal_autocheckpoint=4000", "journal_size_limit=16777216")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
@@ -66,11 +66,6 @@ class Table:
         with _lock:
             connection = self._connection or self._connect()
             return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
-
-    def rows_of(self, places: Iterable[int]) -> list[list[Row]]:
-        """``rows`` of many, for less."""
-        with self._transaction("BEGIN") as connection:
-            return [connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall() for place in places]
 
     def rows_after(self, number: int, count: int = 256) -> list[Row]:
         """So many rows in their order, after a number."""
@@ -160,20 +155,28 @@ class Table:
             segments.release(held)
         return claim
 
-    def unclaim(self, segment: int) -> None:
-        """Give back what was claimed of a segment and not written."""
-        with self._transaction() as connection:
-            connection.execute("UPDATE segments SET claimed = 0 WHERE id = ?", (segment,))
-
-    def add(self, rows: Sequence[Row], claim: Claim, size: int, charge: int) -> bool:
+    def add(self, rows: Mapping[int, Any], claim: Claim, size: int, charge: int) -> bool:
         """Say where what was written lies; False: the segment was taken back meanwhile."""
         with self._transaction() as connection:
             update = "UPDATE segments SET size = ?, charge = charge + ?, claimed = 0 WHERE id = ? AND size = ?"
             changed = connection.execute(update, (claim.offset + size, charge, claim.segment, claim.offset))
             if changed.rowcount == 1:
                 insert = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
-                connection.executemany(insert, [(number, claim.segment, row) for number, row in rows])
+                connection.executemany(insert, [(number, claim.segment, row) for number, row in rows.items()])
         return bool(changed.rowcount == 1)
+
+    def balance(self, earned: float, most: float) -> float:
+        """What the account has then (``Filling.earn``)."""
+        query = "SELECT value + 0.0 FROM about WHERE name = 'balance'"
+        if not earned:
+            with _lock:
+                found = (self._connection or self._connect()).execute(query).fetchone()
+            return float(found[0]) if found else 0.0
+        with self._transaction() as connection:
+            (before,) = connection.execute(query).fetchone() or (0.0,)
+            after = min(before + earned, max(before, most))
+            connection.execute("INSERT OR REPLACE INTO about VALUES ('balance', ?)", (after,))
+        return float(after)
 
     def drop(self, rows: Iterable[Row]) -> None:
         """Forget rows, if they are still the same."""

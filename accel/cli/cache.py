@@ -1,4 +1,4 @@
-"""``python -m accel cache``: what is kept from run to run, whether it is sound, and emptying it."""
+"""``python -m accel cache``: what is kept from run to run, whether it is sound, filling it ahead, and emptying it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from accel.cache import folder as folders
 from accel.cache import survey
 from accel.cache.folder import Unusable
-from accel.cli import cache_compare, screen
-from accel.cli.arguments import Red, WrongUsage
+from accel.cli import cache_compare, cache_fill, screen
+from accel.cli.arguments import Red, WrongUsage, at_least
 from accel.cli.tables import Table, show
 
 _SHOWN = 20
@@ -20,26 +20,43 @@ def add_parser(commands: Any) -> None:
     """Add this command to the command line."""
     parser = commands.add_parser(
         "cache",
-        help="what is kept from run to run: list, verify, clear",
+        help="what is kept from run to run: list, verify, fill, clear",
         description='Show what a cache (the option cache="64GB", or cache="/folder:400GB") has of files, read all of '
-        "it and check it, or empty it. Nobody may use it while it is emptied.",
+        "it and check it, fill it ahead of a training, or empty it. Nobody may use it while it is emptied.",
     )
-    parser.add_argument("action", nargs="?", choices=("list", "verify", "clear"), default="list", help="default: list")
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="default: the user's, in memory")
+    actions = ("list", "verify", "fill", "clear")
+    parser.add_argument("action", nargs="?", choices=actions, default="list", help="default: list")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="verify: decode the JPEG files below DIR again, and compare"
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="default: the user's, in memory; fill: with a size, as the option",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="verify: decode the JPEG files below DIR again, and compare; fill: put in half-decoded what random crops "
+        "need of these",
+    )
+    parser.add_argument(
+        "--processes", type=at_least(1), metavar="N", help="fill: in so many processes (default: one for each core)"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = folders.in_memory() if args.folder is None else args.folder.expanduser().absolute()
     try:
+        if args.data is not None and not args.data.is_dir():
+            raise WrongUsage(f"there is no such folder: {args.data}")
+        if args.action == "fill":
+            if args.data is None or args.folder is None:
+                raise WrongUsage("fill needs what the option cache has, such as /folder:400GB, and --data DIR")
+            return _fill(args.folder, args.data, args.processes)
+        folder = folders.in_memory() if args.folder is None else Path(args.folder).expanduser().absolute()
         if args.data is not None:
             if args.action != "verify":
-                raise WrongUsage("--data is for verify")
-            if not args.data.is_dir():
-                raise WrongUsage(f"there is no such folder: {args.data}")
+                raise WrongUsage("--data is for verify and fill")
             _verify(folder)
             return _compare(folder, args.data)
         return {"list": _list, "verify": _verify, "clear": _clear}[args.action](folder)
@@ -81,6 +98,16 @@ def _compare(folder: Path, data: Path) -> int:
     if found.wrong:
         raise Red(f"of {said}, {len(found.wrong)} are not what the files give: {folder}")
     screen.out.print(f"{said} are what the files give, in every bit", markup=False, soft_wrap=True)
+    return 0
+
+
+def _fill(place: str, data: Path, processes: int | None) -> int:
+    paths = cache_compare.files(data)
+    with screen.Bar("filling", len(paths)) as bar:
+        found = cache_fill.filled(place, paths, processes, bar.advance)
+    said = f"{found.new} of {len(paths)} files put in, {found.known} were there"
+    rest = ((found.others, "others have no such form"), (found.full, "found no room"))
+    screen.out.print(", ".join([said, *(f"{n} {what}" for n, what in rest if n)]), markup=False, soft_wrap=True)
     return 0
 
 

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from accel import switch
 from accel.cache import survey
 from accel.cli.arguments import WrongUsage
-from accel.codec.header import Header, claim
+from accel.codec import foreign
+from accel.codec.header import Header, Raw, claim
+from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.runtime import cached, compute, planes, results
+from accel.runtime import cached, compute, planes, result_entries
 
 
 class Compared(NamedTuple):
@@ -46,29 +48,40 @@ def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda
         raise WrongUsage(f"this version cannot use the cache: {cache}")
     known, counts, wrong = 0, {"planes": 0, "result": 0}, list[str]()
     for path in paths:
-        source = cached.opened(str(path), selection)
-        header = None if source is None else claim(data := path.read_bytes())
-        if source is not None and header is not None:
-            known += 1
-            plain = Source(data, header, str(path), reference)
-            for kind, found, expected in _pairs(source, plain, header):
+        sources = [cached.opened(str(path), selection, decoder=decoder) for decoder in foreign.DECODERS]
+        found = {each.header: each for each in sources if each is not None}
+        known += bool(found)
+        for source in found.values():
+            for kind, pixels, expected in _pairs(source, path.read_bytes(), reference):
                 counts[kind] += 1
-                if found is None or not np.array_equal(found, compute.pixels(expected)):
-                    wrong.append(f"{path}: its {kind} {'cannot be read' if found is None else 'differ'}")
+                if pixels is None or not np.array_equal(pixels, compute.pixels(expected)):
+                    wrong.append(f"{path}: its {kind} {'cannot be read' if pixels is None else 'differ'}")
         each()
     return Compared(len(paths), known, counts["planes"], counts["result"], wrong)
 
 
-def _pairs(source: Source, plain: Source, header: Header) -> Iterator[tuple[str, npt.NDArray[np.uint8] | None, Recipe]]:
+def _pairs(
+    source: Source, data: bytes, reference: Selection
+) -> Iterator[tuple[str, npt.NDArray[np.uint8] | None, Recipe]]:
     """What the cache has of a file, None where it is damaged, and the recipe of the same."""
     known = source.cached
+    header: Header | Raw | None = source.header
+    if isinstance(header, Raw):
+        data = bytes(foreign.pixels(data, header))
+    else:
+        header = claim(data)
+    if header is None:
+        return
     if known.planes is not None:
         box, channels = (0, 0, header.height, header.width), 1 if header.mode == "L" else 3
-        yield "planes", planes.region(source, box, channels), Recipe(plain)
-    if known.result is not None and (made := results.made_of(known.result)) is not None:
+        yield "planes", planes.region(source, box, channels), Recipe(Source(data, header, source.name, reference))
+    for entry in (known.result, known.pixels):
+        if entry is None or (made := result_entries.made_of(entry)) is None:
+            continue
         said, raw, steps = made
-        out = np.empty(known.result.size, np.uint8)
-        sound = known.cache.read(known.result, 0, len(known.result.ends), out)
-        header = header._replace(reference="torchvision" if said == "torchvision" else "pillow")
-        asked = Source(plain.data, header, plain.name, plain.selection)
+        out = np.empty(entry.size, np.uint8)
+        sound = known.cache.read(entry, 0, len(entry.ends), out)
+        if isinstance(header, Header):
+            header = header._replace(reference="torchvision" if said == "torchvision" else "pillow")
+        asked = Source(data, header, source.name, reference)
         yield "result", out.reshape(raw.height, raw.width, -1) if sound else None, Recipe(asked, steps)

@@ -25,11 +25,18 @@ ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
 
 
 def decode(
-    data: Data, header: Header | Raw, box: Box, channels: int, engine: str = "auto", index: jpeg.Index | None = None
+    data: Data,
+    header: Header | Raw,
+    box: Box,
+    channels: int,
+    engine: str = "auto",
+    index: jpeg.Index | None = None,
+    out: Pixels | None = None,
 ) -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
 
     ``index`` is what earlier decodes found out about the file, and has what this one did besides (``jpeg.Index``).
+    ``out`` is memory that they may be put in, of their shape.
 
     Raises:
         DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
@@ -40,7 +47,7 @@ def decode(
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != header.reference:
-        pixels = decoded(data, header, box, channels, chosen, index)
+        pixels = decoded(data, header, box, channels, chosen, index, out)
         if pixels is not None:
             return pixels
         counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it")
@@ -51,11 +58,17 @@ def decode(
 
 
 def decoded(
-    data: Data, header: Header, box: Box, channels: int, chosen: str, index: jpeg.Index | None = None
+    data: Data,
+    header: Header,
+    box: Box,
+    channels: int,
+    chosen: str,
+    index: jpeg.Index | None = None,
+    out: Pixels | None = None,
 ) -> Pixels | None:
     """The pixels by an engine; None where it declines, or had better."""
     if chosen == "accel":
-        return engines.accel(data, box, channels, index)
+        return engines.accel(data, box, channels, index, out)
     sound = chosen == header.reference or header.progressive or one_scan(data, header)
     return getattr(engines, chosen)(data, box, channels) if sound else None
 

@@ -31,12 +31,14 @@ Box = tuple[int, int, int, int]
 Data = bytes | memoryview
 
 
-def accel(data: Data, box: Box, channels: int, index: jpeg.Index | None = None) -> Pixels | None:
+def accel(
+    data: Data, box: Box, channels: int, index: jpeg.Index | None = None, out: Pixels | None = None
+) -> Pixels | None:
     """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file.
 
-    It begins where ``index`` says, and adds to it.
+    It begins where ``index`` says, and adds to it. ``out`` is memory for the pixels.
     """
-    return jpeg.decode(data, box, channels=channels, index=index)
+    return jpeg.decode(data, box, channels=channels, out=out, index=index)
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:

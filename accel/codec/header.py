@@ -41,11 +41,15 @@ class Header(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """Pixels that are not encoded: uint8, row by row, the channels of a pixel side by side; ``mode`` as above."""
+    """Pixels that are not encoded: uint8, row by row, the channels of a pixel side by side; ``mode`` as above.
+
+    ``decoder``: what made them of a file (``accel.codec.foreign.DECODERS``); "": they are of none.
+    """
 
     width: int
     height: int
     mode: str
+    decoder: str = ""
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:

@@ -65,11 +65,12 @@ def decoded(
     engine: str,
     key: Key | None,
     durable: Durable | None = None,
+    out: Pixels | None = None,
 ) -> Pixels:
     """``accel.codec.decode.decode`` of a file, with what is known of it by its key, to which it adds."""
     if engine == "pillow":
         return decode(data, header, box, channels, engine)
-    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index), durable)
+    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index, out), durable)
 
 
 def noted(
@@ -105,31 +106,49 @@ def noted(
     return made
 
 
+def has(key: Key) -> bool:
+    """Whether something is known of a file: it was decoded before."""
+    entries = store.current()
+    return entries is not None and (key in _waiting or entries.find(key)[0] != 0)
+
+
+def was_known() -> bool:
+    """Whether something was known of the file that this thread decoded last."""
+    return _thread.index.used
+
+
 def flush() -> None:
     """Keep what was found out, and count it: for the end of a batch.
 
     Between two decodes, which take all of a core's caches, each would take several times as long.
     """
     entries = store.current()
-    while entries is not None and _waiting:
-        with suppress(KeyError):  # another thread took the last one
+    kept = 0
+    with suppress(KeyError):  # another thread took the last one
+        while entries is not None and _waiting:
             key, (content, found, durable) = _waiting.popitem()
-            _put(entries, key, content, found)
+            kept += _put(entries, key, content, found)
             if durable is not None:
                 durable.put(content)
-    while _happened:
-        with suppress(IndexError):
-            counters.count(_happened.pop())
+    if kept:
+        counters.count(counters.INDEXES, kept)
+    happened = []
+    with suppress(IndexError):
+        while _happened:
+            happened.append(_happened.pop())
+    for name in set(happened):
+        counters.count(name, happened.count(name))
 
 
-def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> None:
+def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> bool:
+    """Put an index in; whether it is its file's first."""
     global _full
-    if not entries.put(key, index, found):
-        if not _full:
-            counters.fallback(FULL)
-        _full |= found[1] != 0  # else only the slots of this key are taken
-    elif found[0] == 0:
-        counters.count(counters.INDEXES)
+    if entries.put(key, index, found):
+        return found[0] == 0
+    if not _full:
+        counters.fallback(FULL)
+    _full |= found[1] != 0  # else only the slots of this key are taken
+    return False
 
 
 _EMPTY = np.zeros(0, np.uint8)
@@ -158,8 +177,8 @@ def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uin
 def keep(key: Key | None, index: npt.NDArray[np.uint8], durable: Durable | None = None) -> None:
     """Keep a file's index that such a decoder has made."""
     entries = store.current()
-    if entries is not None and key is not None:
-        _put(entries, key, index, entries.find(key))
+    if entries is not None and key is not None and _put(entries, key, index, entries.find(key)):
+        counters.count(counters.INDEXES)
     if durable is not None and durable.lacks(index):
         durable.put(index.tobytes())
 

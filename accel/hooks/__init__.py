@@ -25,15 +25,20 @@ from accel.hooks import (
     torch_profiler,
     tv_files,
     tv_functional,
+    tv_io,
     tv_transforms,
     v2_forward,
     v2_functional,
     v2_transforms,
 )
+from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
 from accel.system import counters, measuring, private_names, replaced
 
-_OF_IMAGES = (pillow_open, pillow_ops, tv_files, tv_transforms, tv_functional, v2_transforms, v2_forward, v2_functional)
+_OF_IMAGES = (
+    *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
+    *(v2_transforms, v2_forward, v2_functional, single),
+)
 _OF_TORCH = (torch_compile, torch_profiler, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """Every row of every table."""

@@ -21,6 +21,7 @@ from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.runtime import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
@@ -137,6 +138,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     host_of(selection).prepare()
     batch.prepare(self.dataset)
     held.compute(self.dataset, getattr(selection.options, "threads", None))
+    cached.flush()
     log.flush()
     with slot_pool.loader(self.multiprocessing_context) as keep_for:
         iterator = original(self)

@@ -12,6 +12,7 @@ import functools
 import io
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from types import TracebackType
@@ -24,6 +25,7 @@ from accel import switch
 from accel.codec.header import Header, claim
 from accel.hooks import patch
 from accel.hooks.patch import Body, Function, Item
+from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
 from accel.options import Selection
@@ -31,6 +33,7 @@ from accel.recipe import Source
 from accel.runtime import cached
 from accel.system import counters, fork
 from accel.system.caller import frame
+from accel.system.content import key_of_content
 from accel.system.imports import LazyModule
 from accel.system.memory import Key
 from accel.system.replaced import replaced
@@ -81,10 +84,13 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         source_of = partial(_source, name, selection)
         if isinstance(data, Unread):
             return LazyJpegFile.open_unread(data, filename, source_of)
-        source = source_of(data, key)
+        in_memory = key is None and cached.in_use and cached.of(selection.options) is not None
+        source = source_of(data, key_of_content(data) if in_memory else key)
         if source is None:
             file.seek(0)
             return original(file, filename)
+        if in_memory:
+            source.cached = cached.known(source.key, selection)
         several = isinstance(source.header, Header) and source.header.pictures
         kept = original(BytesIO(data), filename) if several else None  # Pillow says what it is
         if kept is None or type(kept) is JpegImageFile:
@@ -103,14 +109,15 @@ def _known_file(file: Any, selection: Selection) -> Source | None:
     path = getattr(file, "name", None)
     if type(file) is not io.BufferedReader or not isinstance(path, (str, bytes)):
         return None
-    return cached.opened(path, selection, os.fstat(file.fileno()))
+    source = cached.opened(path, selection, os.fstat(file.fileno()))
+    return source if source is not None and isinstance(source.header, Header) else None
 
 
 def _known_path(path: Any) -> Any:
     """The image of a file of which a cache has so much that it need not be opened."""
     selection = switch.active()
     source = None if selection is None else cached.opened(path, selection)
-    if source is None or not cached.allowed(source.header):
+    if source is None or not isinstance(source.header, Header) or not cached.allowed(source.header):
         return None
     return LazyJpegFile.open(source, os.fspath(path))
 
@@ -138,11 +145,20 @@ def claimed(header: Header, selection: Selection) -> bool:
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
-    if cached.in_use and mode == "r" and formats is None and _is_path(fp):
+    if not cached.in_use:
+        return _open_or_replace(original, fp, mode, formats)
+    if mode == "r" and formats is None and _is_path(fp):
         image = _known_path(fp)
         if image is not None:
             return image
-    caller = frame(2).f_globals  # past this function, and what stands in Pillow's
+    image = _open_or_replace(original, fp, mode, formats)
+    if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage) and pillow_file.note(image, fp):
+        _watch(type(image), "convert", pillow_file.converting)
+    return image
+
+
+def _open_or_replace(original: Function, fp: Any, mode: Any, formats: Any) -> Any:
+    caller = frame(3).f_globals  # past these functions, and what stands in Pillow's
     if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
         return original(fp, mode, formats)
     name = _name(fp)
@@ -154,7 +170,7 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
         replaced(name, _text(error))
         return _unsized(fp)
     if isinstance(image, ImageFile.ImageFile) and not isinstance(image, LazyImage):
-        _watch(type(image))
+        _watch(type(image), "load", _load)
         image.__dict__[_OPENED] = name
     return image
 
@@ -212,17 +228,18 @@ def _package(module: str) -> str:
 
 # -- images that were opened and cannot be loaded -----------------------------------------------------------
 
-_watched: dict[type, patch.Undo] = {}
+_watched: dict[tuple[type, str], patch.Undo] = {}
 _lock = fork.Lock()
 
 
-def _watch(kind: type) -> None:
-    """Replace ``load`` of this class of Pillow's, by what looks at its errors."""
-    for cls in kind.__mro__:
-        if "load" in vars(cls) and issubclass(cls, ImageFile.ImageFile) and cls not in _watched:
+def _watch(kind: type, name: str, replacement: Callable[[Function], Function]) -> None:
+    """Replace a method of this class of Pillow's: ``load`` by what looks at its errors."""
+    owners = [cls for cls in kind.__mro__ if name in vars(cls) and issubclass(cls, ImageFile.ImageFile)]
+    for cls in owners or [kind]:
+        if (cls, name) not in _watched:
             with _lock:
-                if cls not in _watched:
-                    _watched[cls] = patch.attribute(cls, "load", _load(vars(cls)["load"]))
+                if (cls, name) not in _watched:
+                    _watched[cls, name] = patch.attribute(cls, name, replacement(getattr(cls, name)))
 
 
 def unwatch() -> None:
@@ -260,6 +277,7 @@ def _blacken(image: Any) -> Any:
     if image._exclusive_fp and image.fp is not None:
         image.fp.close()
     image.fp, image.tile, image.readonly = None, [], 0
+    image.__dict__.pop(pillow_file.NOTED, None)
     image.im, image.palette = black.im, black.palette
     return Image.Image.load(image)
 

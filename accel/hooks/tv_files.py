@@ -1,60 +1,52 @@
-"""``torchvision.datasets.folder`` and ``torchvision.io.image``: their readers of files.
-
-The loaders of the first have a shorter way to a file's bytes. The second gives lazy uint8 tensors for the JPEG files
-that accel claims. Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded
-(a file with EXIF that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
-"""
+"""``torchvision.datasets.folder``: its loaders, with a shorter way to a file's bytes."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 import torchvision
 from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
-from accel.codec import decode
-from accel.codec.header import SOI, Header, claim
+from accel.codec import opening
+from accel.codec.file_buffers import file_buffers
+from accel.codec.header import Header, claim
+from accel.codec.opening import File
 from accel.hooks import pillow_open
 from accel.hooks.patch import Body, Function
+from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
-from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
-from accel.recipe import Recipe, Source, Step
+from accel.recipe import Source
 from accel.runtime import cached
-from accel.system import counters
-from accel.system.memory import file_buffers
 from accel.system.private_names import private
-from accel.system.replaced import replaced
 
 private("PIL.Image", "_decompression_bomb_check")
 
-_MODULE = "torchvision.io.image"
-_UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
-_CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
-_NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
-_IN_MEMORY = "image in memory"
+
+Claimed = Callable[[File], "Header | None"]
 
 
-def _read(path: Any, selection: Selection, claimed: Callable[[bytes | bytearray, int], Header | None]) -> Source | None:
-    """A file of which ``claimed`` gives a header, from its first bytes so many; None for others."""
-    read = file_buffers.read(path)
-    if read is None:
+def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
+    """A file of which ``claimed`` gives a header; None for others."""
+    return _source(path, opening.read_one(path), selection, claimed)
+
+
+def _read_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    files = zip(paths, opening.read(paths), strict=True)
+    return [_source(path, file, selection, _claimed_by_pillow) for path, file in files]
+
+
+def _source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
+    header = None if file is None else claimed(file)
+    if file is None or header is None:
+        file_buffers.give_back(file and file.buffer)
         return None
-    buffer, size, key = read
-    header = claimed(buffer, size)
-    if header is None:
-        file_buffers.give_back(buffer)
-        return None
+    buffer, size, key, _ = file
     return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
-
-
-# -- torchvision.datasets.folder ----------------------------------------------------------------------------
 
 
 def _default_loader(original: Function, path: Any) -> Any:
@@ -75,7 +67,17 @@ def opened(path: Any, selection: Selection) -> Source | None:
         return source
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
-    return _read(path, selection, _claimed_by_pillow)
+    source = read(path, selection, _claimed_by_pillow)
+    if source is None and cached.in_use and not pillow_open.replaces():
+        return pillow_file.read(path, selection)
+    return source
+
+
+def opened_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    """The files that ``pil_loader`` opens one after the other; see ``opened``."""
+    if cached.in_use or ahead.sources is not None:
+        return [opened(path, selection) for path in paths]
+    return _read_together(paths, selection)
 
 
 class _Ahead(threading.local):
@@ -83,8 +85,9 @@ class _Ahead(threading.local):
 
     sources: dict[Any, Source] | None = None
 
-    def keep(self, paths: Sequence[Any], sources: Sequence[Source]) -> None:
-        self.sources = dict(zip(paths, sources, strict=False)) or None
+    def keep(self, paths: Sequence[Any], sources: Sequence[Source | None]) -> None:
+        kept = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
+        self.sources = kept or None
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)
@@ -97,8 +100,12 @@ class _Ahead(threading.local):
 ahead = _Ahead()
 
 
-def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
-    header = claim(data, size)
+def header_of(file: File) -> Header | None:
+    return file.header or claim(file.buffer, file.size)
+
+
+def _claimed_by_pillow(file: File) -> Header | None:
+    header = header_of(file)
     if header is None or header.pictures or not (header.complete or pillow_open.claimed(header, switch.current())):
         return None
     try:
@@ -108,163 +115,7 @@ def _claimed_by_pillow(data: bytes | bytearray, size: int) -> Header | None:
     return header
 
 
-# -- torchvision.io.image -----------------------------------------------------------------------------------
-
-
-def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    lazy = _from_file(str(path), mode, apply_exif_orientation)
-    if lazy is None:
-        return _at_once(original, path, mode, apply_exif_orientation)
-    _warn_as(original)
-    return lazy
-
-
-def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
-    if isinstance(input, torch.Tensor):
-        lazy = _from_memory(input, mode, apply_exif_orientation)
-    else:
-        lazy = _from_file(str(input), mode, apply_exif_orientation)
-    if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
-        return original(input, mode, apply_exif_orientation)
-    if lazy is None:
-        return _at_once(original, input, mode, apply_exif_orientation)
-    _warn_as(original)
-    return lazy
-
-
-def decode_jpeg(
-    original: Function, input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
-) -> Any:
-    """``torchvision.io.decode_jpeg``."""
-    streams = input if isinstance(input, list) else [input]
-    lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams if str(device) == "cpu"]
-    if not lazy or any(each is None for each in lazy):
-        if str(device) != "cpu" or not streams or not pillow_open.replaces():
-            return original(input, mode, device, apply_exif_orientation)
-        if isinstance(input, list):
-            return [decode_jpeg(original, stream, mode, device, apply_exif_orientation) for stream in input]
-        return _at_once(original, input, mode, device, apply_exif_orientation)
-    _warn_as(original)
-    return lazy if isinstance(input, list) else lazy[0]
-
-
-def read_file(original: Function, path: Any) -> Any:
-    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
-    if pillow_open.replaces() and _beginning(path) == b"":
-        return torch.empty(0, dtype=torch.uint8)
-    return original(path)
-
-
-def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read by torchvision's own function; give the black tensor that takes the place of a damaged file."""
-    if not pillow_open.replaces():
-        return original(input, *args, **kwargs)
-    try:
-        return original(input, *args, **kwargs)
-    except RuntimeError as error:
-        mode, start = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
-        if start is None or (start == SOI and mode in _NOT_OF_JPEG):
-            raise
-        replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
-        side = pillow_open.UNKNOWN_SIZE
-        return torch.zeros((_CHANNELS.get(mode, 3), side, side), dtype=torch.uint8)
-
-
-def _beginning(input: Any) -> bytes | None:
-    """The first bytes of a file or stream; None where there is nothing to be decoded."""
-    if isinstance(input, torch.Tensor):
-        is_stream = input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
-        return bytes(input[: len(SOI)].tolist()) if is_stream else None
-    try:
-        with open(str(input), "rb") as file:
-            return file.read(len(SOI))
-    except (OSError, ValueError):
-        return None
-
-
-def _warn_as(original: Function) -> None:
-    """The deprecation warning of torchvision versions that have one."""
-    warn = original.__globals__.get("_warn_deprecated")
-    if warn is not None:
-        warn()
-
-
-def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
-    if not _takes(mode):
-        return None
-    selection = switch.current()
-    source = cached.opened(path, selection) if cached.in_use else None
-    if source is None:
-        source = _read(path, selection, lambda data, size: _claimed(data, size, mode, turned))
-    elif isinstance(source.header, Header):
-        header = _left(source.header, mode, turned and source.cached.has_exif)
-        if header is None:
-            return None
-        source.header = header
-    return None if source is None else _lazy(source, mode)
-
-
-def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
-    plain = type(stream) is torch.Tensor and stream.dtype == torch.uint8 and stream.ndim == 1
-    if not plain or not stream.is_cpu or not _takes(mode):
-        return None
-    data = stream.numpy().tobytes()
-    header = _claimed(data, len(data), mode, turned)
-    return None if header is None else _lazy(Source(data, header, _IN_MEMORY, switch.current()), mode)
-
-
-def _takes(mode: Any) -> bool:
-    """Whether anything is read lazily, so far as can be said before it is read."""
-    if switch.active() is None or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
-        return False
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return False
-    return hasattr(torch.ops.image, "decode_jpeg") and decode.agrees("torchvision")
-
-
-def _name(mode: Any) -> str:
-    return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
-
-
-def _claimed(data: bytes | bytearray, size: int, mode: Any, turned: Any) -> Header | None:
-    """The header of a file that is read lazily, else None."""
-    header = claim(data, size)
-    if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
-        counters.fallback("a file that accel does not claim was read by torchvision.io itself")
-        return None
-    return _left(header, mode, turned and b"Exif" in data[: header.scan])
-
-
-def _left(header: Header, mode: Any, turned: bool) -> Header | None:
-    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
-    if _name(mode) == _GRAY and header.mode != "L":
-        counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
-    elif turned:
-        counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
-    else:
-        return header._replace(reference="torchvision")
-    return None
-
-
-def _lazy(source: Source, mode: Any) -> LazyTensor:
-    header = source.header
-    to_rgb = _name(mode) == _RGB and header.mode == "L"
-    steps: tuple[Step, ...] = (("pil_to_tensor", ()),)
-    if to_rgb:
-        steps = (("convert", ("RGB",)), *steps)
-    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
-    return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
-
-
-_READERS: dict[str, Function] = {
-    "read_file": read_file,
-    "read_image": read_image,
-    "decode_image": decode_image,
-    "decode_jpeg": decode_jpeg,
-    **dict.fromkeys(("decode_png", "decode_webp", "decode_gif"), _at_once),
-}
 PATCHES = (
     Body("torchvision.datasets.folder.default_loader", _default_loader),
     Body("torchvision.datasets.folder.pil_loader", _pil_loader),
-    *(Body(f"{_MODULE}.{name}", reader) for name, reader in _READERS.items() if hasattr(torchvision.io.image, name)),
 )

@@ -15,11 +15,13 @@ from PIL import Image
 from accel import switch
 from accel.codec import arrow
 from accel.codec.header import Raw
+from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import Selection
 from accel.recipe import Recipe, Source
+from accel.runtime import cached
 from accel.system.private_names import private
 
 functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")
@@ -38,6 +40,8 @@ def lazy_image(image: Any) -> LazyImage | None:
     """
     if isinstance(image, LazyImage) and image._im is None and image._recipe is not None:
         return image
+    if cached.in_use and (file := _of_file(image)) is not None:
+        return file
     selection = _selected(image, ("RGB", "L"))
     return None if selection is None else _made(arrow.pixels(image), image, image.size, image.mode, selection)
 
@@ -47,8 +51,14 @@ def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
 
     None for all else.
     """
+    if not all(type(edge) is int for edge in box):
+        return None
+    if cached.in_use and (file := _of_file(image)) is not None:
+        top, left, height, width = box
+        cropped = file.crop((left, top, left + width, top + height))
+        return cropped if isinstance(cropped, LazyImage) else None
     selection = _selected(image, ("RGB",))
-    if selection is None or not all(type(edge) is int for edge in box):
+    if selection is None:
         return None
     top, left, height, width = box
     inside = 0 <= top < top + height <= image.height and 0 <= left < left + width <= image.width
@@ -58,9 +68,20 @@ def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
 
 def lazy_grey(image: Any) -> LazyImage | None:
     """A lazy image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+    if cached.in_use and _is_noted(image):
+        return None
     selection = _selected(image, ("RGB",))
     levels = None if selection is None or "transparency" in image.info else arrow.luma(image)
     return None if levels is None or selection is None else _made(levels, image, image.size, "L", selection)
+
+
+def _is_noted(image: Any) -> bool:
+    return pillow_file.NOTED in getattr(image, "__dict__", ())
+
+
+def _of_file(image: Any) -> LazyImage | None:
+    """A lazy image of a file that Pillow opened and the cache has, or is to have; None for all others."""
+    return pillow_file.lazy(image) if _is_noted(image) and image.mode in ("RGB", "L") else None
 
 
 def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:

@@ -80,18 +80,22 @@ class LazyImage(LazyImageBase):
 
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
         """This image with one more step recorded."""
-        assert self._recipe is not None
-        self._loaded = True
-        if self._parent:
-            self.used_again()
-        self._parent = True
-        source, steps = self._recipe
+        source, steps = self.used()
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
         info = None if self._info is None else self._info.copy()
         if op.renews is not None and op.renews(params):
             info = {}
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
+
+    def used(self) -> Recipe:
+        """The recipe, for what is made from this image."""
+        self._loaded = True
+        if self._parent:
+            self.used_again()
+        self._parent = True
+        assert self._recipe is not None
+        return self._recipe
 
     def used_again(self) -> None:
         """Be prepared for what is made from an image that others were made from before.
@@ -124,11 +128,7 @@ class LazyImage(LazyImageBase):
         """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
         width, height = self._size
         shape = (3 if self._mode == "RGB" else 1, height, width)
-        if self._parent:
-            self.used_again()
-        self._parent = self._loaded = True
-        assert self._recipe is not None
-        source, steps = self._recipe
+        source, steps = self.used()
         if source.origin is not None and not steps:  # values that were an image for a while
             source, steps = source.origin
         return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)

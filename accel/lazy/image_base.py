@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
-from accel.codec.header import Header
+from accel.codec import foreign
+from accel.codec.header import Header, Raw
 from accel.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
@@ -89,6 +90,8 @@ class LazyImageBase(Image.Image):
         """The file it was made from, as Pillow opens it."""
         assert self._recipe is not None
         source = self._recipe.source
+        if isinstance(source.header, Raw) and source.header.decoder:
+            return foreign.opened(source.file())  # type: ignore[return-value]
         several = isinstance(source.header, Header) and source.header.pictures
         return (jpeg_factory if several else JpegImageFile)(BytesIO(source.data))
 

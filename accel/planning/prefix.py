@@ -1,11 +1,13 @@
 """Steps that are the same each time a file comes: the longest prefix of a recipe whose result is worth keeping.
 
-A guess from what came before: of each step in turn it is noted whether it was the same for all images, or the same
-function of their size. A wrong guess costs bytes: a result is found by the exact steps that it is of.
+A guess from what came before: a step counts as such where it was the same, or the same function of the size, for all
+images of a batch, again and again. Pipelines of one process (for training and for evaluation) come in batches of their
+own, and are told apart by that. A wrong guess costs bytes: a result is found by the exact steps that it is of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -18,78 +20,103 @@ from accel.system import fork
 Size = tuple[int, int]
 
 ENOUGH = 8
-"""Images for which a step came alike before it is taken for one that always does."""
+"""Images for which a step came alike before it is taken for one that always does; fewer are no batch to judge by."""
 
-_MOST = 256  # steps that are told apart: of many pipelines at once none would be deterministic
+_TIMES = 8  # as often it came alike as it came with others, by chance
+_MOST = 64  # steps that are told apart at one place
 _END: Step = ("", ())
 _OF_THE_FILE = ("convert",)  # grey files' alone
 
 
 class _Came:
-    """A step that came behind steps of certain names: how often, and with what."""
+    """A step that came at a place for all images of a batch: for how many images, and for how many with others."""
 
-    __slots__ = ("count", "essence", "varies")
+    __slots__ = ("alike", "mixed", "next")
 
-    def __init__(self, essence: tuple[Any, ...]) -> None:
-        self.count, self.essence, self.varies = 0, essence, False
+    def __init__(self, mixed: int) -> None:
+        self.alike, self.mixed, self.next = 0, mixed, _Place()
+
+
+class _Place:
+    """What came behind certain steps; ``mixed``: for how many images a step of that name came with others."""
+
+    __slots__ = ("mixed", "steps")
+
+    def __init__(self) -> None:
+        self.mixed: dict[str, int] = {}
+        self.steps: dict[tuple[Any, ...], _Came] = {}
 
 
 class Prefixes:
-    """What was seen of recipes so far.
-
-    Pipelines of one process (for training and for evaluation) are told apart by their first steps. Where further on
-    now this step comes and now that one, neither does each time.
-    """
+    """What was seen of recipes so far."""
 
     def __init__(self) -> None:
         self._lock = fork.Lock()
-        self._places: dict[tuple[str, ...], dict[str, _Came]] = {}  # by the labels before, and its own
+        self._first = _Place()
+        self._few: list[tuple[Size, Steps]] = []
 
-    def note(self, size: Size, steps: Steps) -> None:
-        """Note the steps on the pixels of an image of this (height, width)."""
-        names: tuple[str, ...] = ()
+    def note(self, images: Sequence[tuple[Size, Steps]]) -> None:
+        """Note the (height, width) of images that came together, and their steps on pixels."""
         with self._lock:
-            for name, params in (*steps, _END):
-                if name in _OF_THE_FILE:
-                    continue
-                place = self._places.get(names)
-                if place is None:
-                    if len(self._places) >= _MOST:
-                        return
-                    place = self._places[names] = {}
-                label, essence = _label(name, params), _essence(size, name, params)
-                came = place.get(label)
-                if came is None:
-                    came = place[label] = _Came(essence)
-                came.count += 1
-                came.varies |= came.essence != essence
-                if came.varies or (names and len(place) > 1) or name == "":
+            few = len(images) < ENOUGH
+            images = [*self._few, *images] if few else images  # the end of an epoch does not go with what comes next
+            self._few = list(images) if len(images) < ENOUGH else []
+            if self._few:
+                return
+            place, left = self._first, [(size, _own(steps), 0) for size, steps in images]
+            while left:
+                groups: dict[tuple[Any, ...], list[tuple[Size, Steps, int]]] = {}
+                for size, steps, number in left:
+                    name, params = steps[number] if number < len(steps) else _END
+                    after = OPS[name].size(size, params) if name else size
+                    groups.setdefault(_essence(size, name, params), []).append((after, steps, number + 1))
+                if len(groups) > 1:
+                    for label in {essence[0] for essence in groups}:
+                        place.mixed[label] = place.mixed.get(label, 0) + len(left)
+                    for essence, some in groups.items():
+                        if essence in place.steps:
+                            place.steps[essence].mixed += len(some)
                     return
-                size, names = OPS[name].size(size, params), (*names, label)
+                ((essence, left),) = groups.items()
+                came = place.steps.get(essence)
+                if came is None:
+                    if len(place.steps) >= _MOST:
+                        return
+                    came = place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
+                came.alike += len(left)
+                if essence[0] == "":
+                    return
+                place = came.next
 
-    def length(self, steps: Steps) -> int | None:
-        """How many of the first steps on pixels come each time; None where too few were seen to say so."""
-        names: tuple[str, ...] = ()
-        for number, (name, params) in enumerate((*steps, _END)):
+    def length(self, size: Size, steps: Steps) -> int | None:
+        """How many of the first steps on pixels come each time; None where too few images were seen to say so."""
+        place = self._first
+        for number, (name, params) in enumerate(steps):
             if name in _OF_THE_FILE:
                 continue
-            place, label = self._places.get(names, {}), _label(name, params)
-            came = place.get(label)
-            if came is None or came.varies or (names and len(place) > 1):
-                return number
-            if came.count < ENOUGH:
-                return None
-            names = (*names, label)
+            essence = _essence(size, name, params)
+            came = place.steps.get(essence)
+            if came is None or came.alike < max(ENOUGH, _TIMES * came.mixed):
+                return number if place.mixed.get(essence[0], 0) >= ENOUGH else None
+            size, place = OPS[name].size(size, params), came.next
         return len(steps)
 
 
-def _label(name: str, params: tuple[Any, ...]) -> str:
-    """What a step is called; filters of a resize are of different pipelines."""
-    return f"{name} {params[2:]}" if name and isinstance(OPS[name], ResampleOp) else name
+def _own(steps: Steps) -> Steps:
+    return tuple([step for step in steps if step[0] not in _OF_THE_FILE])
 
 
 def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is the same of a step for images of all sizes, where the size alone decides the rest."""
+    """What is the same of a step for images of all sizes, where the size alone decides the rest; hashable."""
+    essence = _same(size, name, params)
+    try:
+        hash(essence)
+    except TypeError:
+        return name, repr(essence)
+    return essence
+
+
+def _same(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
     op = OPS.get(name)
     if isinstance(op, ResampleOp):
         return name, min(params[:2]), *params[2:]

@@ -73,6 +73,7 @@ def stop(say: Callable[[str], object] | None = None) -> Measured:
     ``say`` is told before it begins."""
     folder = measuring.folder()
     with undisturbed():
+        _gather()
         measured = _measured(measuring.stop())
     if folder:
         measured.events = _events(folder)
@@ -125,8 +126,14 @@ def undisturbed() -> Iterator[None]:
 
 def so_far() -> Measured:
     """What was measured up to now."""
+    _gather()
     measuring.flush()
     return _measured(measuring.rows_of())
+
+
+def _gather() -> None:
+    for clock in clocks.threads:
+        loading.gather(clock)
 
 
 def _measured(rows: list[Row]) -> Measured:

@@ -12,29 +12,38 @@ from torch.utils.data import get_worker_info
 
 from accel import switch
 from accel.hooks.dataloader import Collating
+from accel.hooks.patch import Undo
+from accel.profiling.around import around
 from accel.profiling.sampler import sampler
 from accel.system import clocks, fork, measuring
-from accel.system.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
+from accel.system.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.clocks import clock as own_clock
 from accel.system.measuring import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
-_ALL, _EVERY = 8, 16  # batches that have their stages told apart to begin with; from then on one in so many
-_fetched = 0
+_ALL, _EVERY = 8, 32  # batches that have their stages told apart to begin with; from then on one in so many
+_fetched = _images = 0
 _begun = _next = 0
 _works = False  # whether this is a worker that has begun to make a batch
+_generation = 0  # of measuring, in which it has
 _ended = 0  # when this worker had made its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # what the thread that sends has taken
+_sending = 0  # what it has taken last
+_sends: dict[int, bool] = {}  # whether a thread is one that sends
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
+
+undo: list[Undo] = []
+"""Takes back what only a worker's process has."""
 
 
 def begin() -> None:
     """Forget what was before: measuring begins in this process."""
-    global _fetched, _ended, _begun, _next, _works
-    _fetched = _ended = _begun = _next = 0
+    global _fetched, _images, _ended, _begun, _next, _works, _sending
+    _fetched = _images = _ended = _begun = _next = _sending = 0
     _works = False
+    _sends.clear()
 
 
 def begin_batch() -> None:
@@ -48,16 +57,58 @@ def begin_batch() -> None:
     _begun += 1
 
 
+def untold() -> int:
+    """How many batches that follow have nothing told apart."""
+    return 0 if clocks.telling or _begun <= _ALL else _next - _begun
+
+
+def skip(batches: int) -> None:
+    """So many have begun."""
+    global _begun
+    _begun += batches
+
+
 fork.register(in_child=begin)
 
 
 def fetch(original: Function) -> Function:
-    """A fetcher's ``fetch``."""
+    """A fetcher's ``fetch``, which is a section; of most batches as little is noted as can be."""
     of_user, of_accel = clocks.section(USER, original), clocks.section(COLLATE, original)
+    now = clocks.now
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        global _fetched, _ended, _rest, _sent_before, _works
+        global _begun, _images, _ended, _rest, _sent_before
+        own = getattr(clocks.local, "clock", None)
+        if own is None or clocks.telling:
+            return noted(self, index)
+        if not _works:
+            outside, own.inside, own.section, begun = own.inside, 0, True, now()
+            try:
+                return original(self, index)
+            finally:
+                took = now() - begun
+                own.done.append(took - own.inside << 6 | FETCH)
+                own.inside, own.section = outside + took, False
+        if _begun == _next or measuring.control[0] != _generation:
+            return noted(self, index)
+        _begun += 1
+        begun = now()
+        idle = max(begun - _ended + _rest - (_sent_ns - _sent_before), 0)
+        own.inside, own.section = 0, True
+        try:
+            return original(self, index)
+        finally:
+            own.section = False
+            _ended, _rest, _sent_before = now(), 0, _sent_ns
+            _images += len(index) if self.auto_collation else 1
+            ring, took = measuring.rings[0], _ended - begun
+            entries = idle << 6 | IDLE, took - own.inside << 6 | FETCH, took << 6 | MADE
+            if not ring.put(*entries, until=_ended, images=_images):
+                measuring.flush(_ended, own=ring)
+
+    def noted(self: Any, index: Any) -> Any:
+        global _fetched, _images, _ended, _rest, _sent_before
         in_worker = get_worker_info() is not None
         if in_worker:
             measuring.look()
@@ -65,7 +116,8 @@ def fetch(original: Function) -> Function:
             return original(self, index)
         clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
         if in_worker:
-            _works = True
+            if not _works:
+                _begin_work()
             if _ended:  # but for what the thread that sends took meanwhile
                 clock.add(IDLE, max(begun - _ended + _rest - (_sent_ns - _sent_before), 0))
             else:
@@ -90,16 +142,23 @@ def fetch(original: Function) -> Function:
             if row is not None and state is not None:
                 row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
             if in_worker:
-                if row is not None:
-                    row[IMAGES] += len(index) if self.auto_collation else 1
+                _images += len(index) if self.auto_collation else 1
                 _ended = clocks.now()
                 _rest = _ended - begun - clock.inside  # of what is done for the clocks
                 _sent_before = _sent_ns
                 clock.add(MADE, _ended - begun)
-                if clocks.sampling_cpu:  # else what sends the batch writes it
-                    measuring.flush(_ended)
+                if row is not None:
+                    row[IMAGES] = _images
+                    measuring.flush(_ended, own=measuring.rings[0])
 
     return measured
+
+
+def _begin_work() -> None:
+    global _works, _generation
+    _works, _generation = measuring.row() is not None, measuring.control[0]
+    if not undo:
+        undo.extend(around(name, make) for name, make in _OF_WORKERS)
 
 
 collating = partial(clocks.timed, COLLATE, of_image=True)
@@ -169,41 +228,51 @@ def opened(original: Function) -> Function:
 
 def pickled(original: Any) -> Any:
     """``ForkingPickler.dumps``, in the thread of a worker that sends its batches."""
-    sending = sent(original.__func__)
+    told, plain, now = clocks.timed(SEND, original.__func__), original.__func__, clocks.now
 
-    @wraps(original.__func__)
+    @wraps(plain)
     def dumps(*args: Any, **kwargs: Any) -> Any:
-        if not _sends():
-            return original.__func__(*args, **kwargs)
+        global _sending
+        if not _is_sender():
+            return plain(*args, **kwargs)
+        own, ring, begun = clocks.clock(), measuring.rings[1], now()
+        telling, own.inside = clocks.telling, 0
         try:
-            return sending(*args, **kwargs)
-        finally:
-            measuring.flush(_ended, add_up=False)  # who takes the batch finds what it took
+            return (told if telling else plain)(*args, **kwargs)
+        finally:  # who takes the batch finds what it took
+            entries = _sending, 0 if telling else now() - begun - own.inside << 6 | SEND
+            _sending = 0
+            if not ring.put(*filter(None, entries)) or telling:
+                measuring.flush(_ended, add_up=False, own=ring)
 
     return classmethod(dumps)
 
 
 def sent(original: Function) -> Function:
     """``send_bytes`` of a connection, there."""
-    timed = clocks.timed(SEND, original)
+    now = clocks.now
 
     @wraps(original)
     def send(*args: Any, **kwargs: Any) -> Any:
-        global _sent_ns
-        if not _sends():
+        global _sending, _sent_ns
+        if not _is_sender():
             return original(*args, **kwargs)
-        begun = clocks.now()
+        begun = now()
         try:
-            return timed(*args, **kwargs)
+            return original(*args, **kwargs)
         finally:
-            _sent_ns += clocks.now() - begun
+            took = now() - begun
+            _sending, _sent_ns = took << 6 | SEND, _sent_ns + took
 
     return send
 
 
-def _sends() -> bool:
+def _is_sender() -> bool:
     """Whether this thread is one of a worker that sends its batches, maybe when it has made the last one."""
-    return _works and threading.current_thread().name == "QueueFeederThread"
+    found = _sends.get(threading.get_ident())
+    if found is None:
+        found = _sends[threading.get_ident()] = threading.current_thread().name == "QueueFeederThread"
+    return found
 
 
 BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
@@ -216,6 +285,9 @@ _FETCH = "torch.utils.data._utils.fetch"
 REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),
     (f"{_FETCH}._IterableDatasetFetcher.fetch", fetch),
+)
+_OF_WORKERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
     ("multiprocessing.connection._ConnectionBase.send_bytes", sent),
+    ("multiprocessing.reduction.ForkingPickler.loads", lambda clocked: staticmethod(clocked.__func__.__wrapped__)),
 )

@@ -206,10 +206,9 @@ def _flow(
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        firsts = [worker.first for worker in workers if worker.first and worker.first.count]
-        later = batches - sum(each.count for each in firsts)  # a first batch is all that is done once, too
-        begun = 0.0 if later < len(workers) else float(sum(each.cpu_ns or 0 for each in firsts))
-        cpu_made = (sum(map(_cpu, workers)) - begun) / (later if begun else batches)
+        first = total(worker.first for worker in workers if worker.first)  # with all that is done once
+        later = batches - first.count if batches - first.count >= len(workers) else 0.0
+        cpu_made = (sum(map(_cpu, workers)) - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest of the waiting is other threads'
             cpu_made = min(cpu_made, mean + sending)
             queued = min(queued, mean + sending - cpu_made)
@@ -250,11 +249,10 @@ def _cpu(process: Process) -> float:
 
 
 def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
-    """CPU time of the main process for a batch, from one to another of an epoch; else of all, with what is done once."""
-    known = [(each.epoch, each.number, each.cpu_ns) for each in batches if each.number and each.cpu_ns is not None]
+    """CPU time of the main process for a batch, from one to another; else of all, with what is done once."""
+    known = [(each.epoch, each.number, each.cpu_ns or 0) for each in batches if each.number and each.cpu_ns]
     pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]
-    count = sum(two[1] - one[1] for one, two in pairs)
-    if count >= _ENOUGH:
+    if (count := sum(two[1] - one[1] for one, two in pairs)) >= _ENOUGH:
         return sum(two[2] - one[2] for one, two in pairs) / count
     return _cpu(main) / max(len(batches), 1) if main is not None else 0.0
 

@@ -18,6 +18,7 @@ from torchvision.transforms import v2
 from accel import hooks, switch
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, ending, fetching, loading
+from accel.profiling.around import around
 from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
@@ -29,7 +30,8 @@ Function = Callable[..., Any]
 _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.pillow_open.opened": READ,
     "accel.lazy.jpeg_file.Unread.read": READ,
-    "accel.hooks.tv_files._read": READ,
+    "accel.hooks.tv_files.read": READ,
+    "accel.hooks.tv_files._read_together": READ,
     "accel.hooks.compiled.batch.fetched": RECORD,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,
@@ -106,19 +108,24 @@ def _install() -> None:
             clocks.put_aside(vars(found(owner)), attribute_name, clocked.__wrapped__)
     for cls in (v1.Compose, v2.Compose):
         method = "forward" if "forward" in vars(cls) else "__call__"
-        _undo.append(attribute(cls, method, fetching.composed(vars(cls)[method])))
+        _around_method(cls, method, fetching.composed)
     fetching.stock.update(_transforms())
     for cls in fetching.stock:
         for method in ("forward", "__call__"):
             if method in vars(cls):
-                _undo.append(attribute(cls, method, fetching.applied(vars(cls)[method])))
+                _around_method(cls, method, fetching.applied)
                 _known(vars(cls)[method])
 
 
 def _around(name: str, make: Callable[[Function], Function]) -> None:
-    owner, _, attribute_name = name.rpartition(".")
-    place = found(owner)
-    _undo.append(attribute(place, attribute_name, make(_own(place, attribute_name))))
+    _undo.append(around(name, make))
+
+
+def _around_method(cls: type, name: str, make: Callable[[Function], Function]) -> None:
+    original = vars(cls)[name]
+    clocked = make(original)
+    _undo.append(attribute(cls, name, clocked))
+    clocks.originals[clocked] = original
 
 
 def _known(clocked: Any) -> None:
@@ -126,11 +133,6 @@ def _known(clocked: Any) -> None:
     code = getattr(clocked.__wrapped__, "__code__", None)
     if code is not None:
         of_stages.add(code)
-
-
-def _own(place: Any, name: str) -> Any:
-    """An attribute of a module or a class, not bound to it."""
-    return vars(place).get(name) or getattr(place, name)
 
 
 def _transforms() -> list[type]:
@@ -168,8 +170,10 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
 
 def _uninstall() -> None:
     clocks.put_back()
-    while _undo:
-        _undo.pop()()
+    clocks.originals.clear()
+    for each in (fetching.undo, _undo):
+        while each:
+            each.pop()()
 
 
 def _layer(back: bool) -> None:

@@ -10,6 +10,7 @@ from multiprocessing import active_children
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -105,7 +106,7 @@ class Watched:
         for row in (*rows[:1], *self._ended, *rows[1:]):
             pid = row.header["pid"]
             places.setdefault(self.workers.get(pid, pid), []).append(row)
-        return [measuring.together(each) for each in places.values()]
+        return [together(each) for each in places.values()]
 
     def extent(self, data: Any, loader: Loader, collated: bool) -> tuple[int, int | None]:
         """The images and bytes of a batch; where its stages are not told apart, those of one before that is like it."""
@@ -136,6 +137,19 @@ class Watched:
     def ended(self, iterator: Any, took: int) -> None:
         if iterator in self._epochs:
             self._epochs[iterator][0].ended_ns.append(took)
+
+
+def together(rows: list[measuring.Row]) -> measuring.Row:
+    """What processes measured that took each other's place, as one."""
+    header = dict(rows[-1].header)
+    for name in ("ns", "cpu_ns", "delayed_ns", "images", *measuring.HEADER[measuring.FIRSTS :]):
+        header[name] = sum(row.header[name] for row in rows)
+    for name in ("threads", "draws"):
+        header[name] = max(row.header[name] for row in rows)
+    texts: Counter[str] = Counter()
+    for row in rows:
+        texts.update(dict(row.texts))
+    return measuring.Row(header, np.sum([row.stages for row in rows], axis=0), texts.most_common())
 
 
 _OF_MEASURING = ("number", "startup_ns", "ended_ns", "renewed", "draws")

@@ -19,11 +19,12 @@ import torchvision
 from PIL import Image, ImageFile, features
 
 from accel.cache.cache import Cache
-from accel.cache.entry import PLANES, RESULT, Entry, File, packed_key
+from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
+from accel.codec.foreign import DECODERS, PILLOW
 from accel.codec.header import Header, Raw
 from accel.options import Options, Selection
-from accel.recipe import Source
+from accel.recipe import Encoded, Source
 from accel.system import fork
 from accel.system.memory import Key, key_of
 from accel.system.private_names import private
@@ -31,7 +32,7 @@ from accel.version import __version__
 
 private("PIL.Image", "_decompression_bomb_check")
 
-FORMAT = "1"
+FORMAT = "2"
 """Of what is kept: headers, and what is said of an entry (``meta``)."""
 
 in_use = False
@@ -45,13 +46,20 @@ _lock = fork.Lock()
 
 
 class Known(NamedTuple):
-    """What a cache has of a file, but for its stream index: a result, and planes; ``said``: what ``packed`` gives."""
+    """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
+
+    ``fills``: planes are to be put in, at the pace of ``accel.runtime.pace``, or the pixels; ``now``: at once.
+    ``said``: what ``packed`` gives. ``seconds``: what decoding all pixels took, of a file that the cache lacks.
+    """
 
     cache: Cache
     result: Entry | None = None
     planes: Entry | None = None
-    fills: bool = False  # planes are to be put in
+    pixels: Entry | None = None
+    fills: bool = False
+    now: bool = False
     said: bytes = b""
+    seconds: float = 0.0
 
     @property
     def has_exif(self) -> bool:
@@ -84,21 +92,25 @@ def of(options: Options) -> Cache | None:
     return found if found is not None and options.exact and not ImageFile.LOAD_TRUNCATED_IMAGES else None
 
 
-def flush() -> None:
-    """Have what was put in be written, at the end of a batch."""
+def flush(*, if_due: bool = False) -> None:
+    """Have other processes find what was put in; ``if_due``: if it has waited for long, for the end of a batch."""
     for each in tuple(_caches.values()):
         if each is not None:
-            each.flush()
+            each.flush(if_due=if_due)
 
 
 # -- what was opened before ---------------------------------------------------------------------------------
 
 
-def opened(path: Any, selection: Selection, status: os.stat_result | None = None) -> Source | None:
+def opened(
+    path: Any, selection: Selection, status: os.stat_result | None = None, decoder: str = PILLOW
+) -> Source | None:
     """A file that need not be read, as far as the cache goes; None for all others.
 
-    ``status``: of a file that is open already, which the path may name no more; without, whether it may be read is
-    looked up.
+    Args:
+        status: of a file that is open already, which the path may name no more; without, whether it may be read is
+            looked up.
+        decoder: whose pixels are wanted of a file that is no JPEG.
     """
     cache = of(selection.options)
     if cache is None:
@@ -109,23 +121,50 @@ def opened(path: Any, selection: Selection, status: os.stat_result | None = None
             return None
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
-    file = None if key is None else cache.look(key)
+    file = None if key is None else cache.look(_place(key, decoder))
     if file is None or not (status or os.access(path, os.R_OK)):
         return None
     known = _known(cache, file)
     if known is None:
         return None
-    mode, flags, width, height, scan = _HEADER.unpack(known.said)
-    header = Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
     name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
-    return Source(None, header, name, selection, key=key, path=_whole(path), cached=known)
+    return Source(None, _header(known.said), name, selection, key=key, path=_whole(path), cached=known)
 
 
-def known(key: Key | None, selection: Selection) -> Known | None:
-    """What the cache has of a file that another process looked up."""
+def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
+    """A file's bytes, which are no JPEG, and which the cache knows, so that they need not be decoded; else None."""
+    found = known(key, selection, Raw(0, 0, "", decoder))
+    if found is None or not isinstance(header := _header(found.said), Raw):
+        return None
+    return Source(None, header, name, selection, key=key, path=Encoded(data), cached=found)
+
+
+def decoded(source: Source, seconds: float) -> Source:
+    """A source of pixels of a file that the cache lacks, with what it took to decode them."""
+    cache = of(source.selection.options)
+    if cache is not None:
+        source.cached = Known(cache, seconds=seconds)
+    return source
+
+
+def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> Known | None:
+    """What the cache has of a file that somebody, or another process, looked up."""
     cache = of(selection.options)
-    file = None if cache is None or key is None else cache.look(key)
+    file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
     return None if cache is None or file is None else _known(cache, file)
+
+
+def place(source: Source) -> Key | bytes:
+    """The key of what is kept of a source, which has one of its own.
+
+    What another decoder gives of the same file is another one's.
+    """
+    assert source.key is not None
+    return _place(source.key, getattr(source.header, "decoder", ""))
+
+
+def _place(key: Key, decoder: str) -> Key | bytes:
+    return key if decoder in ("", PILLOW) else variant(key, decoder.encode())
 
 
 def _whole(path: Any) -> Any:
@@ -137,17 +176,15 @@ def _whole(path: Any) -> Any:
 
 
 def _known(cache: Cache, file: File) -> Known | None:
-    mark, result, planes = tag(), file.entries.get(RESULT), file.entries.get(PLANES)
-    if result is not None and not result.meta.startswith(mark):
-        result = None
-    if planes is not None and not planes.meta.startswith(mark):
-        planes = None
-    if (result is None and planes is None) or len(file.header) != _HEADER.size:
+    mark, get = tag(), file.entries.get
+    found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
+    if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
-    return Known(cache, result, planes, said=file.header)
+    result, planes, pixels = found
+    return Known(cache, result, planes, pixels, said=file.header)
 
 
-def variant(key: Key, of: bytes) -> bytes:
+def variant(key: Key | bytes, of: bytes) -> bytes:
     """The key of what is kept of a file besides the one entry of its kind; ``of`` tells which it is."""
     return packed_key(key) + blake2b(of, digest_size=16).digest()
 
@@ -163,8 +200,10 @@ def allowed(header: Header | Raw) -> bool:
 
 # -- what is said of a file ---------------------------------------------------------------------------------
 
-_HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan
+_HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
 _MODES = ("", "L", "RGB")
+_OF_PIXELS = RESULT, PLANES, PIXELS  # as Known has them
+_NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
 
@@ -174,7 +213,8 @@ def packed(source: Source) -> bytes | None:
     if source.cached is not None and source.cached.said:
         return source.cached.said  # type: ignore[no-any-return]
     if isinstance(header, Raw):
-        return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, 0)
+        decoder = DECODERS.index(header.decoder) if header.decoder else 0
+        return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, decoder)
     if not (header.complete and header.ordinary) or header.pictures:
         return None
     exif = b"Exif" in bytes(source.data[: header.scan])
@@ -182,11 +222,18 @@ def packed(source: Source) -> bytes | None:
     return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
 
 
+def _header(said: bytes) -> Header | Raw:
+    mode, flags, width, height, scan = _HEADER.unpack(said)
+    if flags & _RAW:
+        return Raw(width, height, _MODES[mode], DECODERS[scan])
+    return Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
+
+
 @cache
 def tag() -> bytes:
     """The versions of all that has a part in pixels, as what every entry's meta begins with."""
     parts = (
         *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
-        *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib")),
+        *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")),
     )
     return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

@@ -89,7 +89,7 @@ def from_cache(
     selection = selection_of(recipes)
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
-    plans = plans_of([(*each.before, (), ()) for each in wanted], (True,) * len(wanted))
+    plans = plans_of([(*each.made_of, (), ()) for each in wanted], (True,) * len(wanted))
     begun = list(recipes)
     for (_, numbers), values in zip(plans, run(strict, [part for part, _ in plans]), strict=True):
         if isinstance(values, torch.Tensor):  # else the recipe itself will tell
@@ -123,7 +123,7 @@ def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) ->
     finally:
         stream_index.flush()
         if cached.in_use:
-            cached.flush()
+            cached.flush(if_due=True)
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
@@ -160,7 +160,7 @@ def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> to
     finally:
         stream_index.flush()
         if cached.in_use:
-            cached.flush()
+            cached.flush(if_due=True)
 
 
 # -- images that torchvision's kernels finish ---------------------------------------------------------------

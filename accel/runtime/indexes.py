@@ -47,7 +47,7 @@ class Durable(NamedTuple):
 
     def put(self, index: bytes) -> None:
         rows = _rows(np.frombuffer(index, np.uint8))
-        self.cache.put(self.key, self.header, INDEX, [index], cached.tag() + rows.to_bytes(2, "little"))
+        self.cache.put(self.key, self.header, INDEX, index, cached.tag() + rows.to_bytes(2, "little"))
 
     def _entry(self) -> Entry | None:
         file = self.cache.look(self.key)

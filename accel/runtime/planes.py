@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from time import thread_time
+
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
 from accel.codec import stream_index
@@ -10,11 +15,14 @@ from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.recipe import Source
-from accel.runtime import cached
+from accel.runtime import cached, pace
 from accel.system import counters
 from accel.system.memory import Scratch
 
 _packed, _pixels = Scratch(), Scratch()
+_MEASURED = 8  # of so many files that are found one is measured
+_turns = count()
+_OF_PLANES = 0.4  # a file's bytes by its planes', about
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
@@ -36,11 +44,22 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
     """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
+    known, begun = source.cached, 0.0
+    if known.planes is None:
+        return None
+    measured = next(_turns) % _MEASURED == 0
+    if measured:
+        begun = thread_time()
     found = packed(source, box)
     if found is None:
         return None
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
-    return planes.region(found.meta, found.parts, found.first, box, channels, out)
+    pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
+    if measured and pixels is not None:
+        size = int(_OF_PLANES * known.planes.size)
+        work = pace.work(size, source.header.height, source.header.width, box, known=True)
+        pace.of(known.cache).read(work, 1e6 * (thread_time() - begun), _MEASURED)
+    return pixels
 
 
 def fits(source: Source, engine: str = "auto") -> bool:
@@ -51,10 +70,10 @@ def fits(source: Source, engine: str = "auto") -> bool:
 
 def to_fill(source: Source) -> bool:
     """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
-    cache, header = cached.of(source.selection.options), source.header
-    if cache is None or source.key is None or not fits(source) or not _room(cache, header):
+    cache = cached.of(source.selection.options)
+    if cache is None or source.key is None or not fits(source) or not _room(cache, source.header):
         return False
-    source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
+    source.cached = (source.cached or cached.Known(cache))._replace(fills=True, now=True)
     return True
 
 
@@ -62,19 +81,30 @@ def _room(cache: Cache, header: Header | Raw) -> bool:
     return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
 
 
-def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
-    """The region of a file whose planes the cache takes as it is decoded; None where it has to be decoded otherwise."""
+def decoded(
+    source: Source, box: Box, channels: int, engine: str
+) -> tuple[Pixels | None, Callable[[float], None] | None]:
+    """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise.
+
+    And if they are to be taken later, what wants to know the microseconds that decoding it took.
+    """
     known, key, header = source.cached, source.key, source.header
-    if key is None or not (known.fills or known.planes) or not fits(source, engine):
-        return None
-    if not _room(known.cache, header):
-        return None
-    data = source.data
-    made = stream_index.noted(header, key, lambda index: planes.encode(data, box, channels=channels, index=index))
-    said = cached.packed(source)
+    if key is None or not (known.fills or known.planes) or not _room(known.cache, header):
+        return None, None
+    data, own = source.data, pace.of(known.cache)
+    reckoned = partial(pace.work, len(data), header.height, header.width, box)
+    if not (known.now or own.may()) or not fits(source, engine):
+        # whether there was an index is known then
+        return None, lambda took: own.decoded(reckoned(stream_index.was_known()), took)
+    work = reckoned(stream_index.has(key))
+    if not (known.now or own.allows(work)):
+        return None, partial(own.decoded, work)
+    begun = thread_time()
+    said, made = cached.packed(source), planes.encode(data, box, channels=channels)
     if said is None or made is None:
-        return None
-    if known.cache.put(key, said, PLANES, made.parts, cached.tag() + made.meta):
+        return None, None
+    if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
-    pixels: Pixels = made.pixels
-    return pixels
+        if not known.now:
+            own.filled(work, 1e6 * (thread_time() - begun))
+    return made.pixels, None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from time import thread_time
+
 import numpy as np
 
 from accel.codec import stream_index
@@ -12,11 +15,13 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import cached, indexes, kept, planes, results
+from accel.runtime import cached, indexes, kept, planes, result_entries, results
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 
 _room = Scratch()
+_LARGE, _LARGEST = 1 << 20, 1 << 26
+"""Bytes of pixels that a thread decodes to the same memory: new one for each would be cleared by the system first."""
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -27,28 +32,36 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     Raises:
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
-    source = wanted.source
+    source, measured = wanted.source, None
     try:
         if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
             found = planes.region(source, wanted.box, wanted.channels)
             if found is None:
-                found = planes.decoded(source, wanted.box, wanted.channels, engine)
+                found, measured = planes.decoded(source, wanted.box, wanted.channels, engine)
             if found is not None:
                 return found
         whole = picture(source, engine)
         if isinstance(source, results.Result):
-            return region(source.pixels(_room.take(source.entry.size)), wanted.box, wanted.channels)
+            return source.region(wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # what was not read when it was opened is another file now, or gone
         raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
+        result_entries.keep_all(source)
         return view(data, source.header, wanted.box, wanted.channels)
     if whole is not None:
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        durable = indexes.of(source) if cached.in_use else None
-        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable)
+        durable = indexes.of(source) if cached.in_use and measured is None else None
+        shape = (*wanted.box[2:], wanted.channels)
+        size = math.prod(shape)
+        out = _room.take(size).reshape(shape) if _LARGE <= size <= _LARGEST else None
+        begun = 0.0 if measured is None else thread_time()
+        found = stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
+        if measured is not None:
+            measured(1e6 * (thread_time() - begun))
+        return found
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from accel.system import fork
 
@@ -47,21 +45,21 @@ sampling_cpu = True
 """Whether stages that begin now measure CPU time, which costs more than the rest."""
 events: list[tuple[int, int, int, int]] | None = None
 """Stages, threads, beginnings and durations that are not written yet; None where no trace is wanted."""
+originals: dict[Any, Any] = {}
+"""Of methods of transforms that have a clock, what each is without; whoever compares them means that."""
 ranges: Callable[[str], Any] | None = None
 """Makes a context that shows a stage in torch's profiler, while that is on."""
 
-_local = threading.local()
-_threads: list[Clock] = []
-_sums = np.zeros((2, len(STAGES), WIDTH), np.int64)
-"""What threads have counted: in all, and of that in sections whose stages were told apart."""
-_unadded: list[int] = []
-_worked = 0  # threads that have decoded or transformed, and are no more
-_MOST_THREADS = 64
+local = threading.local()
+"""Has the clock of this thread, as ``clock``, once it was asked for."""
+threads: list[Clock] = []
+"""The clocks of this process."""
+forgets: list[Callable[[], object]] = []
+"""Called when all that was counted is forgotten."""
 _lock = fork.Lock()
 
 TOLD = 32
 """Set in what is counted in sections whose stages are told apart."""
-_SHIFT, _STAGE = 6, 31
 
 
 class Clock:
@@ -76,18 +74,24 @@ class Clock:
         stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none,
             ``stepping_cpu`` None: its CPU time is not measured.
         copies: nanoseconds of copying, in all.
+        batch: the one that it was given last.
+        iterator, left, plain: what gives it batches of which next to nothing is noted now; how many more of them there
+            are; what was noted (``accel.profiling.loading``).
         worked: whether it has decoded or transformed.
     """
 
     __slots__ = (
-        "copied", "copies", "cpu", "cpu_inside", "done", "inside", "native_id", "section", "stepping", "stepping_cpu",
-        "whole", "worked",
+        "batch", "copied", "copies", "cpu", "cpu_inside", "done", "inside", "iterator", "left", "native_id", "plain",
+        "section", "stepping", "stepping_cpu", "whole", "worked",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.done: list[int] = []
         self.cpu: list[tuple[int, int, int]] = []
-        self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = 0
+        self.plain: list[tuple[int, ...]] = []
+        self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = self.left = 0
+        self.batch: Any = None
+        self.iterator: Callable[[], Any] = _none
         self.stepping_cpu: int | None = None
         self.section = self.whole = self.worked = False
         self.native_id = threading.get_native_id()
@@ -99,14 +103,18 @@ class Clock:
             self.cpu.append((stage, ns, cpu))
 
 
+def _none() -> None:
+    return None
+
+
 def clock() -> Clock:
     """This thread's."""
     try:
-        found: Clock = _local.clock
+        found: Clock = local.clock
     except AttributeError:
-        found = _local.clock = Clock()
+        found = local.clock = Clock()
         with _lock:
-            _threads.append(found)
+            threads.append(found)
     return found
 
 
@@ -119,7 +127,7 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
         if of_image and not telling:
             return original(*args, **kwargs)
         try:
-            own = _local.clock
+            own = local.clock
         except AttributeError:
             own = clock()
         outside, own.inside = own.inside, 0
@@ -162,7 +170,7 @@ def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
     def part(*args: Any, **kwargs: Any) -> Any:
         own = clock()
         if own.section:
-            return told(*args, **kwargs)
+            return (told if telling else original)(*args, **kwargs)
         own.section, marked, begun = True, telling and mark, now()
         try:
             return (told if telling else whole)(*args, **kwargs)
@@ -172,6 +180,18 @@ def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
                 own.done.append((now() - begun) << 6 | TOLD | FETCH)
 
     return part
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """What this thread does inside is in no stage, nor in the time of the one that runs: it is done but once."""
+    own = clock()
+    whole, outside, begun = own.whole, own.inside, now()
+    own.whole = True
+    try:
+        yield
+    finally:
+        own.whole, own.inside = whole, outside + now() - begun
 
 
 def put_aside(place: dict[str, Any], name: str, original: Callable[..., Any]) -> None:
@@ -215,80 +235,14 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def forget(*, events_wanted: bool = False) -> None:
     """Begin anew in this process."""
-    global _local, _worked, events, sampling_cpu, telling, mark
+    global local, events, sampling_cpu, telling, mark
     telling, mark = False, 0  # where another thread was about to change it
     tell(True)
-    _local, _worked = threading.local(), 0
-    _sums[:] = 0
-    _threads.clear()
-    _unadded.clear()
+    local = threading.local()
+    threads.clear()
+    for each in forgets:
+        each()
     events, sampling_cpu = [] if events_wanted else None, True
-
-
-def gathered() -> list[int]:
-    """What the threads of this process have counted and nobody has added up."""
-    global _worked
-    with _gathering:
-        for each in _threads:
-            count = len(each.done)  # there may be more any moment
-            if count:
-                done = each.done[:count]
-                del each.done[:count]
-                each.worked = each.worked or any(DECODE <= entry & _STAGE <= KERNELS for entry in done)
-                _unadded.extend(done)
-        if len(_threads) > _MOST_THREADS:
-            alive = {thread.native_id for thread in threading.enumerate()}
-            for ended in [each for each in _threads if each.native_id not in alive and not each.done]:
-                _threads.remove(ended)
-                _worked += ended.worked
-                _add_cpu(ended)
-    return _unadded
-
-
-_gathering = fork.Lock()
-
-
-def sums() -> npt.NDArray[np.int64]:
-    """What the threads of this process have counted: in all, and of that in sections whose stages were told apart."""
-    unadded = gathered()
-    with _gathering:
-        count = len(unadded)
-        add_up(_sums, np.array(unadded[:count], np.int64))
-        del unadded[:count]
-        for each in _threads:
-            _add_cpu(each)
-    return _sums
-
-
-def _add_cpu(own: Clock) -> None:
-    for _ in range(len(own.cpu)):
-        stage, ns, cpu = own.cpu.pop()
-        _sums[0, stage, CPU_NS] += cpu
-        _sums[0, stage, CPU_OF_NS] += ns
-
-
-def working() -> int:
-    """How many threads have decoded or transformed."""
-    return _worked + sum(each.worked for each in _threads)
-
-
-def add_up(sums: npt.NDArray[np.int64], done: npt.NDArray[np.int64]) -> None:
-    """Add stages that have ended (``Clock.done``) to what ``sums`` gives."""
-    if not len(done):
-        return
-    done = np.concatenate([done, done[done & TOLD != 0] | _SECOND])
-    ns = (done & ~_SECOND) >> _SHIFT
-    base = ((done & _STAGE) + len(STAGES) * (done & _SECOND != 0)) * WIDTH
-    buckets = np.minimum((4 * np.log2(np.maximum(ns, 1)) + 1e-9).astype(np.int64), BUCKETS - 1)
-    ones = np.ones_like(ns)
-    np.add.at(
-        sums.reshape(-1),
-        np.concatenate([base + NS, base + COUNT, base + HISTOGRAM + buckets]),
-        np.concatenate([ns, ones, ones]),
-    )
-
-
-_SECOND = 1 << 62
 
 
 def _in_child() -> None:

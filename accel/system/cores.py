@@ -1,10 +1,14 @@
-"""The number of cores for accel's own threads in this process. torch's own threads are the user's affair."""
+"""The number of cores for accel's own threads in this process, and how long threads waited for one.
+
+torch's own threads are the user's affair.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -148,3 +152,15 @@ def of_groups(controller: str, v1: str, v2: str, own: Path = OWN_CGROUP, root: P
                 if folder == mounted or mounted in folder.parents:
                     with suppress(OSError):
                         yield "\n".join([(folder / name).read_text() for name in (v1 if controllers else v2).split()])
+
+
+def delayed_ns(*, of_thread: bool = False) -> int | None:
+    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
+    total = 0
+    try:
+        for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):
+            with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
+                total += int(file.read().split()[1])
+    except (OSError, IndexError):
+        return None
+    return total

@@ -113,7 +113,8 @@ def stats() -> dict[str, Any]:
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
-          ``one by one`` and why;
+          ``one by one`` and why; and images that came to a composition of transforms one by one: ``alone, compiled``,
+          or ``alone, not compiled`` and why;
         - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.
     """
     totals: dict[str, int] = {}

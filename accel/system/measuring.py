@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -19,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import clocks, fork, memory
+from accel.system import clocks, fork, memory, ring, sums
 from accel.system.clocks import STAGES, WIDTH, now
+from accel.system.cores import delayed_ns
 from accel.system.divided import divided
+from accel.system.ring import Ring
 
-HEADER = ("generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns")
-HEADER += ("firsts", "first_cpu_ns", "before_cpu_ns")  # first batches, CPU time to their end, and before the row was
+HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
+HEADER += ["firsts", "first_cpu_ns", "before_cpu_ns"]  # first batches, CPU time to their end, and before the row was
 GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN, FIRSTS, FIRST_CPU, BEFORE = range(13)
 TEXTS, TEXT = 24, np.dtype("S248")
 """Statements of the user's that a process was found in: how many, and how long their names may be."""
@@ -32,7 +32,8 @@ _WRITING, _UNADDED = 13, 14  # odd while the row is being written; how many entr
 _MOST_UNADDED = 1024
 _STAGES_BEGIN = 16
 _UNADDED_BEGIN = _STAGES_BEGIN + 2 * len(STAGES) * WIDTH
-_TEXTS_BEGIN = _UNADDED_BEGIN + _MOST_UNADDED
+_RINGS_BEGIN = _UNADDED_BEGIN + _MOST_UNADDED
+_TEXTS_BEGIN = _RINGS_BEGIN + 2 * ring.WORDS
 _ROWS, _ROW = 512, _TEXTS_BEGIN + TEXTS * (TEXT.itemsize // 8 + 1)
 _CONTROL, _FOLDER = 128, 8
 _MOST_EVENTS = 1 << 20  # of a process
@@ -40,6 +41,8 @@ _MOST_EVENTS = 1 << 20  # of a process
 _lock = fork.Lock()
 _block: torch.Tensor | None = None
 _words: npt.NDArray[np.int64]
+control: Any = (0,)
+"""The block's words, of which the first is the generation that is measured now; 0: none."""
 _owner: int | None = None
 _seen = 0  # the generation that this process counts for; 0: none
 _row: npt.NDArray[np.int64] | None = None
@@ -67,11 +70,12 @@ def share(*, own: bool = False) -> torch.Tensor | None:
 
 def join(block: torch.Tensor | None) -> None:
     """Write to the block that another process shared."""
-    global _block, _words, _seen, _row
+    global _block, _words, control, _seen, _row
     if block is not None:
         with _lock:
             fork.leave_to_parent(_block)  # its end would close its descriptor, which may be another's by now
             _block, _words = block, block.numpy().view(np.int64)
+            control = _words.data
             _seen, _row = 0, None
 
 
@@ -82,9 +86,9 @@ def on_change(function: Callable[[bool], object]) -> None:
 
 def look() -> bool:
     """Begin or end measuring if the process that owns the block has; whether that was so. Once a batch."""
-    if _block is None or _words[0] == _seen:
+    if control[0] == _seen:
         return False
-    _turn(int(_words[0]))
+    _turn(control[0])
     return True
 
 
@@ -95,9 +99,9 @@ def measuring() -> bool:
 
 def leave() -> None:
     """Have this process not be measured any more; for a child that does something else."""
-    global _block
+    global _block, control
     _turn(0)
-    _block = None
+    _block, control = None, (0,)
 
 
 def start(folder: str = "") -> None:
@@ -188,26 +192,18 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
-        sums = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
-        clocks.add_up(sums, words[_UNADDED_BEGIN:][: words[_UNADDED]])
-        stages = divided(sums)
+        stages = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
+        sums.add_up(stages, words[_UNADDED_BEGIN:][: words[_UNADDED]])
+        for its in words[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS):
+            if its[ring.COUNT]:
+                sums.add_up(stages, its[ring.WORDS - ring.MOST :][: its[ring.COUNT]])
+            if its[ring.UNTIL]:
+                words[[UNTIL, SPAN, IMAGES]] = its[ring.UNTIL], its[ring.UNTIL] - words[BEGUN], its[ring.IMAGES]
+        stages = divided(stages)
         texts = words[_TEXTS_BEGIN:]
         names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]
         return cls(dict(zip(HEADER, words.tolist(), strict=False)), stages, named)
-
-
-def together(rows: list[Row]) -> Row:
-    """What processes measured that took each other's place, as one."""
-    header = dict(rows[-1].header)
-    for name in ("ns", "cpu_ns", "delayed_ns", "images", *HEADER[FIRSTS:]):
-        header[name] = sum(row.header[name] for row in rows)
-    for name in ("threads", "draws"):
-        header[name] = max(row.header[name] for row in rows)
-    texts: Counter[str] = Counter()
-    for row in rows:
-        texts.update(dict(row.texts))
-    return Row(header, np.sum([row.stages for row in rows], axis=0), texts.most_common())
 
 
 def take(ended: Callable[[int], bool]) -> list[Row]:
@@ -232,8 +228,13 @@ def row() -> npt.NDArray[np.int64] | None:
                 found[PID], found[GENERATION], found[BEGUN] = pid, _seen, now()
                 _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
                 found[BEFORE], _delayed_begun = _cpu_begun, delayed_ns()
+                rings[:] = map(Ring, found[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS))
                 break
     return _row
+
+
+rings: list[Ring] = []
+"""Of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
 _cpu_begun = 0
@@ -242,28 +243,33 @@ _delayed_at = 0
 _EVERY = 500_000_000  # ns
 
 
-def flush(until: int = 0, *, add_up: bool = True) -> None:
+def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> None:
     """Write what the threads of this process have counted to its row.
 
     Args:
         until: it is measured up to then.
         add_up: whether to add it up first, which takes longer; what is not added up now, who reads the row will.
+        own: what this thread writes to beside, which is added, too.
     """
     global _delayed_at
     found = row()
     if found is None:
         return
     with _flushing:
-        new = clocks.gathered()
+        if own is not None:
+            clocks.clock().done += own.entries
+        new = sums.gathered()
         found[_WRITING] += 1
+        if own is not None:
+            own.clear()
         if add_up or len(new) > _MOST_UNADDED:
-            found[_STAGES_BEGIN:_UNADDED_BEGIN] = clocks.sums().reshape(-1)
+            found[_STAGES_BEGIN:_UNADDED_BEGIN] = sums.total().reshape(-1)
             found[_UNADDED] = 0
         else:
             found[_UNADDED_BEGIN + found[_UNADDED] : _UNADDED_BEGIN + len(new)] = new[found[_UNADDED] :]
             found[_UNADDED] = len(new)
         if until or add_up:
-            found[THREADS] = clocks.working()
+            found[THREADS] = sums.working()
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         if until:
             found[UNTIL] = until
@@ -286,15 +292,3 @@ def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int)
     """Write a statement, and how often a process was found at it, to its row."""
     place = found[_TEXTS_BEGIN:]
     place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
-
-
-def delayed_ns(*, of_thread: bool = False) -> int | None:
-    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
-    total = 0
-    try:
-        for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):
-            with suppress(FileNotFoundError), open(f"/proc/self/task/{thread}/schedstat") as file:
-                total += int(file.read().split()[1])
-    except (OSError, IndexError):
-        return None
-    return total

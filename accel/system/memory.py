@@ -1,7 +1,7 @@
-"""Host memory: reused buffers for results and for the files that are read, and tensors in shared memory.
+"""Host memory: reused buffers for results, and tensors in shared memory; and the keys of files.
 
-Fresh pages are dear: the operating system takes longer to hand out the pages of a 224 x 224 float image, or of
-a 110 KB file, than accel takes to fill them. So memory that nobody refers to any more is used again.
+Fresh pages are dear: the operating system takes longer to hand out the pages of a 224 x 224 float image than accel
+takes to fill them. So memory that nobody refers to any more is used again.
 """
 
 from __future__ import annotations
@@ -196,81 +196,6 @@ def key_of(status: os.stat_result) -> Key | None:
     return None
 
 
-class _Buffer(bytearray):
-    """One of at most so many of a size, of which ``free`` has those that nobody uses; None: yet to be made."""
-
-    def __init__(self, free: list[_Buffer | None], size: int) -> None:
-        self.free = free
-        super().__init__(size)
-
-    def __del__(self) -> None:
-        self.free.insert(0, None)  # behind those that are there
-
-
-def _taken(free: list[_Buffer | None], size: int) -> _Buffer | None:
-    """A buffer that nobody uses; None if there is none."""
-    try:
-        return free.pop() or _Buffer(free, size)
-    except IndexError:
-        return None
-
-
-class FileBuffers:
-    """Buffers for whole files, used again; what is read beyond these takes memory of its own, as much as it has bytes.
-
-    A batch under way has its files in buffers. Of a data set that is kept in memory few are.
-    """
-
-    _SMALL, _ORDINARY = 1 << 14, 1 << 18
-    _LIMIT = 128
-
-    def __init__(self) -> None:
-        self._small: list[_Buffer | None] = [None] * self._LIMIT
-        self._ordinary: list[_Buffer | None] = [None] * self._LIMIT
-
-    def read(self, path: Any) -> tuple[bytes | bytearray, int, Key | None] | None:
-        """The content of a regular file, in the first bytes of what is returned, how many they are, and the file's key.
-
-        Four system calls for an ordinary file: each costs more than it takes, in what it throws out of the caches.
-        None where this fails, for whatever reason: reading in the usual way will tell.
-        """
-        unused = buffer = _taken(self._ordinary, self._ORDINARY)
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                key = key_of(os.fstat(descriptor))
-                size = self._ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
-                if buffer is not None and self._SMALL < size < self._ORDINARY:
-                    unused = None
-                    return buffer, size, key
-                small = _taken(self._small, self._SMALL) if size <= self._SMALL else None
-                if buffer is not None and small is not None:
-                    memoryview(small)[:size] = memoryview(buffer)[:size]
-                    return small, size, key
-                content = _all_of(descriptor)
-                return content, len(content), key
-            finally:
-                os.close(descriptor)
-        except (OSError, AttributeError):  # not every system has these calls
-            return None
-        finally:
-            self.give_back(unused)
-
-    def give_back(self, buffer: bytes | bytearray | None) -> None:
-        """Let others use a buffer, which nobody may look at any more."""
-        if type(buffer) is _Buffer:
-            buffer.free.append(buffer)
-
-
-def _all_of(descriptor: int) -> bytes:
-    """A file's content, in memory of just that size."""
-    size = os.fstat(descriptor).st_size
-    content = os.pread(descriptor, size + 1, 0)
-    while len(content) != size and (more := os.pread(descriptor, 16 << 20, len(content))):  # very large, or growing
-        content += more
-    return content
-
-
 class Scratch(threading.local):
     """Memory of a thread's own for what is used for a moment: the same again, unless somebody looks at it still."""
 
@@ -289,5 +214,4 @@ class Scratch(threading.local):
 
 
 results = Results()
-file_buffers = FileBuffers()
 fork.register(in_child=results.__init__)  # type: ignore[misc]  # a child would only copy its parent's pages

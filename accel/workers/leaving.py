@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -32,12 +33,12 @@ def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
 def _leave() -> None:
     atexit.unregister(_leave)
     atexit._run_exitfuncs()
-    for each in gc.get_objects():
-        if issubclass(type(each), _FILE):
-            with suppress(Exception):
-                each.flush()
+    files = [each for each in gc.get_objects() if issubclass(type(each), _FILE)]
+    for each in (*files, sys.stdout, sys.stderr):
+        with suppress(Exception):
+            each.flush()
     os._exit(0)
 
 
-_FILE = IOBase.__base__
+_FILE: Any = IOBase.__base__
 """What every file object is made of; to ask whether a thing is one runs no code of it."""

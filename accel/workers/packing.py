@@ -145,7 +145,9 @@ def unpack(packed: Packed | SentFiles) -> Sequence[Recipe]:
     view = memoryview(pixels)
     for number, (size, header, name, selection, made_of, key, path) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
-        content, entries = (None, cached.known(key, selection)) if path else (view[position : position + size], None)
+        content, entries = (
+            (None, cached.known(key, selection, header)) if path else (view[position : position + size], None)
+        )
         sources[number] = Source(content, header, name, selection, None, origin, key, path, entries)
         position += size
     if packed.rows is not None:

@@ -236,7 +236,7 @@ class CudaBackend(AcceleratorBackend):
             source = _source(plan, number)
             stream_index.keep(source.key, index, indexes.of(source) if cached.in_use else None)
         if cached.in_use:
-            cached.flush()  # what the host has decoded
+            cached.flush(if_due=True)  # what the host has decoded
         if flagged:  # their places in the result are filled once more, in the order of the stream
             for _ in flagged:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")

@@ -130,7 +130,7 @@ class CudaDevice(Device):
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
     def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
-        """Queue launches in one call without the GIL. What the driver refuses cuda.core tries once more, and says why."""
+        """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
         if not self._kernels:
             self.prepare()
         driver = _driver()

@@ -127,7 +127,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
                 found.append(again.bottleneck)
                 all_measured.append(again.measured.to_dict())
             fresh = False
-            with Load() as then:
+            with plant.machine(), Load() as then:
                 rate = _tried(script, each["whole_epochs"], folder)
             others = [load.others, then.others]
             each["rounds"].append({"predicted": predicted(again, each), "measured": rate, "others": others})

@@ -1,16 +1,18 @@
 """Machines of many cores on a small one: a backend whose computing is sleep, and what tells the profiler of it.
 
-A worker that sleeps takes nothing from the others, so 64 of them fit on two cores as if each had its own. Two things
-have to be told: how many cores there are, and that slept time was computing. Both are said where the profiler asks the
-system (``machine``, and the clocks of CPU time); what it makes of the answers is its own.
+A worker that sleeps takes nothing from the others, so 64 of them fit on two cores as if each had its own; no more sleep
+at a time than the machine has cores. Two things have to be told: how many these are, and that slept time was computing.
+Both are said where the profiler asks the system (``machine``, and the clocks of CPU time); what it makes of the answers
+is its own.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar
@@ -78,14 +80,17 @@ def installed() -> Iterator[None]:
 
 _here = threading.local()
 _slept_ns = 0
+_a_core: AbstractContextManager[object] = nullcontext()
+"""Who sleeps has one of the machine's cores."""
 
 
 def slept(seconds: float) -> None:
     """Sleep, and count it as computing of this thread and process."""
     global _slept_ns
-    begin = time.perf_counter_ns()
-    time.sleep(seconds)
-    took = time.perf_counter_ns() - begin
+    with _a_core:
+        begin = time.perf_counter_ns()
+        time.sleep(seconds)
+        took = time.perf_counter_ns() - begin
     _here.ns = getattr(_here, "ns", 0) + took
     _slept_ns += took
 
@@ -102,13 +107,15 @@ def process_cpu_ns() -> int:
 
 @contextmanager
 def machine(cores: int) -> Iterator[None]:
-    """Inside the block the profiler is told of ``cores`` cores for this script alone, and that who sleeps computes."""
+    """Inside the block there are ``cores`` for those who sleep, also processes that are forked there; the profiler is
+    told of them, for this script alone, and that who sleeps computes."""
     original = collect.machine
 
     def told() -> Machine:
         return replace(original(), cores=cores, cores_all=cores, busy=None)
 
     with ExitStack() as stack:
+        stack.enter_context(mock.patch(f"{__name__}._a_core", multiprocessing.get_context("fork").Semaphore(cores)))
         stack.enter_context(mock.patch.object(collect, "machine", told))
         stack.enter_context(mock.patch.object(clocks, "cpu_ns", thread_cpu_ns))
         stack.enter_context(mock.patch.object(clocks, "process_cpu_ns", process_cpu_ns))

@@ -109,7 +109,8 @@ def _of_planes(file: Array, boxes: Sequence[Box], expected: Pixels | None, side:
         first, last = planes.needed(packed.meta, box)
         if first == last:
             continue
-        parts = guarded_copy(np.concatenate(packed.parts[first:last]), side)
+        start = packed.ends[first - 1] if first else 0
+        parts = guarded_copy(packed.content[start : packed.ends[last - 1]], side)
         with guarded_scratch(side):
             found = planes.region(packed.meta, parts, first, box, expected.shape[2])
         part = _part(expected, box)

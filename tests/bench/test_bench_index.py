@@ -10,6 +10,7 @@ from accel.cli.arguments import Red
 from accel.codec import store, stream_index
 from accel.system import memory
 from bench import index
+from bench.epochs import linked
 from tests.support import helpers
 from tests.support.processes import linux
 
@@ -17,24 +18,34 @@ pytestmark = linux
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[str]]]:
     for name in ("_store", "_file", "_tried"):
         monkeypatch.setattr(store, name, getattr(store, name))
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     for number in range(3):
         (tmp_path / f"{number}.jpg").write_bytes(helpers.jpeg(420, 320, seed=number))
-    yield [str(path) for path in sorted(tmp_path.glob("*.jpg"))]
+    files = [str(path) for path in sorted(tmp_path.glob("*.jpg"))]
+    yield linked(files, tmp_path / "linked"), files
     stream_index.flush()
 
 
-def test_a_pipeline(files: list[str]) -> None:
-    found = index.measure("train", files, 2)
+COMMON = {"without", "first", "later", "first by without", "without by second", "without by later"}
+
+
+@pytest.mark.parametrize("name", index.PIPELINES)
+def test_a_pipeline(name: str, photos: tuple[Path, list[str]]) -> None:
+    found = index.measure(name, *photos, 2)
     assert len(found["rounds"]) == 2
-    assert found["medians"].keys() == {"without", "first", "later", "first by without", "without by later"}
-    assert 0 < found["share of the files' bytes"] < 0.5, "a segment, of files so small"
+    of_views = {"views apart by first"} if isinstance(index.PIPELINES[name], list) else set()
+    assert found["medians"].keys() == COMMON | of_views
+    assert found["share of the files' bytes"] < 0.5, "a segment, of files so small"
+    if not of_views:  # of several the picture is kept
+        assert found["share of the files' bytes"] > 0
 
 
-def test_an_index_that_changes_pixels_is_noticed(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_changes_pixels_is_noticed(
+    photos: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded = stream_index.decoded
 
     def wrong(*arguments: Any) -> Any:
@@ -43,11 +54,11 @@ def test_an_index_that_changes_pixels_is_noticed(files: list[str], monkeypatch: 
 
     monkeypatch.setattr(stream_index, "decoded", wrong)
     with pytest.raises(Red, match="train: the batches differ"):
-        index.measure("train", files, 1)
+        index.measure("train", *photos, 1)
 
 
-def test_memory_is_counted_once(files: list[str]) -> None:
-    found = index.shared(files)
+def test_memory_is_counted_once(photos: tuple[Path, list[str]]) -> None:
+    found = index.shared(*photos)
     assert found["entries"] > 0
     assert 0 < found["proportional"] <= found["resident, added up"]
     assert found["proportional"] <= found["entries"] + (64 << 10), "pages of tables"

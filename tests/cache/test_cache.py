@@ -3,7 +3,7 @@
 import os
 import random
 import stat
-from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,10 @@ from accel.cache import folder as folders
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES, RESULT, packed_key
 from accel.options import Options
-from tests.cache.kept import BUDGET, fallbacks, filled, key, parts, put, right
+from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
 
 pytestmark = linux
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """Every cache that a test opens is closed after it."""
-    yield
-    for cache in caches._opened.values():
-        cache.close()
-    caches._opened.clear()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def opened(folder: Path, budget: int = BUDGET, version: str = "test") -> Cache:
-    cache = Cache.open(folder, budget, version=version)
-    assert cache is not None
-    return cache
 
 
 # -- look, read, put ----------------------------------------------------------------------------------------
@@ -70,7 +50,7 @@ def test_entries_without_content(folder: Path) -> None:
     cache = opened(folder)
     contents: dict[bytes, list[bytes]] = {b"a": [], b"b": [b""], b"c": [b"", b"x", b""]}
     for name, content in contents.items():
-        assert cache.put(name, b"", INDEX, content)
+        assert cache.put(name, b"", INDEX, b"".join(content), ends=list(accumulate(map(len, content))))
     cache.flush()
     for name, content in contents.items():
         found = cache.look(name)
@@ -78,13 +58,6 @@ def test_entries_without_content(folder: Path) -> None:
         out = bytearray(found.entries[INDEX].size)
         assert cache.read(found.entries[INDEX], 0, len(content), out)
         assert bytes(out) == b"".join(content)
-
-
-def test_look_many_finds_what_look_finds(folder: Path) -> None:
-    cache = filled(folder, 20)
-    keys = [key(number) for number in range(25)]
-    assert cache.look_many(keys) == [cache.look(each) for each in keys]
-    assert cache.look_many(keys)[20:] == [None] * 5
 
 
 def test_entries_are_told_apart_by_every_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +79,7 @@ def test_a_later_entry_takes_the_place_and_the_same_again_takes_none(folder: Pat
     assert put(cache, 3, PLANES)
     cache.flush()
     assert cache.used() == used
-    assert cache.put(key(3), b"other", PLANES, [b"new"])
+    assert cache.put(key(3), b"other", PLANES, b"new")
     cache.flush()
     found = cache.look(key(3))
     assert found is not None
@@ -269,7 +242,7 @@ def refused(folder: Path, version: str = "test") -> str:
 
 def test_an_empty_folder_is_taken_and_other_things_are_left_alone(folder: Path) -> None:
     folder.mkdir(mode=0o755)
-    assert opened(folder).put(key(1), b"", INDEX, [b"x"])
+    assert opened(folder).put(key(1), b"", INDEX, b"x")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     other = folder.parent / "photos"
     other.mkdir()
@@ -362,11 +335,30 @@ def test_no_cache_that_outlives_the_run() -> None:
     assert Options(cache=None).cache_size is None
 
 
-@pytest.mark.parametrize("text", ["", "64", "GB", "-1GB", "0GB", "1e3GB", ":1GB", "/a:", "/a:1", "/a"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "got ''"),
+        ("64", "a size needs a unit, as in '64GB'"),
+        ("/a:1", "a size needs a unit, as in '/a:1GB'"),
+        ("/a", "a folder needs a size, as in '/a:64GB'"),
+        ("/a:", "a folder needs a size, as in '/a:64GB'"),
+        ("/a:/b", "a folder needs a size, as in '/a:/b:64GB'"),
+        ("/a:much", "'much' is no size, as '64GB' is"),
+        ("/a:1e3GB", "'1e3GB' is no size, as '64GB' is"),
+        ("0GB", "a size is more than nothing"),
+        ("/a:0GB", "a size is more than nothing"),
+        (":1GB", "no folder is named before the colon"),
+        ("/a\0b:1GB", "a folder's name has no NUL"),
+        ("/a:1GB\0", "a folder's name has no NUL"),
+        ("GB", ""),
+        ("-1GB", ""),
+    ],
+)
+def test_what_is_no_size_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="cache must be 'auto', None, a size or a folder with a size") as error:
         Options(cache=text)
-    assert ("a folder needs a size, as in '/a:64GB'" in str(error.value)) == (text == "/a")
+    assert str(error.value).endswith(said)
 
 
 # -- forks, and processes that are started otherwise ------------------------------------------------------------
@@ -378,7 +370,7 @@ def test_a_fork_has_no_connection_of_its_parents(folder: Path) -> None:
     assert cache._table._connection is not None
 
     def child() -> bool:
-        if cache._table._connection is not None or cache._filling._own or cache._filling._waiting:
+        if cache._table._connection is not None or cache._filling._own or cache._filling._pieces:
             return False
         put(cache, 50, PLANES)
         cache.flush()
@@ -429,3 +421,55 @@ def test_a_process_of_its_own_shares_it_and_writes_what_waits_at_its_end(folder:
     cache = filled(folder, 20)
     assert finished(started(SPAWNED, str(folder)))[:2] == (0, "True\n")
     assert right(cache, 90) == 1
+
+
+# -- the account ------------------------------------------------------------------------------------------------
+
+
+def test_the_account_is_one_for_all_processes_and_runs(folder: Path) -> None:
+    cache = opened(folder)
+    assert cache.balance() == 0
+    cache.earn(-500.0, 0.0)
+    assert cache.balance() == -500
+    cache.flush()
+
+    def child() -> bool:
+        before = cache.balance()
+        cache.earn(800.0, 1000.0)
+        cache.flush()
+        return before == -500 and cache.balance() == 300
+
+    assert in_child(child)()
+    assert cache.balance() == -500, "as it was told last"
+    cache.earn(-100.0, 0.0)
+    cache.flush()
+    assert cache.balance() == 200
+    for _ in range(3):
+        cache.earn(600.0, 1000.0)
+        cache.flush()
+    assert cache.balance() == 1000, "and has no more than that"
+    cache.close()
+    caches._opened.clear()
+    assert opened(folder).balance() == 1000
+
+
+def test_an_account_that_is_no_number_is_begun_anew(folder: Path) -> None:
+    cache = filled(folder, 2)
+    with cache._table._transaction() as connection:
+        connection.execute("INSERT OR REPLACE INTO about VALUES ('balance', x'00ff')")
+    cache.earn(5.0, 100.0)
+    cache.flush()
+    assert cache.balance() == 5
+    assert [right(cache, number) for number in range(2)] == [2, 2]
+
+
+def test_what_waits_is_found_by_its_own_process(folder: Path) -> None:
+    cache = opened(folder)
+    assert cache.look(key(1)) is None
+    assert put(cache, 1, PLANES)
+    assert put(cache, 1, RESULT)
+    assert right(cache, 1) == 2
+    assert not in_child(lambda: right(cache, 1) == 2)(), "others are not told yet"
+    cache.flush()
+    assert in_child(lambda: right(cache, 1) == 2)()
+    assert right(cache, 1) == 2

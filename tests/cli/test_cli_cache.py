@@ -14,6 +14,8 @@ from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.entry import PLANES, RESULT
+from accel.cli import cache_fill
+from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import key_of
 from tests.cache.kept import filled, right
@@ -39,7 +41,7 @@ def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| stream indexes | 20 | 1 | 0.0 |" in shown
     assert "| planes | 20 | 1 | 0.1 |" in shown
     assert "20 files" in shown
-    assert "version 1 test" in shown
+    assert "version 2 test" in shown
 
 
 def test_verify_finds_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,8 +108,7 @@ def test_what_is_kept_is_compared_with_the_files(
     content = bytearray(entry.size)
     assert cache.read(entry, 0, len(entry.ends), content)
     content[len(content) // 2] ^= 8  # sound, and wrong
-    bands = [content[begin:end] for begin, end in zip([0, *entry.ends], entry.ends, strict=False)]
-    assert cache.put(entry.key, entry.header, kind, bands, entry.meta)
+    assert cache.put(entry.key, entry.header, kind, content, entry.meta, entry.ends)
     cache.flush()
     assert main(["cache", "verify", str(folder), "--data", str(data)]) == 1
     shown = capsys.readouterr().err
@@ -122,3 +123,36 @@ def test_the_users_own_is_the_default(
     monkeypatch.setattr(folders, "in_memory", lambda: folder)
     assert main(["cache"]) == 0
     assert "20 files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_cache_is_filled_ahead(
+    tmp_path: Path,
+    paths: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    processes: str,
+) -> None:
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    monkeypatch.setattr(cache_fill, "_TOGETHER", 3)
+    folder, data = tmp_path / "cache", Path(paths[0]).parent.parent
+    (data / "note.txt").write_text("no picture")
+    command = ["cache", "fill", f"{folder}:100MB", "--data", str(data), "--processes", processes]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    count = int(shown.split()[0])
+    assert 1 < count <= len(paths)
+    assert f"{len(paths) + 1 - count} others have no such form" in " ".join(shown.split())
+    caches._opened.clear()
+    cached._caches.clear()
+    assert main(command) == 0
+    assert f"{count} were there" in " ".join(capsys.readouterr().out.split())
+    assert main(["cache", "verify", str(folder), "--data", str(data)]) == 0
+    assert f"{count} planes and 0 results" in " ".join(capsys.readouterr().out.split())
+    for wrong in (["fill"], ["fill", str(folder), "--data", str(data)], ["fill", "1GB"]):
+        assert main(["cache", *wrong]) == 2
+    used = accel.stats()["planes used"]
+    with accel.image_backend("cpu", cache=f"{folder}:100MB"):
+        crop = T.Compose([T.RandomCrop(16), T.ToTensor()])
+        torch.stack([crop(pil_loader(path)) for path in paths]).sum()
+    assert accel.stats()["planes used"] == used + count

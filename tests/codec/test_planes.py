@@ -34,7 +34,12 @@ def kept(data: bytes, box: Box | None = None) -> tuple[bytes, list[np.ndarray]] 
         return None
     top, left, height, width = box or (0, 0, *whole.shape[:2])
     assert np.array_equal(found.pixels, whole[top : top + height, left : left + width])
-    return found.meta, [part.copy() for part in found.parts]
+    return found.meta, cut(found)
+
+
+def cut(found: planes.Encoded) -> list[np.ndarray]:
+    """Its parts, copied."""
+    return np.split(found.content.copy(), found.ends[:-1])
 
 
 def region(meta: bytes, parts: list[np.ndarray], box: Box, channels: int) -> np.ndarray | None:
@@ -126,7 +131,7 @@ def grey(samples: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
     with mock.patch.object(jpeg, "decode_whole", decode_whole):
         found = planes.encode(data)
     assert found is not None
-    return found.meta, [part.copy() for part in found.parts]
+    return found.meta, cut(found)
 
 
 def codes(parts: list[np.ndarray], blocks: int) -> Iterator[int]:
@@ -311,7 +316,7 @@ with np.load(sys.argv[1]) as arrays:
 vars(jpeg._scratch).update(header=header, layout=layout)
 jpeg.decode_whole = lambda *_: (None, memory)
 found = planes.encode(b"")
-parts = np.concatenate(found.parts)
+parts = found.content
 print(found.meta.hex(), parts.tobytes().hex())
 print(planes.region(found.meta, parts, 0, (3, 5, 50, 70), 3).tobytes().hex())
 """

@@ -1,143 +1,46 @@
 """A cache with a folder: what is taken from it equals what the files give, and no file is opened for it."""
 
-import os
 import pickle
-import random
-import shutil
-import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image, ImageFile
-from torch.utils._pytree import tree_leaves
+from PIL import Image
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.io import decode_image
 from torchvision.transforms import v2
 
 import accel
-from accel.errors import DecodeError
 from accel.lazy.tensor_base import pending_state
-from accel.runtime import cached, results
-from accel.system import memory
+from accel.runtime import cached
 from accel.workers import packing
-from tests.support import helpers, loaders
+from tests.support import helpers
+from tests.support.cached import (
+    COUNT,
+    EVALUATION,
+    EVALUATION_V2,
+    PIPELINES,
+    RESIZED,
+    TRAIN,
+    TRAIN_V2,
+    VALUES,
+    Counts,
+    check,
+    epoch,
+    fill,
+)
 from tests.support.cuda import needs_compiler
-from tests.support.helpers import Each, Files, assert_same, open_rgb, random_states, seed_everything
+from tests.support.helpers import Each, Files, assert_same, open_rgb
 from tests.support.processes import in_child, linux
 
-pytestmark = [linux, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-COUNT = 12
-NORM = [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]
-VALUES = [T.ToTensor(), T.Normalize(*NORM)]
-TRAIN = T.Compose([T.RandomResizedCrop(40, scale=(0.1, 0.5)), T.RandomHorizontalFlip(), *VALUES])
-EVALUATION = T.Compose([T.Resize(64), T.CenterCrop(48), *VALUES])
-RESIZED = T.Compose([T.Resize(64), T.RandomCrop(48), T.RandomHorizontalFlip(), *VALUES])
-_V2 = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORM)]
-TRAIN_V2 = v2.Compose([v2.RandomResizedCrop(40, scale=(0.1, 0.5)), v2.RandomHorizontalFlip(), *_V2])
-EVALUATION_V2 = v2.Compose([v2.Resize(64), v2.CenterCrop(48), *_V2])
-PIPELINES = {
-    "train": (TRAIN, "planes"),
-    "evaluation": (EVALUATION, "results"),
-    "resized": (RESIZED, "results"),
-    "train v2": (TRAIN_V2, "planes"),
-    "evaluation v2": (EVALUATION_V2, "results"),
-}
-
-
-def epoch(dataset: Any, **options: Any) -> list[Any]:
-    """An epoch whose values are computed."""
-    batches = loaders.epoch(dataset, **{"batch_size": COUNT, **options})
-    for leaf in tree_leaves(batches):
-        if isinstance(leaf, torch.Tensor):
-            leaf.data_ptr()
-    return batches
-
-
-def encoded(number: int) -> bytes:
-    options = ({"subsampling": 0}, {"subsampling": 2}, {"restart_marker_blocks": 7})[number % 3]
-    mode = "L" if number == 4 else "RGB"
-    return helpers.jpeg(160 + 8 * (number % 4), 120 + 10 * (number % 3), mode, seed=number, **options)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Two classes of files, as ``ImageFolder`` has them."""
-    for number in range(COUNT):
-        path = tmp_path / "data" / f"class{number % 2}" / f"{number:02}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(number))
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def files(folder: Path) -> list[str]:
-    return sorted(map(str, folder.rglob("*.jpg")))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    """The option of a new cache."""
-    return f"{tmp_path / 'cache'}:64MB"
-
-
-@pytest.fixture(autouse=True)
-def new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are known however young; nothing is known of any pipeline."""
-    monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(results, "prefixes", results.Prefixes())
-
-
-class Counts:
-    """How often what happened since this was asked last."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, int] = {}
-        self()
-
-    def __call__(self) -> dict[str, int]:
-        names = "results", "results used", "planes", "planes used"
-        now = {name: accel.stats()[name] for name in names}
-        before, self._before = self._before, now
-        return {name: count - before.get(name, 0) for name, count in now.items() if count != before.get(name, 0)}
-
-
-_opened: list[str] = []
-_listening = False
-
-
-def _listen(event: str, given: tuple[Any, ...]) -> None:
-    if event == "open" and _listening:
-        _opened.append(str(given[0]))
-
-
-sys.addaudithook(_listen)
-
-
-@pytest.fixture
-def opened() -> Iterator[list[str]]:
-    """The files that this process opens."""
-    global _listening
-    _opened.clear()
-    _listening = True
-    yield _opened
-    _listening = False
-
-
-def check(dataset: Any, cache: str, seed: int = 0, **options: Any) -> None:
-    """An epoch gives what it gives without accel, the random states included."""
-    expected, states = helpers.run("torchvision", lambda: epoch(dataset, **options), seed)
-    actual, after = helpers.run("cpu", lambda: epoch(dataset, **options), seed, cache=cache)
-    assert after == states
-    assert_same(actual, expected)
-
-
-# -- what is taken equals what the files give ---------------------------------------------------------------
+pytestmark = [
+    linux,
+    pytest.mark.usefixtures("new", "at_once"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -189,6 +92,51 @@ def test_pillows_and_torchvisions_results_are_told_apart(files: list[str], place
     for number in range(2):
         for dataset in datasets:
             check(dataset, place, number, batch_size=1)
+
+
+def test_results_of_both_decoders_are_believed_by_their_own(files: list[str], place: str) -> None:
+    """Neither takes the other's place, whichever came first, and both are found again."""
+    colour = [path for path in files if not path.endswith("04.jpg")]
+    crop = T.CenterCrop(48)  # the same step for both
+    pillows = Each(colour, lambda path: T.ToTensor()(crop(open_rgb(path))))
+    torchvisions = Each(colour, lambda path: T.ConvertImageDtype(torch.float32)(crop(decode_image(path))))
+    counts = Counts()
+    for number in range(3):
+        for dataset in (pillows, torchvisions):
+            check(dataset, place, number)
+    made = counts()
+    assert made["results"] == 2 * len(colour)
+    assert made["results used"] == 4 * len(colour)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_files_that_are_to_be_turned_are_on_a_hit_too(tmp_path: Path, place: str, turned: bool) -> None:
+    """``apply_exif_orientation`` of a file with EXIF is torchvision's to do, also where a cache has its planes."""
+    files = []
+    for number in range(COUNT):
+        files.append(str(tmp_path / f"{number}.jpg"))
+        Path(files[-1]).write_bytes(helpers.jpeg(160, 120, seed=number, exif=helpers.exif()))
+    run = v2.Compose([v2.RandomCrop(40), v2.ToDtype(torch.float32, scale=True)])
+    helpers.run(
+        "cpu", lambda: [epoch(Each(files, lambda path: run(decode_image(path)))) for _ in range(2)], cache=place
+    )
+    counts = Counts()
+    dataset = Each(files, lambda path: run(decode_image(path, apply_exif_orientation=turned)))
+    for number in range(2):
+        check(dataset, place, number)
+    assert ("planes used" in counts()) != turned
+
+
+def test_explain_says_what_is_kept(files: list[str], place: str) -> None:
+    """Of the steps of this image, not of others."""
+    fill(files, place)
+    with accel.image_backend("cpu", cache=place):
+        said = accel.explain(EVALUATION(open_rgb(files[0])))
+        assert "kept by the cache: the result of resize(" in said
+        assert "crop(" in said.partition("kept by the cache: ")[2].partition("\n")[0]
+        assert "half-decoded (" in said
+        other = accel.explain(T.ToTensor()(T.Resize(30)(open_rgb(files[0]))))
+        assert "kept by the cache: half-decoded (" in other
 
 
 @pytest.mark.parametrize(
@@ -251,6 +199,20 @@ def test_several_results_of_a_file(files: list[str], place: str) -> None:
     assert counts() == {"results": 2 * COUNT, "results used": 2 * COUNT}
 
 
+def test_both_results_of_a_file_that_begin_alike(files: list[str], place: str) -> None:
+    """Training and evaluation of one process: the same resize, of which one takes any crop and one the centre."""
+    for number in range(8):
+        check(Files(files, RESIZED), place, number)
+        check(Files(files, EVALUATION), place, number)
+    counts = Counts()
+    for transform in (RESIZED, EVALUATION):
+        helpers.run("cpu", lambda run=transform: epoch(Files(files, run)), cache=place)
+        assert counts() == {"results used": COUNT}
+    with accel.image_backend("cpu", cache=place):
+        said = accel.explain(EVALUATION(open_rgb(files[0])))
+    assert said.count("the result of resize(") == 2
+
+
 def test_images_computed_one_by_one(files: list[str], place: str) -> None:
     def pixels() -> list[Any]:
         images = [T.Resize(64)(Image.open(path)) for path in files]
@@ -276,215 +238,6 @@ def test_what_the_cache_does_not_know_is_the_files(files: list[str], place: str)
     helpers.run("cpu", lambda: [epoch(Files(files, each)) for each in (TRAIN, TRAIN, EVALUATION)], cache=place)
     expected = helpers.run("torchvision", asked)[0]
     assert helpers.run("cpu", asked, cache=place)[0] == expected
-
-
-# -- what must be looked at on every hit --------------------------------------------------------------------
-
-
-def fill(files: list[str], place: str) -> None:
-    helpers.run("cpu", lambda: [epoch(Files(files, each)) for each in (TRAIN, TRAIN, EVALUATION)], cache=place)
-    counts = Counts()
-    helpers.run("cpu", lambda: epoch(Files(files, EVALUATION)), cache=place)
-    assert counts() == {"results used": COUNT}
-
-
-def test_another_file_in_its_place_has_its_own_pixels(files: list[str], place: str) -> None:
-    fill(files, place)
-    first, second = (Path(path) for path in files[:2])
-    content, times = first.read_bytes(), first.stat()
-    other = Image.open(second).convert("RGB").resize((32, 24))
-    other.save(first, "JPEG")
-    first.write_bytes(first.read_bytes().ljust(len(content), b"\0"))
-    os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert first.stat().st_size == times.st_size
-    check(Files(files, TRAIN), place)
-
-
-@pytest.mark.parametrize("change", ["gone", "replaced"])
-def test_a_file_that_changes_after_it_was_opened_is_named(files: list[str], place: str, change: str) -> None:
-    """Where the cache does not have what is asked for."""
-    helpers.run("cpu", lambda: epoch(Files(files, EVALUATION)), cache=place)
-    expected = helpers.run("torchvision", lambda: EVALUATION(Image.open(files[3])))[0]
-    with accel.image_backend("cpu", cache=place):
-        image = T.Resize(30)(Image.open(files[3]))
-        known = EVALUATION(Image.open(files[3]))
-        if change == "gone":
-            os.unlink(files[3])
-        else:
-            shutil.copy(files[2], files[3])
-        with pytest.raises(DecodeError) as raised:
-            image.tobytes()
-        assert files[3] in str(raised.value)
-    assert_same(known, expected)  # the file's as it was
-
-
-def test_the_file_is_found_again_whatever_it_was_called(
-    files: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Names that mean another file by then, or that ``os.path.abspath`` would make another file's."""
-    helpers.run("cpu", lambda: [epoch(Files(files, EVALUATION)) for _ in range(2)], cache=place)  # and no planes
-    first = Path(files[0])
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "link").symlink_to(first.parent)
-    monkeypatch.chdir(elsewhere)
-    folder = os.open(first.parent, os.O_RDONLY)
-
-    def pixels() -> list[bytes]:
-        names = (linked := os.path.join("link", "..", first.parent.name, first.name), Path(linked).absolute())
-        found = [Image.open(name).tobytes() for name in (*names, os.fsencode(linked))]
-        with open(first.name, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as file:
-            found.append(Image.open(file).tobytes())
-        with open(linked, "rb") as file:
-            os.chdir(tmp_path)
-            found.append(Image.open(file).tobytes())
-        os.chdir(elsewhere)
-        return found
-
-    try:
-        expected = helpers.run("torchvision", pixels)[0]
-        assert helpers.run("cpu", pixels, cache=place)[0] == expected
-    finally:
-        os.close(folder)
-
-
-def test_a_file_that_cannot_be_opened_fails_as_in_pillow(files: list[str], place: str) -> None:
-    fill(files, place)
-    os.unlink(files[0])
-    with accel.image_backend("cpu", cache=place):
-        with pytest.raises(FileNotFoundError):
-            Image.open(files[0])
-        with pytest.raises(FileNotFoundError):
-            helpers.open_rgb(files[0])
-
-
-def test_may_it_be_read(files: list[str], place: str, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root may read anything, so the system's answer is made up."""
-    fill(files, place)
-    asked: list[Any] = []
-    monkeypatch.setattr(os, "access", lambda path, mode: asked.append((path, mode)))
-    opened.clear()
-    with accel.image_backend("cpu", cache=place):
-        Image.open(files[0])
-    assert asked == [(files[0], os.R_OK)]
-    assert opened.count(files[0]) == 1  # Pillow opens it, and would say that it may not be read
-
-
-def test_the_limit_of_pillow(files: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(files, place)
-    load = ImageFolder(Path(files[0]).parent.parent).loader
-    with accel.image_backend("cpu", cache=place):
-        for limit, outcome in ((15_000, Image.DecompressionBombWarning), (5_000, Image.DecompressionBombError)):
-            monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
-            for loader in (Image.open, load):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error")
-                    with pytest.raises(outcome):
-                        loader(files[0])
-
-
-@pytest.mark.parametrize("changed", ["truncated", "version"])
-def test_hits_that_are_not_believed(
-    files: list[str], place: str, monkeypatch: pytest.MonkeyPatch, changed: str
-) -> None:
-    fill(files, place)
-    if changed == "truncated":
-        monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    else:
-        monkeypatch.setattr(cached, "tag", lambda: b"another.")
-    counts = Counts()
-    check(Files(files, EVALUATION), place)
-    assert "results used" not in counts()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_damaged_entries_are_computed_anew(files: list[str], place: str, tmp_path: Path, threads: int) -> None:
-    def used(transform: Any, seed: int) -> Any:
-        return helpers.run("cpu", lambda: epoch(Files(files, transform)), seed, cache=place, threads=threads)[0]
-
-    fill(files, place)
-    dice = random.Random(1)
-    for path in (tmp_path / "cache" / "segments").iterdir():
-        content = bytearray(path.read_bytes())
-        for _ in range(200):
-            content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
-        path.write_bytes(content)
-    for number, transform in enumerate((EVALUATION, TRAIN, EVALUATION, TRAIN)):
-        expected = helpers.run("torchvision", lambda run=transform: epoch(Files(files, run)), number)[0]
-        assert_same(used(transform, number), expected)
-    assert any("damaged" in reason for reason in accel.stats()["fallbacks"])
-
-
-def test_black_in_the_place_of_a_damaged_file_is_not_kept(tmp_path: Path, place: str) -> None:
-    paths = []
-    for number in range(10):
-        content = helpers.undecodable(160, 120) if number == 3 else helpers.jpeg(160, 120, seed=number)
-        paths.append(str(tmp_path / f"{number}.jpg"))
-        Path(paths[-1]).write_bytes(content)
-
-    def black(on_error: str) -> Callable[[], Any]:
-        with accel.image_backend("cpu", cache=place, on_error=on_error):
-            return epoch(Files(paths, EVALUATION))
-
-    for _ in range(2):
-        black("replace")
-    with pytest.raises(DecodeError, match=r"3\.jpg"):
-        black("raise")
-
-
-# -- budgets and policy -------------------------------------------------------------------------------------
-
-
-def test_a_full_cache_stops_growing_and_serves_what_it_has(files: list[str], tmp_path: Path) -> None:
-    place, shares = f"{tmp_path / 'cache'}:200kB", []
-    for number in range(4):
-        counts = Counts()
-        check(Files(files, TRAIN), place, number)
-        shares.append(counts())
-    assert 0 < shares[0]["planes"] < COUNT
-    assert all(each == {"planes used": shares[0]["planes"]} for each in shares[2:])
-
-
-def test_a_step_that_was_taken_for_one_that_comes_each_time(files: list[str], place: str) -> None:
-    """A wrong guess costs bytes, and no pixel is wrong."""
-
-    class Rarely:
-        def __init__(self) -> None:
-            self.count = 0
-
-        def __call__(self, image: Any) -> Any:
-            self.count += 1
-            return T.functional.rotate(image, 90) if self.count % 11 == 0 else image
-
-    for number in range(3):
-        transforms = [T.Compose([T.Resize(64), Rarely(), T.CenterCrop(48), T.ToTensor()]) for _ in range(2)]
-        expected = helpers.run("torchvision", lambda run=transforms[0]: epoch(Files(files, run)), number)[0]
-        actual = helpers.run("cpu", lambda run=transforms[1]: epoch(Files(files, run)), number, cache=place)[0]
-        assert_same(actual, expected)
-
-
-def test_what_is_random_is_not_kept(files: list[str], place: str) -> None:
-    counts = Counts()
-    for number in range(3):
-        check(Files(files, T.Compose([T.RandomCrop(48), T.Resize(40), *VALUES])), place, number)
-    assert counts() == {"planes": COUNT, "planes used": 2 * COUNT}
-
-
-def test_the_states_of_random_numbers_are_torchvisions(files: list[str], place: str) -> None:
-    for number in range(3):
-        states = []
-        for options in ({}, {"cache": place}):
-            with accel.image_backend("cpu", **options):
-                seed_everything(number)
-                epoch(Files(files, TRAIN))
-                states.append(random_states())
-        assert states[0] == states[1]
-
-
-def test_explain_says_what_is_known(files: list[str], place: str) -> None:
-    fill(files, place)
-    with accel.image_backend("cpu", cache=place):
-        assert "known to the cache" in accel.explain(EVALUATION(Image.open(files[0])))
 
 
 # -- computed in the main process ---------------------------------------------------------------------------

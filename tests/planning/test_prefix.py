@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from accel.planning.prefix import ENOUGH, Prefixes, text
+from accel.planning.prefix import ENOUGH, Prefixes, Size, text
 from accel.recipe import Step
 
 Steps = tuple[Step, ...]
@@ -57,37 +57,72 @@ CASES: list[tuple[Pipeline, list[str]]] = [
 ]
 
 
-def seen(prefixes: Prefixes, pipeline: Pipeline, count: int, seed: int = 0) -> Steps:
-    dice, steps = random.Random(seed), ()
+def seen(prefixes: Prefixes, pipeline: Pipeline, count: int, batch: int = 8, seed: int = 0) -> tuple[Size, Steps]:
+    """The last image of so many that came in batches."""
+    dice, images = random.Random(seed), list[tuple[Size, Steps]]()
     for _ in range(count):
         size = 300 + dice.randrange(100), 300 + dice.randrange(300)
-        steps = pipeline(dice, *size)
-        prefixes.note(size, steps)
-    return steps
+        images.append((size, pipeline(dice, *size)))
+    for start in range(0, count, batch):
+        prefixes.note(images[start : start + batch])
+    return images[-1]
 
 
+@pytest.mark.parametrize("batch", [1, 3, 8, 20])
 @pytest.mark.parametrize(("pipeline", "expected"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_what_comes_each_time(pipeline: Pipeline, expected: list[str]) -> None:
+def test_what_comes_each_time(pipeline: Pipeline, expected: list[str], batch: int) -> None:
     prefixes = Prefixes()
-    steps = seen(prefixes, pipeline, 40)
-    count = prefixes.length(steps)
+    size, steps = seen(prefixes, pipeline, 40, batch)
+    count = prefixes.length(size, steps)
     assert count is not None
     names = [name for name, _ in steps]
     assert names[:count] == [name for name in expected if name in names]
 
 
-def test_it_takes_some_images_to_know() -> None:
+@pytest.mark.parametrize("batch", [1, 4])
+def test_it_takes_some_images_to_know(batch: int) -> None:
     prefixes = Prefixes()
-    steps = seen(prefixes, evaluation, ENOUGH - 1)
-    assert prefixes.length(steps) is None
-    steps = seen(prefixes, evaluation, 1)
-    assert prefixes.length(steps) == 2
+    assert prefixes.length(*seen(prefixes, evaluation, ENOUGH - batch, batch)) is None
+    assert prefixes.length(*seen(prefixes, evaluation, batch, batch)) == 2
 
 
 def test_pipelines_of_one_process_are_told_apart() -> None:
     prefixes = Prefixes()
-    last = {pipeline: seen(prefixes, pipeline, 20) for pipeline in (train, evaluation, resized)}
-    assert [prefixes.length(steps) for steps in last.values()] == [0, 2, 1]
+    last = [seen(prefixes, pipeline, 20) for pipeline in (train, evaluation, resized)]
+    assert [prefixes.length(*each) for each in last] == [0, 2, 1]
+
+
+def cropped(dice: random.Random, height: int, width: int) -> Steps:
+    """``evaluation`` of the same filter as ``resized``."""
+    resize, crop = evaluation(dice, height, width)
+    return ("resize", (*resize[1][:2], 2)), crop
+
+
+def smaller(dice: random.Random, height: int, width: int) -> Steps:
+    short = min(height, width)
+    return (("resize", (232 * height // short, 232 * width // short, 2)),)
+
+
+def test_pipelines_that_begin_alike_are_told_apart() -> None:
+    """Another crop of the same resize, and another resize of the same filter, as training and evaluation take turns."""
+    prefixes = Prefixes()
+    for seed in range(4):
+        last = [seen(prefixes, pipeline, 64, 16, seed) for pipeline in (resized, cropped, smaller)]
+    assert [prefixes.length(*each) for each in last] == [1, 2, 1]
+
+
+def test_a_step_by_chance_is_none_that_comes_each_time() -> None:
+    """Nine of ten images are turned grey: all of some batches are."""
+
+    def grey(dice: random.Random, height: int, width: int) -> Steps:
+        return (("resize", (*_resized(height, width), 2)), *[("to_grayscale", (3,))] * (dice.random() < 0.9))
+
+    prefixes = Prefixes()
+    lengths = []
+    for seed in range(200):
+        size, steps = seen(prefixes, grey, 8, 8, seed)
+        lengths.append(prefixes.length(size, (steps[0], ("to_grayscale", (3,)))))
+    assert set(lengths[8:]) == {1}
 
 
 def test_texts_tell_steps_apart() -> None:

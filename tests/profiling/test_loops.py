@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from torchvision.datasets import ImageFolder
 
 import accel
+from accel.hooks.compiled import program
 from accel.profiling import collect
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured
@@ -223,8 +224,30 @@ def test_a_backend_that_changes_meanwhile(folder: Path) -> None:
     finally:
         result = collect.stop()
     stages = main(result).stages
-    assert stages["record"].count
+    assert stages["record"].count == len(loader)  # batches that are drawn in one go, and nothing that is tried
     assert stages["decode"].count == 3 * EACH
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_pipeline_is_compiled_once(count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not anew where clocks are put around the transforms, nor where they are taken back."""
+    tried = torch.zeros(1, dtype=torch.int64).share_memory_()
+    original = program.Program._try_beside
+
+    def noted(self: Any, transform: Any) -> None:
+        tried.add_(1)
+        original(self, transform)
+
+    monkeypatch.setattr(program.Program, "_try_beside", noted)
+    monkeypatch.setattr(program, "_programs", {})
+    with accel.image_backend("cpu"):
+        loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=count, persistent_workers=count > 0)
+        list(loader)
+        measured(loader)
+        list(loader)
+        assert main(measured(loader)).images == EACH
+        loader.__dict__.pop("_iterator", None)
+    assert tried.item() == 1
 
 
 def test_many_epochs_need_few_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +322,47 @@ def test_a_forked_child_that_leaves_the_block() -> None:
         os._exit(0)
     os.wait()
     assert report.stages["collate"]["count"] == 20
+
+
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 90:
+            raise ZeroDivisionError
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_batches_of_which_little_is_noted(count: int) -> None:
+    """Most of them, once there were a few: also where a loop is left, looked at meanwhile, or fails."""
+    loader = DataLoader(Numbers(125), 2, num_workers=count, persistent_workers=count > 0)
+    collect.start()
+    try:
+        list(loader)
+        for number, _ in enumerate(loader):
+            if number == 50:
+                assert len(collect.so_far().batches) == 63 + 51
+                break
+        with pytest.raises(ZeroDivisionError):
+            list(DataLoader(Failing(125), 2, num_workers=count))
+    finally:
+        result = collect.stop()
+    numbers = [(0, 0, number) for number in range(63)] + [(0, 1, number) for number in range(51)]
+    assert [(each.loader, each.epoch, each.number) for each in result.batches[: len(numbers)]] == numbers
+    assert [each.number for each in result.batches if each.loader == 1] == list(range(45))
+    assert [each.images for each in result.batches] == [2] * 62 + [1] + [2] * (51 + 45)
+    assert main(result).images == 125 + 102 + 90
+    assert main(result).stages["wait"].count == len(result.batches) + 3 + 2  # with iter(), an end and an error
+    little = [
+        (one, other)
+        for one, other in zip(result.batches, result.batches[1:], strict=False)
+        if one.ready is None and other.number == one.number + 1 and one.step_cpu_ns is None
+    ]
+    assert len(little) > 0.6 * len(result.batches)
+    exact = [other.asked_ns == one.asked_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
+    assert sum(exact) > 0.6 * len(result.batches)
+    assert result.failed is not None
+    if count:
+        assert next(each.images for each in workers(result)) >= 125 + 102
 
 
 class Lengthless(Sampler[Any]):

@@ -48,7 +48,7 @@ def packed(data: bytes, box: tuple[int, int, int, int]) -> Packed:
     found = planes.encode(data)
     assert found is not None
     first, last = planes.needed(found.meta, box)
-    return Packed(found.meta, first, np.concatenate(found.parts[first:last]))
+    return Packed(found.meta, first, np.concatenate(np.split(found.content, found.ends[:-1])[first:last]))
 
 
 def with_room(data: bytes, size: int = 1 << 14) -> bytes:

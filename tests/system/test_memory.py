@@ -10,9 +10,10 @@ import torch
 from torchvision.datasets.folder import default_loader
 
 import accel
+from accel.codec.file_buffers import FileBuffers
 from accel.planning import stages
 from accel.system import memory
-from accel.system.memory import FileBuffers, Results
+from accel.system.memory import Results
 from tests.support.helpers import jpeg
 
 SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]

@@ -28,7 +28,18 @@ from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
 from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_SIZE, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
-__all__ = ["MARKERS", "UNIT", "Index", "decode", "digest", "first_marker", "index_size", "known_points", "sound_parts"]
+__all__ = [
+    "MARKERS",
+    "UNIT",
+    "Index",
+    "decode",
+    "digest",
+    "digests",
+    "first_marker",
+    "index_size",
+    "known_points",
+    "sound_parts",
+]
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
@@ -40,6 +51,7 @@ _decode_scan = UNIT.function(
     " i8[1]w u8[1]w u2[1]w u1[3]w",
 )
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
+_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
@@ -185,6 +197,13 @@ def _tried(
 def digest(data: bytes | memoryview) -> int:
     """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
     return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
+
+
+def digests(data: Any, ends: Any) -> Any:
+    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: where each ends, uint32[n], rising."""
+    found = np.empty(len(ends), np.int64)
+    _digests(np.frombuffer(data, np.uint8), ends, found, _scratch.sums)
+    return found
 
 
 def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bool:

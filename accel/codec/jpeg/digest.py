@@ -13,7 +13,7 @@ from numba import njit, types
 
 from accel.native.intrinsics import emitted
 
-from .memory import advanced, load_big_endian, pointer_to, step, u64
+from .memory import advanced, i64, load_big_endian, pointer_to, step, u64
 from .simd import WORD, load
 
 _STRIPE = 64
@@ -81,6 +81,15 @@ def digest(data: Any, sums: Any) -> Any:
         total = _joined(total, sums[i])
     sums[0] = total
     return total
+
+
+@njit
+def digests(data: Any, ends: Any, found: Any, sums: Any) -> None:
+    """The digests of parts that lie side by side to `found`, int64; `ends`: where each ends, uint32."""
+    at = 0
+    for part in range(len(ends)):
+        found[part] = i64(digest(data[at : int(ends[part])], sums))
+        at = int(ends[part])
 
 
 @njit

@@ -11,12 +11,12 @@ from . import layout_fields as lo
 from . import planes_fields as pf
 from .header import mcus
 from .memory import advanced, i64, pointer_to, u64
-from .packed_block import bit_length, pack_block, survey_block
+from .packed_block import bit_length, pack_block, survey_blocks
 
 
 @njit
 def _code(found: Any) -> Any:
-    """The code that a block is shortest by, from what survey_block says."""
+    """The code that a block is shortest by, from what survey_blocks says."""
     byte = u64(255)
     least, largest = found & byte, found >> u64(8) & byte
     first_least, first_largest, turns = found >> u64(16) & byte, found >> u64(24) & byte, found >> u64(32)
@@ -47,12 +47,13 @@ def _put_word(parts: Any, at: Any, number: Any) -> None:
 
 
 @njit
-def pack(header: Any, layout: Any, codes: Any, planes: Any, meta: Any, parts: Any, ends: Any) -> int:
+def pack(header: Any, layout: Any, codes: Any, planes: Any, sums: Any, meta: Any, parts: Any, ends: Any) -> int:
     """Pack the planes that a decode of a whole picture has left; returns how many parts there are.
 
     Args:
         header, layout, planes: of that decode; what is in the blocks beyond the picture's edges is changed.
         codes: planes_fields.code_table().
+        sums: uint64[8], working memory.
         meta: uint16[META_SIZE], to be filled.
         parts: uint8[n]; as many as the decode's planes took and 1/32 more.
         ends: int64[PARTS], where each part ends.
@@ -64,6 +65,7 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, meta: Any, parts: An
     meta[pf.COMPONENTS], meta[pf.COLOUR] = header[hd.COMPONENTS], header[hd.COLOUR]
     meta[pf.SAMPLING :] = 0
     table, source, target = pointer_to(codes), pointer_to(planes), pointer_to(parts)
+    surveyed = pointer_to(sums)
     count, start, at = 0, i64(0), i64(0)
     for mcu_row in range(rows):
         if mcu_row % band == 0:
@@ -84,7 +86,9 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, meta: Any, parts: An
                 notes = at
                 at += 2 * across
                 for x in range(across):
-                    code, least, size = _code(survey_block(place, stride))
+                    if x & 7 == 0:
+                        survey_blocks(place, stride, surveyed)
+                    code, least, size = _code(surveyed[x & 7])
                     target[notes + x], target[notes + across + x] = code, least
                     described = advanced(table, pf.CODE_FIELDS * code)
                     pack_block(place, stride, described, least, advanced(target, at))

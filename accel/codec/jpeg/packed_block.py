@@ -109,21 +109,13 @@ def pack_block(builder: ir.IRBuilder, source: Any, stride: Any, code: Any, least
         source, target = step(builder, source, stride), step(builder, target, width)
 
 
-@emitted(types.uint64, None, types.uint64)
-def survey_block(builder: ir.IRBuilder, source: Any, stride: Any) -> Any:
-    """Of 8 rows of samples, a byte each: least, largest; least and largest of the first row; all of `turns`, joined.
+@emitted(types.void, None, types.uint64, None)
+def survey_blocks(builder: ir.IRBuilder, source: Any, stride: Any, found: Any) -> None:
+    """Of 8 blocks side by side, each of 8 rows of samples, a word each, to found (uint64[8]).
 
-    A row's difference d to the row above has so many bits as two's complement as d ^ 2 d has as a plain number.
+    A byte each, from the lowest on: least, largest; least and largest of the first row; all of `turns`, joined. A
+    row's difference d to the row above has so many bits as two's complement as d ^ 2 d has as a plain number.
     """
-    rows = []
-    for _ in range(8):
-        rows.append(load(builder, source, 8, 8))
-        source = step(builder, source, stride)
-    twos = [rows[i].join(rows[i + 1]) for i in (0, 2, 4, 6)]
-    block = twos[0].join(twos[1]).join(twos[2].join(twos[3]))
-    above = block.shuffle([max(i - 8, i % 8) for i in range(64)])
-    difference = block - above
-    turns = Lanes(builder, builder.xor(difference.value, (difference + difference).value))
 
     def least(a: Any, b: Any) -> Any:
         return builder.select(builder.icmp_unsigned("<", a, b), a, b)
@@ -131,12 +123,29 @@ def survey_block(builder: ir.IRBuilder, source: Any, stride: Any) -> Any:
     def largest(a: Any, b: Any) -> Any:
         return builder.select(builder.icmp_unsigned(">", a, b), a, b)
 
-    found = [_joined(lanes, join) for lanes in (block, rows[0]) for join in (least, largest)]
-    found.append(_joined(turns, builder.or_))
-    result = ir.Constant(WORD, 0)
-    for i, byte in enumerate(found):
-        result = builder.or_(result, builder.shl(builder.zext(byte, WORD), ir.Constant(WORD, 8 * i)))
-    return result
+    def joined(value: Any, join: Callable[[Any, Any], Any]) -> Any:
+        """The eight bytes of each word in its lowest one; the others are anything."""
+        for bits in (32, 16, 8):
+            words = builder.bitcast(value, _WORDS)
+            shifted = builder.lshr(words, ir.Constant(_WORDS, [bits] * 8))
+            value = join(value, builder.bitcast(shifted, value.type))
+        return builder.bitcast(value, _WORDS)
+
+    first = above = low = high = load(builder, source, 64, 8).value
+    turns = None
+    for _ in range(7):
+        source = step(builder, source, stride)
+        row = load(builder, source, 64, 8).value
+        difference = builder.sub(row, above)
+        turn = builder.xor(difference, builder.add(difference, difference))
+        turns = turn if turns is None else builder.or_(turns, turn)
+        low, high, above = least(low, row), largest(high, row), row
+    result = ir.Constant(_WORDS, [0] * 8)
+    noted = ((low, least), (high, largest), (first, least), (first, largest), (turns, builder.or_))
+    for i, (value, join) in enumerate(noted):
+        byte = builder.and_(joined(value, join), ir.Constant(_WORDS, [255] * 8))
+        result = builder.or_(result, builder.shl(byte, ir.Constant(_WORDS, [8 * i] * 8)))
+    builder.store(result, builder.bitcast(found, _WORDS.as_pointer()), align=1)
 
 
 @emitted(types.uint64, types.uint64)

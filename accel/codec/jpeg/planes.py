@@ -19,20 +19,22 @@ from . import planes_fields as pf
 __all__ = ["UNIT", "Encoded", "Packed", "band", "encode", "fits", "lay_out", "needed", "region"]
 
 UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
-_pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u2[1]w u1[1]w i8[1]w")
+_pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u8[1]w u2[1]w u1[1]w i8[1]w")
 _needed = UNIT.function("codec.jpeg.unpack", "needed", "u2[1] i8[1]w i8[2]w int int int int i8[1]w")
 _unpack = UNIT.function("codec.jpeg.unpack", "unpack", "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w")
 _CODES = pf.code_table()
 
 
 class Encoded(NamedTuple):
-    """A picture as planes: its description, its parts (uint8[n] each), and pixels, uint8 [height, width, channels].
+    """A picture as planes: its description, its parts (uint8[n], side by side, and where each ends), and pixels, uint8
+    [height, width, channels].
 
     The parts' memory is the thread's own: they must be copied before its next `encode`.
     """
 
     meta: bytes
-    parts: list[np.ndarray]
+    content: np.ndarray
+    ends: np.ndarray
     pixels: np.ndarray
 
 
@@ -66,10 +68,8 @@ def encode(
     pixels, planes = found
     scratch, meta, ends = jpeg._scratch, np.empty(pf.META_SIZE, np.uint16), np.empty(pf.PARTS, np.int64)
     packed = scratch.room("packed", len(planes) + len(planes) // 32)
-    count = _pack(scratch.header, scratch.layout, _CODES, planes, meta, packed, ends)
-    starts = [0, *ends[: count - 1].tolist()]
-    parts = [packed[start:end] for start, end in zip(starts, ends[:count].tolist(), strict=True)]
-    return Encoded(meta.tobytes(), parts, pixels)
+    count = _pack(scratch.header, scratch.layout, _CODES, planes, scratch.sums, meta, packed, ends)
+    return Encoded(meta.tobytes(), packed[: ends[count - 1]], ends[:count], pixels)
 
 
 def needed(meta: bytes, box: tuple[int, int, int, int]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel.hooks.compiled.draws import Piece, Run, Size
-from accel.hooks.compiled.fixed import Kind, moved, recorded
+from accel.hooks.compiled.fixed import Kind, alike, recorded
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Bounds, Tape
 from accel.rows import Form
@@ -34,7 +34,7 @@ class Asked:
         except Exception as error:
             raise Refused(f"it raises {type(error).__name__}") from None
         made = recorded(image, self._kind, before)
-        if moved(made.kind) != moved(self._kind):
+        if not alike(made.kind, self._kind):
             raise Refused("images become of several kinds")
         run.pieces.append(Piece(*[Form(*step) for step in made.steps]))
         return made.size

@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 
 from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, known, program, stock, tape
+from accel.hooks.compiled import arrays, compositions, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.stock import Refused
@@ -93,7 +93,7 @@ def prepare(dataset: Any) -> None:
     with suppress(Exception):
         images, _, transform = _samples(dataset, [0])
         if tape.agrees():
-            program.compiled(transform, images.begin).prepare(transform)
+            compositions.program_of(transform, images.begin)
 
 
 def describe(x: Any) -> str | None:
@@ -137,10 +137,9 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if len(indices) < FEW:
         raise Refused(_OF_FEW)
     images, targets, transform = _samples(dataset, indices)
-    own = program.compiled(transform, images.begin)
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    own.prepare(transform)
+    own = compositions.program_of(transform, images.begin)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
     sources, begun, grey = images.opened(switch.current())
@@ -174,13 +173,11 @@ class _Files(NamedTuple):
         Raises:
             Refused: one of them is left to torchvision.
         """
-        sources: list[Source] = []
-        for path in self.paths:
-            source = tv_files.opened(path, selection)
-            if source is None:
-                tv_files.ahead.keep(self.paths, sources)
-                raise Refused("a file is none that accel claims")
-            sources.append(source)
+        opened = tv_files.opened_together(self.paths, selection)
+        sources = [source for source in opened if source is not None]
+        if len(sources) < len(opened):
+            tv_files.ahead.keep(self.paths, opened)
+            raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
         return sources, [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
 

@@ -7,10 +7,8 @@ from functools import partial
 from typing import Protocol
 
 import torch
-from torchvision.transforms import v2
 
 from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits, shifted
-from accel.hooks.compiled.fixed import Fixed, Kind
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, outputs, rounded
 from accel.rows import Form
@@ -152,30 +150,17 @@ class Jitter(Colours):
         return height, width
 
 
-class Permutation:
-    """Another order of an image's channels, which is drawn; what that records is found out when it comes first."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind, self._order = kind, Permuted(kind.channels)
-        self._fixed: dict[tuple[int, ...], Fixed] = {}
-        self.most = self._order.most
-
-    def draw(self, run: Run, height: int, width: int) -> Size:
-        order = tuple(self._order(run.tape))
-        fixed = self._fixed.get(order)
-        if fixed is None:
-            permute = partial(v2.functional.permute_channels, permutation=list(order))
-            fixed = self._fixed[order] = Fixed([permute], self._kind)
-        return fixed.draw(run, height, width)
-
-
 class Distort(Colours):
-    """``RandomPhotometricDistort``: any of brightness, contrast, saturation and hue, and another order of channels."""
+    """``RandomPhotometricDistort``: any of brightness, contrast, saturation and hue, and another order of channels.
 
-    def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], kind: Kind) -> None:
+    Args:
+        permute: what puts the channels in another order.
+    """
+
+    def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Op) -> None:
         super().__init__(bounds, forms)
-        self._probability, self._permutation = rounded(probability), Permutation(kind)
-        self.most = 10 + self._permutation.most
+        self._probability, self._permute = rounded(probability), permute
+        self.most = 10 + permute.most
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         tape, probability = run.tape, self._probability
@@ -188,4 +173,4 @@ class Distort(Colours):
         self.record(
             run, tuple([each for each in ((0, 1, 2, 3) if first else (0, 2, 3, 1)) if each in factors]), factors
         )
-        return self._permutation.draw(run, height, width) if permutes else (height, width)
+        return self._permute.draw(run, height, width) if permutes else (height, width)

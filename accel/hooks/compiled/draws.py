@@ -13,6 +13,9 @@ from PIL import Image
 
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
+from accel.ops import OPS
+from accel.ops.helpers import THREADS
+from accel.ops.row import KernelOp
 from accel.recipe import Step
 from accel.rows import Form, Slot, Structure
 
@@ -22,11 +25,44 @@ Size = tuple[int, int]
 class Piece:
     """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
 
-    __slots__ = ("columns", "forms")
+    __slots__ = ("_parts", "columns", "forms", "kernels")
 
     def __init__(self, *forms: Form) -> None:
+        self.kernels = any(_sums(form.name) for form in forms)
         slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
         self.forms, self.columns = forms, max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+        self._parts: list[tuple[int, Step | None, int, Form]] | None = None
+
+    def add(self, steps: list[Step], row: Sequence[int], begin: int) -> None:
+        """Add the steps of an image whose numbers begin there."""
+        parts = self._parts
+        if parts is None:
+            parts = self._parts = [_part(form) for form in self.forms]
+        for drawn, step, numbers, form in parts:
+            if drawn >= 0 and not row[begin + drawn]:
+                continue
+            if step is not None:
+                steps.append(step)
+            elif numbers:
+                own = map(int, row[begin + form.params[0].column : begin + form.params[0].column + numbers])
+                steps.append((form.name, (*own, *form.params[numbers:])))
+            else:
+                params = [value(each, row, begin) if isinstance(each, Slot) else each for each in form.params]
+                steps.append((form.name, tuple(params)))
+
+
+def _part(form: Form) -> tuple[int, Step | None, int, Form]:
+    """A form, the step that it always is, if so, and with how many integers in a row its parameters begin."""
+    slots = [each for each in form.params if isinstance(each, Slot)]
+    step = None if slots else (form.name, form.params)
+    follow = [Slot(slots[0].column + place) for place in range(len(slots))] if slots else []
+    return form.drawn, step, len(slots) if list(form.params[: len(slots)]) == follow else 0, form
+
+
+def _sums(name: str) -> bool:
+    """Whether torchvision runs a step, on as many threads as there are where it is recorded."""
+    op = OPS.get(name)
+    return isinstance(op, KernelOp) and not op.elementwise
 
 
 def shifted(form: Form, begin: int) -> Form:
@@ -46,10 +82,20 @@ def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def structure(pieces: tuple[Piece, ...]) -> Structure | None:
+    """The structure of images to which these were added; None where each is to have steps of its own."""
+    return _structure(pieces, torch.get_num_threads() if any(piece.kernels for piece in pieces) else 0)
+
+
 @lru_cache(maxsize=64)
-def structure(pieces: tuple[Piece, ...]) -> Structure:
-    """The structure of images to which these were added."""
-    return Structure.of(*forms_of(pieces))
+def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure | None:
+    forms = forms_of(pieces)
+    for place, form in enumerate(forms):
+        if threads and _sums(form.name):
+            if form.drawn >= 0:
+                return None
+            return Structure.of(*forms[:place], Form(THREADS, (threads,)), *forms[place:])
+    return Structure.of(*forms)
 
 
 class Run:
@@ -64,13 +110,15 @@ class Run:
 
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
-        row, begin, steps = self.row, 0, []
+        begin, steps = 0, list[Step]()
         for piece in self.pieces:
-            for name, params, drawn in piece.forms:
-                if drawn < 0 or row[begin + drawn]:
-                    own = [value(each, row, begin) if isinstance(each, Slot) else each for each in params]
-                    steps.append((name, tuple(own)))
+            piece.add(steps, self.row, begin)
             begin += piece.columns
+        if any(piece.kernels for piece in self.pieces):
+            for place, (name, _) in enumerate(steps):
+                if _sums(name):
+                    steps.insert(place, (THREADS, (torch.get_num_threads(),)))
+                    break
         return tuple(steps)
 
 

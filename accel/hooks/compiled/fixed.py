@@ -13,6 +13,7 @@ from accel import switch
 from accel.codec.header import Raw
 from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.recording import tensor_geometry
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
@@ -54,6 +55,11 @@ def moved(kind: Kind) -> Kind:
     return kind if kind.cls is None else kind._replace(interleaved=None)
 
 
+def alike(one: Kind, other: Kind) -> bool:
+    """Whether these differ at most in how tensors lie in memory, and in what may lead what."""
+    return one._replace(interleaved=None, erased=False) == other._replace(interleaved=None, erased=False)
+
+
 class Recorded(NamedTuple):
     """What an image has become, and the steps recorded on it."""
 
@@ -84,12 +90,13 @@ def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
     made = kind_of(image, before)
     if made is None:
         raise Refused("a step is not recorded")
-    new = made.steps[len(steps) :]
-    if made.steps[: len(steps)] != steps or any(_depends(name) for name, _ in new):
+    new = tuple([step for step in made.steps[len(steps) :] if step[0] != THREADS])
+    ops = [OPS[name] for name, _ in new]
+    kernels = any(isinstance(op, KernelOp) for op in ops)
+    # of grey tensors, how they lie in memory counts
+    if made.steps[: len(steps)] != steps or any(op.holds_tensors for op in ops) or (kernels and before.channels == 1):
         raise Refused("a step depends on more than the image")
-    if before.erased and not all(isinstance(OPS[name], TensorOp) for name, _ in new):
-        raise Refused("pixels are moved after some were erased")
-    return made._replace(steps=new)
+    return made._replace(kind=made.kind._replace(erased=before.erased or kernels), steps=new)
 
 
 class Fixed:
@@ -137,6 +144,8 @@ class Fixed:
         except Exception as error:
             raise Refused(f"it raises {type(error).__name__}") from None
         kind, size, new = recorded(image, self._before, before)
+        if self._before.erased and not all(_is_on_values(name) for name, _ in new):
+            raise Refused("pixels are moved after values were changed by chance, or put in")
         if self.after is None:
             self.after = kind
         elif kind != self.after:
@@ -150,8 +159,9 @@ class Fixed:
 _NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_exact": 2}
 
 
-def _depends(name: str) -> bool:
-    return name == THREADS or isinstance(OPS[name], KernelOp)
+def _is_on_values(name: str) -> bool:
+    """Whether a step is recorded as it is whatever came before it."""
+    return isinstance(OPS[name], TensorOp) and not tensor_geometry.may_be_pixels(name)
 
 
 def _form(step: Step, numbers: list[int]) -> Form:

@@ -12,18 +12,16 @@ from torchvision.transforms import v2
 
 from accel.hooks.compiled import asked, chances, makers, stock
 from accel.hooks.compiled.draws import Op
-from accel.hooks.compiled.fixed import Fixed, Kind, moved
+from accel.hooks.compiled.fixed import Fixed, Kind, alike, moved
 from accel.hooks.compiled.makers import Attributes, Maker
 from accel.hooks.compiled.stock import Refused
 
 
 def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
     """The kind of images of which each is of one of these."""
-    erased, interleaved = any(each.erased for each in kinds), {each.interleaved for each in kinds}
-    if {each._replace(erased=False, interleaved=None) for each in kinds} != {
-        kind._replace(erased=False, interleaved=None)
-    }:
+    if not all(alike(each, kind) for each in kinds):
         raise Refused(f"{type(transform).__name__} makes images of another kind")
+    erased, interleaved = any(each.erased for each in kinds), {each.interleaved for each in kinds}
     return kind._replace(erased=erased, interleaved=interleaved.pop() if len(interleaved) == 1 else None)
 
 
@@ -66,11 +64,11 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
         else:
             for transform, (cls, values, *_) in group:
                 if kind.erased and cls in _MOVING:
-                    raise Refused("pixels are moved after some were erased")
+                    raise Refused("pixels are moved after values were changed by chance, or put in")
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
                 if kind.cls is not None and cls not in _KEEPING:
-                    kind = kind._replace(erased=True)  # levels that some images have changed
+                    kind = moved(kind)._replace(erased=True)  # levels that some images have changed
     return ops, kind
 
 
@@ -92,7 +90,8 @@ for _version in (v1, v2):
         _version.RandomVerticalFlip: (("p",), makers.flip("vflip")),
         _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), makers.erasing),
     }
-    _MOVING |= DRAWING.keys() - {_version.RandomErasing}
+    _MOVING |= {_version.RandomResizedCrop, _version.RandomCrop}
+    _MOVING |= {_version.RandomHorizontalFlip, _version.RandomVerticalFlip}
     DRAWING |= {
         _version.RandomApply: (("p",), _apply),
         _version.RandomChoice: (("p",), _one_of),
@@ -150,8 +149,8 @@ DRAWING |= {
     v2.RandomPhotometricDistort: (("p", *makers.JITTERS), makers.distort),
     v2.RandomChannelPermutation: ((), makers.channels),
 }
-_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys()
-"""Those that change no levels themselves."""
+_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
+"""Those that change no levels themselves, or say so."""
 
 _FIXED |= {
     v1.ToTensor: (),

@@ -16,6 +16,8 @@ from accel.hooks.compiled.draws import Op, Run, Size
 from accel.hooks.compiled.fixed import Fixed, Kind, moved
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
+from accel.ops import OPS
+from accel.ops.row import KernelOp
 from accel.rows import Form, Slot
 from accel.system.private_names import private
 
@@ -33,10 +35,11 @@ def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op
     steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
     if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
         raise Refused("RandomResizedCrop is not recorded as usual")
-    resize = Form(steps[-1].name, (*size, *steps[-1].params[2:]))
+    (name, params, _), kernel = steps[-1], isinstance(OPS[steps[-1].name], KernelOp)
+    resize = Form(name, params if kernel else (*size, *params[2:]))
     logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
     op = draws.ResizedCrop(size, given["scale"], given["ratio"], logs, resize, kind.cls is not None)
-    return [op], moved(kind)
+    return [op], moved(kind)._replace(erased=kernel or kind.erased)
 
 
 class _Tried:
@@ -133,14 +136,20 @@ def jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kin
 
 def distort(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     forms = [_colour(transform, name, kind) for name in JITTERS]
-    return [chances.Distort(given["p"], [given[name] for name in JITTERS], forms, kind)], kind
+    (permute,), kind = channels(transform, given, kind)
+    return [chances.Distort(given["p"], [given[name] for name in JITTERS], forms, permute)], kind
 
 
 JITTERS = ("brightness", "contrast", "saturation", "hue")
 
 
 def channels(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    return [chances.Permutation(kind)], kind
+    permutation = chances.Permuted(kind.channels)
+
+    def apply(image: Any, order: list[int]) -> Any:
+        return v2.functional.permute_channels(image, order)
+
+    return _asked(permutation.most, lambda tape, height, width: permutation(tape), apply, kind)
 
 
 def choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -154,6 +163,8 @@ def policy(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kin
 
 def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     blurred, size = _functional(transform).gaussian_blur, list(given["kernel_size"])
+    if kind.cls is not None:
+        return _asked(1, asked.between(given["sigma"]), lambda image, sigma: blurred(image, size, [sigma, sigma]), kind)
 
     def form(height: int, width: int) -> Form:
         return _with_factor(lambda sigma, image: blurred(image, size, [sigma, sigma]), kind, (height, width))
@@ -169,7 +180,7 @@ def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     def apply(image: Any, angle: float) -> Any:
         if isinstance(transform, v2.Transform):
             return transform.transform(image, {"angle": angle})
-        rest = transform.interpolation, transform.expand, transform.center, transform.fill
+        rest = transform.interpolation, transform.expand, transform.center, policies.filled(transform.fill, kind)
         return v1.functional.rotate(image, angle, *rest)
 
     return _asked(1, asked.between(given["degrees"]), apply, kind)
@@ -179,7 +190,11 @@ def affine(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kin
     def apply(image: Any, drawn: tuple[Any, ...]) -> Any:
         if isinstance(transform, v2.Transform):
             return transform.transform(image, dict(zip(("angle", "translate", "scale", "shear"), drawn, strict=True)))
-        rest = {"interpolation": transform.interpolation, "fill": transform.fill, "center": transform.center}
+        rest = {
+            "interpolation": transform.interpolation,
+            "fill": policies.filled(transform.fill, kind),
+            "center": transform.center,
+        }
         return v1.functional.affine(image, *drawn, **rest)
 
     parts = [given[name] for name in ("degrees", "translate", "scale", "shear")]
@@ -190,7 +205,7 @@ def perspective(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op]
     def apply(image: Any, points: tuple[Any, Any]) -> Any:
         if isinstance(transform, v2.Transform):
             return transform.transform(image, {"coefficients": F1._get_perspective_coeffs(*points)})
-        return v1.functional.perspective(image, *points, transform.interpolation, transform.fill)
+        return v1.functional.perspective(image, *points, transform.interpolation, policies.filled(transform.fill, kind))
 
     ops, kind = _asked(8, asked.corners(given["distortion_scale"]), apply, kind)
     return [chances.Perhaps(given["p"], ops)], kind

@@ -9,7 +9,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from accel.hooks.compiled.draws import Run, Size
-from accel.hooks.compiled.fixed import Fixed, Kind
+from accel.hooks.compiled.fixed import Fixed, Kind, alike
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, rounded
 from accel.system.private_names import private
@@ -50,7 +50,7 @@ class _Policy:
             done = self._done(name, grade, negative=negative)
             fixed = self._fixed[name, grade, negative] = Fixed([done], self._kind, most_sizes=64)
         size = fixed.draw(run, height, width)
-        if fixed.after != self._kind:
+        if fixed.after is None or not alike(fixed.after, self._kind):
             raise Refused("a policy makes images of another kind")
         return size
 
@@ -63,12 +63,17 @@ class _Policy:
             more = {"interpolation": transform.interpolation}
             if self._is_v2:
                 return transform._apply_image_or_video_transform(image, name, magnitude, fill=transform._fill, **more)
-            fill = transform.fill
-            if self._kind.cls is not None and fill is not None:
-                fill = [float(fill)] * self._kind.channels if isinstance(fill, (int, float)) else list(map(float, fill))
+            fill = filled(transform.fill, self._kind)
             return _policies._apply_op(image, name, magnitude, fill=fill, **more)
 
         return apply
+
+
+def filled(fill: Any, kind: Kind) -> Any:
+    """A fill as v1 gives it to its functions, by the image."""
+    if kind.cls is None or fill is None:
+        return fill
+    return [float(fill)] * kind.channels if isinstance(fill, (int, float)) else list(map(float, fill))
 
 
 class Choice(_Policy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ import torch
 from accel.hooks.compiled import draws, known, stock
 from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
+from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows
-from accel.system import counters
+from accel.system import clocks, counters
 
 
 class Program:
@@ -54,6 +56,18 @@ class Program:
             self._usual *= 2
             return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
 
+    def one(self, size: Size, live: Live) -> tuple[Run, Size]:
+        """Draw for one image of this size, from the generators; after ``prepare``, and its size then.
+
+        Raises:
+            Refused: that is left to torchvision.
+        """
+        run = Run(live)
+        height, width = size
+        for op in self._ops:
+            height, width = op.draw(run, height, width)
+        return run, (height, width)
+
     def prepare(self, transform: Any) -> None:
         """Make it, and try it beside the transform that it is made of, unless that has been done.
 
@@ -61,18 +75,22 @@ class Program:
             Refused: it cannot be used.
         """
         if self._trusted is None:
-            try:
-                self._ops, self.kind = known.built(self._found, self._begin)
-                if self.kind.cls is None:
-                    raise Refused("it makes no tensors")
-                self._trusted = self._is_right(transform)
-                if not self._trusted:
-                    counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
-            except Exception as error:
-                self._trusted = False
-                self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
+            with clocks.unmeasured():
+                self._try_beside(transform)
         if not self._trusted:
             raise Refused(self._why)
+
+    def _try_beside(self, transform: Any) -> None:
+        try:
+            self._ops, self.kind = known.built(self._found, self._begin)
+            if self.kind.cls is None:
+                raise Refused("it makes no tensors")
+            self._trusted = self._is_right(transform)
+            if not self._trusted:
+                counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
+        except Exception as error:
+            self._trusted = False
+            self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []
@@ -92,9 +110,11 @@ class Program:
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, with images of several sizes, from other draws each time."""
         state, python = torch.default_generator.get_state(), random.getstate()
+        trial.goes_on = True
         try:
             return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
         finally:
+            trial.goes_on = False
             torch.default_generator.set_state(state)
             random.setstate(python)
 
@@ -126,8 +146,8 @@ class Drawn(NamedTuple):
     def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
         """What was drawn, as rows where the images have one structure."""
         first = self.runs[0].pieces
-        if all(run.pieces == first for run in self.runs):
-            structure = draws.structure(tuple(first))
+        structure = draws.structure(tuple(first)) if all(run.pieces == first for run in self.runs) else None
+        if structure is not None:
             numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), structure.columns)
             return Rows(sources, structure, numbers)
         return tuple(Recipe(source, run.steps()) for source, run in zip(sources, self.runs, strict=True))
@@ -143,6 +163,14 @@ def equal(one: Any, other: Any) -> bool:
         return one.dtype == other.dtype and torch.equal(one, other)
     return bool(one == other)
 
+
+class _Trial(threading.local):
+    """Whether this thread is trying a program: compositions are then not to use it themselves."""
+
+    goes_on = False
+
+
+trial = _Trial()
 
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """Of images that a program is tried on: of some no crop fits."""

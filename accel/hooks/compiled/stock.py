@@ -19,7 +19,7 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
-from accel.system import arithmetic
+from accel.system import arithmetic, clocks
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
@@ -45,8 +45,9 @@ METHODS = (
     *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
     "_unflatten_and_insert_image_or_video",
 )
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+_CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 _OF_COLOURS = (
     "adjust_brightness adjust_contrast adjust_saturation adjust_hue adjust_sharpness posterize solarize autocontrast "
     "equalize invert affine rotate perspective"
@@ -68,8 +69,9 @@ _CALLED = (
 
 
 @cache
-def _called() -> tuple[tuple[Any, str], ...]:
-    return tuple((owner, name) for owner, names in _CALLED for name in names.split() if hasattr(owner, name))
+def called() -> tuple[tuple[Any, tuple[str, ...]], ...]:
+    """Modules, and functions of theirs that transforms may call."""
+    return tuple((owner, tuple(name for name in names.split() if hasattr(owner, name))) for owner, names in _CALLED)
 
 
 _found: dict[Any, tuple[Any, ...]] = {}
@@ -108,8 +110,13 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
-    """What a class has under these names, and the code of it. A change makes another program."""
-    return _with_code([getattr(cls, name, None) for name in names])
+    """What a class has under these names, and the code of it; not the clocks of a profile. A change makes another
+    program."""
+    found = [getattr(cls, name, None) for name in names]
+    if clocks.originals and names is METHODS:
+        for place in _CLOCKED:
+            found[place] = clocks.originals.get(found[place], found[place])
+    return _with_code(found)
 
 
 def _with_code(found: list[Any]) -> tuple[Any, ...]:
@@ -132,9 +139,9 @@ def surroundings() -> int:
         raise Refused("a mode of torch is active")
     if arithmetic.autocasts():
         raise Refused("autocast is on")
-    if any(getattr(module, name, None) for name in _GLOBAL_HOOKS):
+    if any(getattr(module, name, None) for name in GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    now = _with_code([getattr(owner, name, None) for owner, name in _called()])
+    now = _with_code([getattr(owner, name, None) for owner, names in called() for name in names])
     before = _found.get(None)
     if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")
@@ -201,7 +208,7 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of {cls.__name__} were replaced")
     if not _METHODS.isdisjoint(own):
         raise Refused(f"methods of one {cls.__name__} were replaced")
-    if issubclass(cls, nn.Module) and any(own.get(name) for name in _HOOKS):
+    if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
     return tuple([id(each) if type(each) is dict else each for each in found])  # it is kept, so its id is its own
 

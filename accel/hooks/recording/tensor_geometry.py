@@ -48,6 +48,11 @@ def steps(lazy: LazyState, name: str, args: tuple[Any, ...], kwargs: dict[str, A
     return None if found is None or not _may_lead(lazy, found) else found
 
 
+def may_be_pixels(name: str) -> bool:
+    """Whether calls of a function are recorded as such steps where these may lead what was recorded before."""
+    return name in _STEPS
+
+
 def _may_lead(lazy: LazyState, steps: tuple[Step, ...]) -> bool:
     """Whether steps on pixels may be recorded on a tensor."""
     size = lazy.shape[1:]

@@ -15,7 +15,7 @@ import torch
 from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.images import Call
-from accel.lazy.state import LazyState
+from accel.lazy.state import ImageShape, LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Op, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
@@ -64,24 +64,30 @@ def then(image: T, steps: tuple[Step, ...]) -> T:
     interleaved, view = lazy.interleaved, lazy.view
     if view and lazy.shape[0] == 1 and steps[0][0] in _CONTRASTS:
         steps = (("as_view", (view,)), *steps)
-    for name, params in steps:
-        viewed, view = view, 0
-        if name in _CROPS:
-            memory = None if order.shows(("crop", params), lazy.shape[1:]) else "planar"
-            if memory is None:
-                view = viewed or (lazy.shape[2] if params[3] < lazy.shape[2] else 0)
-        elif name in _RESIZES:
-            memory = "planar" if viewed else None
-        elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
-            memory = None  # it is done by flips
-        elif name in _PADS and _pads_nothing(name, params):
-            memory = None  # torch clones
-        else:
-            memory = _MEMORY[name]
-        interleaved = interleaved if memory is None else memory == "interleaved"
-    called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(name, lazy.dtype))
+    for step in steps:
+        interleaved, view = lying(step, lazy.shape, interleaved, view)
+    called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(steps[-1][0], lazy.dtype))
     called.lazy.view = view
     return called
+
+
+def lying(step: Step, shape: ImageShape, interleaved: bool, view: int) -> tuple[bool, int]:
+    """How torchvision's tensor lies in memory after a step on one of this shape; see ``LazyState``."""
+    name, params = step
+    viewed, view = view, 0
+    if name in _CROPS:
+        memory = None if order.shows(("crop", params), shape[1:]) else "planar"
+        if memory is None:
+            view = viewed or (shape[2] if params[3] < shape[2] else 0)
+    elif name in _RESIZES:
+        memory = "planar" if viewed else None
+    elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
+        memory = None  # it is done by flips
+    elif name in _PADS and _pads_nothing(name, params):
+        memory = None  # torch clones
+    else:
+        memory = _MEMORY[name]
+    return interleaved if memory is None else memory == "interleaved", view
 
 
 def _memory(op: Op) -> str | None:

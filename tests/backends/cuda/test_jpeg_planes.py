@@ -146,6 +146,7 @@ def test_what_is_flagged(what: str) -> None:
 
 
 @host_only
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_cache_that_another_run_has_filled(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its planes are uploaded, and no file is read."""

@@ -151,11 +151,39 @@ PIPELINES: dict[str, Callable[[], Any]] = {
             v2.PILToTensor(),
         ]
     ),
+    "contrast of tensors": lambda: v2.Compose(
+        [v2.ToImage(), v2.RandomResizedCrop(24), v2.ColorJitter(contrast=0.5), v2.RandomGrayscale(1.0), TO_FLOAT]
+    ),
+    "two views of tensors": lambda: v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomResizedCrop(24),
+            v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8),
+            v2.RandomGrayscale(0.2),
+            v2.RandomApply([v2.GaussianBlur(5, (0.1, 2.0))]),
+            v2.RandomChannelPermutation(),
+            v2.RandomSolarize(128, 0.2),
+            TO_FLOAT,
+            v2.Normalize(MEAN, STD),
+        ]
+    ),
+    "v1 on tensors": lambda: T.Compose(
+        [
+            T.PILToTensor(),
+            T.RandomVerticalFlip(),
+            T.RandomResizedCrop(24, (0.5, 1.5), antialias=True),
+            T.RandomApply([T.RandomAffine(10, fill=3)]),
+            T.AutoAugment(fill=(1, 2, 3)),
+            T.ConvertImageDtype(torch.float32),
+            T.RandomErasing(),
+        ]
+    ),
 }
 
 
-def ways(before: dict[str, int]) -> dict[str, int]:
-    now = accel.stats()["ways"]
+def ways(before: dict[str, int], alone: bool = False) -> dict[str, int]:
+    """Images of batches by their way since then; ``alone``: those that came to a composition one by one."""
+    now = {name: n for name, n in accel.stats()["ways"].items() if name.startswith("alone") == alone}
     return {name: n - before.get(name, 0) for name, n in now.items() if n != before.get(name, 0)}
 
 

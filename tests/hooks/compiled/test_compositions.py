@@ -48,13 +48,16 @@ class Composer:
     def pipeline(self) -> Any:
         rng = self.rng
         steps = [self.step(0) for _ in range(rng.randint(1, 5))]
-        if self.v is v2 and rng.random() < 0.3:
-            steps.insert(rng.randint(0, len(steps)), v2.ToImage())
+        tensors = rng.random() < 0.35
+        if tensors:
+            steps.insert(rng.randint(0, len(steps)), v2.ToImage() if self.v is v2 else T.PILToTensor())
         ends = [[T.Resize((24, 20)), T.ToTensor()], [T.RandomResizedCrop(20), T.PILToTensor()]]
+        if tensors:
+            ends = [[T.Resize((24, 20)), T.ConvertImageDtype(torch.float32)], [T.RandomResizedCrop(20)]]
         if self.v is v2:
             ends = [[v2.Resize((24, 20)), v2.ToImage(), TO_FLOAT], [v2.RandomResizedCrop(20), v2.ToImage()]]
         steps += rng.choice(ends)
-        values = isinstance(steps[-1], (T.ToTensor, v2.ToDtype))
+        values = isinstance(steps[-1], (T.ToTensor, T.ConvertImageDtype, v2.ToDtype))
         if values and rng.random() < 0.5:
             steps.append(self.v.Normalize(MEAN, STD))
         if values and rng.random() < 0.3:
@@ -107,6 +110,7 @@ _STEPS: list[Make] = [
     lambda v, r: v.RandomResizedCrop((r.randint(8, 40), 30), (0.9, 1.3)),
     lambda v, r: v.Compose([v.Resize((34, 36)), v.RandomCrop(r.randint(20, 34), r.choice((None, 2, (1, 2, 3, 4))))]),
     lambda v, r: v.Resize(r.choice((20, 50, (30, 41)))),
+    lambda v, r: v.RandomCrop(r.choice((30, 60))),  # some images are smaller: an error, at some place
     lambda v, r: v.CenterCrop(r.choice((20, (50, 30), 200))),
     lambda v, r: v.Pad(r.choice((1, (2, 3), (0, 1, 2, 3))), _fill(r), r.choice(("constant", "edge", "reflect"))),
     lambda v, r: v.RandomHorizontalFlip(r.random()),

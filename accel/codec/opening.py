@@ -1,0 +1,152 @@
+"""Files read whole, several in one call of compiled code, with their keys and the headers of those that are plain JPEG.
+
+Where the system is none that this is written for, or somebody has replaced ``os.open``, and for what is no ordinary
+file of a few hundred kilobytes, ``file_buffers`` reads file by file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accel.codec import opening_fields as of
+from accel.codec.file_buffers import FileBuffers, file_buffers
+from accel.codec.header import Header
+from accel.native import units
+from accel.system import counters
+from accel.system.memory import SETTLED, Key
+
+UNIT = units.Unit(
+    "opening",
+    *("codec/opening_kernels.py", "codec/opening_fields.py", "codec/header.py", "codec/progressive.py"),
+    *("codec/jpeg/memory.py", "codec/jpeg/simd.py"),
+    seconds=0.5,
+)
+_read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] int i8[1]w i8[2]w")
+
+
+class File(NamedTuple):
+    """A file that was read: the first ``size`` bytes of ``buffer``.
+
+    Attributes:
+        header: of a JPEG file that has nothing unusual, as ``header.claim`` gives it; None: that is to be asked.
+    """
+
+    buffer: bytes | bytearray
+    size: int
+    key: Key | None
+    header: Header | None = None
+
+
+def read(paths: Sequence[Any]) -> list[File | None]:
+    """Read files; None for one that cannot be read in this way: reading in the usual way will tell."""
+    if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
+        return [_by_python(path) for path in paths]
+    return _by_compiled(paths)
+
+
+def read_one(path: Any) -> File | None:
+    """Read a file; see ``read``."""
+    if type(path) is not str or os.open is not _OPEN or not agrees():
+        return _by_python(path)
+    name = path.encode(*_ENCODING) + b"\0"
+    buffer = file_buffers.take() if name.count(0) == 1 else None
+    if buffer is None:
+        return _by_python(path)
+    sys.audit("open", path, None, _FLAGS)
+    oldest, work = (time.time() - SETTLED) * 1e9, _work
+    _read(_calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
+    return _file(path, buffer, work.one.tolist()[0], oldest)
+
+
+def _by_python(path: Any) -> File | None:
+    found = file_buffers.read(path)
+    return None if found is None else File(*found)
+
+
+def _by_compiled(paths: Sequence[str]) -> list[File | None]:
+    count = len(paths)
+    names = "\0".join(paths).encode(*_ENCODING) + b"\0"
+    if names.count(0) != count:  # a name with a 0 in it, which Python's own open is to refuse
+        return [_by_python(path) for path in paths]
+    for path in paths:
+        sys.audit("open", path, None, _FLAGS)
+    buffers = [buffer for _ in paths if (buffer := file_buffers.take()) is not None]
+    found = np.empty((len(buffers), of.FIELDS), np.int64)
+    oldest = (time.time() - SETTLED) * 1e9
+    places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
+    _read(_calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
+    rows = zip(paths, buffers, found.tolist(), strict=False)
+    files = [_file(path, buffer, row, oldest) for path, buffer, row in rows]
+    return files + [_by_python(path) for path in paths[len(buffers) :]]
+
+
+def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
+    state, size, device, inode, whole, written, changed, scan, components, height, width = row
+    if state <= of.LARGE:
+        file_buffers.give_back(buffer)
+        return _by_python(path) if state == of.LARGE else None
+    key = (device, inode, whole, written, changed) if 0 <= written <= changed <= oldest else None
+    header = None
+    if state == of.PLAIN:
+        header = _new(
+            Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
+        )
+    if size <= FileBuffers.SMALL:
+        buffer = file_buffers.smaller(buffer, size)
+    return _new(File, (buffer, size, key, header))
+
+
+_new: Any = tuple.__new__  # a named tuple's own takes longer
+_OPEN = os.open
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+_NAMES = ("open", "statx", "pread", "close")
+
+
+class _Work(threading.local):
+    """A thread's arrays."""
+
+    def __init__(self) -> None:
+        self.status = np.empty(32, np.int64)
+        self.one = np.empty((1, of.FIELDS), np.int64)
+
+
+_work = _Work()
+
+
+@cache
+def _calls() -> Any:
+    """The addresses of the system's calls; None: it has others."""
+    if not sys.platform.startswith("linux") or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        return np.array([ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _NAMES], np.int64)
+    except (OSError, AttributeError, TypeError):
+        return None
+
+
+@cache
+def agrees() -> bool:
+    """Whether compiled code reads this very file as Python does; tried once."""
+    if _calls() is None:
+        return False
+    expected = _by_python(__file__)
+    try:
+        (found,) = _by_compiled([__file__])
+    except Exception:
+        found = None
+    same = found is not None and expected is not None and found.key == expected.key
+    if not same or bytes(found.buffer[: found.size]) != bytes(expected.buffer[: expected.size]):
+        counters.fallback("files are read by Python: compiled code does not read them as it does")
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""Files opened, read and closed by the system's own calls, and what the headers of plain JPEG files say, by numba.
+
+The addresses of the calls, and of the memory to read into, are given: the caller holds what is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+
+from accel.codec.header import LARGEST_SIDE
+from accel.codec.jpeg.memory import i64, pointer_to
+from accel.native.intrinsics import emitted
+
+from . import opening_fields as of
+
+_INT, _WORD = ir.IntType(32), ir.IntType(64)
+_EMPTY_PATH, _BASIC = 0x1000, 0x7FF  # AT_EMPTY_PATH, STATX_BASIC_STATS
+
+
+def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[Any, ir.Type]) -> Any:
+    """Call the C function at an address with int64 values as these types; what it gives, as int64."""
+    kinds = [kind for _, kind in given]
+    function = builder.inttoptr(address, ir.FunctionType(result, kinds).as_pointer())
+    found = builder.call(function, [value if kind is _WORD else builder.trunc(value, kind) for value, kind in given])
+    return found if result is _WORD else builder.sext(found, _WORD)
+
+
+_int64 = types.int64
+
+
+@emitted(_int64, _int64, _int64, _int64)
+def _open(builder: ir.IRBuilder, call: Any, path: Any, flags: Any) -> Any:
+    return _called(builder, call, _INT, (path, _WORD), (flags, _INT))
+
+
+@emitted(_int64, _int64, _int64, _int64, _int64)
+def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, empty: Any, status: Any) -> Any:
+    options, fields = (ir.Constant(_WORD, value) for value in (_EMPTY_PATH, _BASIC))
+    given = ((descriptor, _INT), (empty, _WORD), (options, _INT), (fields, _INT), (status, _WORD))
+    return _called(builder, call, _INT, *given)
+
+
+@emitted(_int64, _int64, _int64, _int64, _int64)
+def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any) -> Any:
+    begin = ir.Constant(_WORD, 0)
+    return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
+
+
+@emitted(_int64, _int64, _int64)
+def _close(builder: ir.IRBuilder, call: Any, descriptor: Any) -> Any:
+    return _called(builder, call, _INT, (descriptor, _INT))
+
+
+@emitted(types.CPointer(types.uint8), types.int64)
+def _bytes(builder: ir.IRBuilder, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(8).as_pointer())
+
+
+@emitted(types.int64, None)
+def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
+    return builder.ptrtoint(pointer, _WORD)
+
+
+@njit
+def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any, found: Any) -> Any:
+    """Read files, whose names, each with a 0 at its end, follow one another, and fill a row of ``found`` for each.
+
+    Args:
+        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes.
+        status: int64 [32], working memory.
+    """
+    name, begin = pointer_to(names), 0
+    for i in range(len(places)):
+        end = begin
+        while end < len(names) and name[end] != 0:
+            end += 1
+        descriptor = _open(calls[0], _address(name) + begin, flags)
+        found[i, of.STATE] = of.NONE
+        if descriptor >= 0:
+            known = _status(calls[1], descriptor, _address(name) + end, _address(pointer_to(status)))
+            if known == 0:
+                _key(status, found, i)
+                if found[i, of.BYTES] >= room:
+                    found[i, of.STATE] = of.LARGE
+                else:
+                    found[i, of.STATE] = _content(calls, descriptor, places[i], room, found, i)
+            _close(calls[3], descriptor)
+        begin = end + 1
+
+
+_BILLION, _LOW = 1000000000, 0xFFFFFFFF
+
+
+@njit
+def _key(status: Any, found: Any, i: int) -> None:
+    """What a ``memory.Key`` has, of the system's struct statx."""
+    major, minor = status[17] & _LOW, (status[17] >> 32) & _LOW
+    device = (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xFFFFFF00) << 12 | (major & 0xFFFFF000) << 32
+    found[i, of.DEVICE], found[i, of.INODE], found[i, of.BYTES] = device, status[4], status[5]
+    found[i, of.WRITTEN] = status[14] * _BILLION + (status[15] & _LOW)
+    found[i, of.CHANGED] = status[12] * _BILLION + (status[13] & _LOW)
+
+
+@njit
+def _content(calls: Any, descriptor: int, place: int, room: int, found: Any, i: int) -> Any:
+    size = _pread(calls[2], descriptor, place, room)
+    found[i, of.READ] = size
+    if size < 0:
+        return of.NONE
+    if size >= room:
+        return of.LARGE
+    return of.PLAIN if _plain(_bytes(place), size, found, i) else of.OTHER
+
+
+@njit
+def _u16(data: Any, at: int) -> Any:
+    return (i64(data[at]) << 8) | i64(data[at + 1])
+
+
+@njit
+def _plain(data: Any, size: int, found: Any, i: int) -> bool:
+    """Whether this is a complete, sequential JPEG file with one picture, so far as its header says.
+
+    As ``header.claim`` has it, which is asked of all others.
+    """
+    if size < 4 or data[0] != 0xFF or data[1] != 0xD8 or data[2] != 0xFF:
+        return False
+    if data[size - 2] != 0xFF or data[size - 1] != 0xD9:
+        return False
+    position, end, components = 2, size - 1, 0
+    while position + 3 < end:
+        marker = i64(data[position + 1])
+        if data[position] != 0xFF or marker < 0xC0 or 0xD0 <= marker <= 0xD9:
+            return False
+        length = _u16(data, position + 2)
+        if length < 2 or position + 2 + length > end:
+            return False
+        at, length = position + 4, length - 2
+        if marker == 0xDA:
+            if components == 0 or data[at] > components:
+                return False
+            found[i, of.SCAN], found[i, of.COMPONENTS] = position, components
+            return True
+        if marker in (0xC0, 0xC1):
+            if components != 0 or length < 6 or data[at] != 8:
+                return False
+            components = i64(data[at + 5])
+            height, width = _u16(data, at + 1), _u16(data, at + 3)
+            if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
+                return False
+            if max(height, width) > LARGEST_SIDE:
+                return False
+            found[i, of.HEIGHT], found[i, of.WIDTH] = height, width
+        elif not _harmless(data, marker, at, length):
+            return False
+        position = at + length
+    return False
+
+
+@njit
+def _harmless(data: Any, marker: int, at: int, length: int) -> bool:
+    """Whether a segment tells nothing that anybody stumbles over, or has to look at once more."""
+    if marker == 0xDB:
+        while length > 0:
+            size = 65 if data[at] < 16 else 129
+            at += size
+            length -= size
+        return length == 0
+    if marker in (0xE0, 0xEE):
+        return length >= 7
+    if marker == 0xE2:  # more pictures ("MPF"), or a profile
+        return length >= 14 and not (data[at] == 0x4D and data[at + 1] == 0x50)
+    return marker != 0xED and (marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF)

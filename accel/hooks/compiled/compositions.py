@@ -1,0 +1,103 @@
+"""Compositions of transforms that came before, and their programs: found again by a look that takes microseconds."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+from accel.hooks.compiled import program
+from accel.hooks.compiled.fixed import RGB, Kind
+from accel.hooks.compiled.guard import Guard
+from accel.hooks.compiled.program import Program
+from accel.hooks.compiled.stock import Refused
+
+AGAIN = 1024
+"""Images for which a composition that is not compiled is not looked at again."""
+
+_RESTLESS = 8  # changes of a composition, and one more for 64 images each: it is not compiled any more
+
+
+class Composition:
+    """What is known of a composition.
+
+    Attributes:
+        images: how many have come, one by one. refused: why these are not compiled, until ``images`` is ``again``.
+    """
+
+    __slots__ = ("__weakref__", "_changes", "_guard", "_programs", "again", "images", "refused", "transform")
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = weakref.ref(transform, partial(_forget, _known, id(transform)))
+        self.images = self.again = self._changes = 0
+        self.refused: str | None = None
+        self._guard: Guard | None = None
+        self._programs: dict[Kind, Program] = {}
+
+    def program(self, transform: Any, begin: Kind = RGB) -> Program:
+        """The program of the transform as it is now, for images that begin as this kind; it is prepared.
+
+        Raises:
+            Refused: it has none.
+        """
+        holds = self._guard is not None and self._guard.holds()
+        before = self._programs.get(begin)
+        if holds and before is not None:
+            return before
+        found = program.compiled(transform, begin)
+        found.prepare(transform)
+        if not holds:
+            self._guard = Guard(transform)
+            self._changes += found is not before  # the clocks of a profile are no change
+            self._programs.clear()
+        self._programs[begin] = found
+        return found
+
+    def of_one(self, transform: Any, begin: Kind) -> Program:
+        """``program``, for one of many images; where there is none, that is not tried again for a while."""
+        try:
+            found = self.program(transform, begin)
+            if self._changes > _RESTLESS + self.images // 64:
+                raise Refused("it changes all the time")
+        except Refused as refused:
+            self.refused, self.again = str(refused), self.images + AGAIN
+            raise
+        return found
+
+
+_MOST = 256
+_known: dict[int, Composition] = {}
+
+
+def program_of(transform: Any, begin: Kind = RGB) -> Program:
+    """The program of a transform, prepared.
+
+    Raises:
+        Refused: it has none.
+    """
+    try:
+        known = of(transform)
+    except TypeError:  # no transform
+        found = program.compiled(transform, begin)
+        found.prepare(transform)
+        return found
+    return known.program(transform, begin)
+
+
+def of(transform: Any) -> Composition:
+    """What is known of a composition.
+
+    Raises:
+        TypeError: it is nothing that can be known again.
+    """
+    found = _known.get(id(transform))
+    if found is None or found.transform() is not transform:
+        if len(_known) >= _MOST:
+            _known.clear()
+        found = _known[id(transform)] = Composition(transform)
+    return found
+
+
+def _forget(known: dict[int, Composition], number: int, gone: Any) -> None:
+    if number in known and known[number].transform is gone:
+        del known[number]

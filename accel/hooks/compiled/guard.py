@@ -1,0 +1,189 @@
+"""Whether a composition, and what its work depends on, is as it was: looked at for every image, so in few steps.
+
+``stock`` finds out whether all is as torchvision made it, and makes a key of it. This sees only that nothing has
+changed since, and errs on the side of change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from operator import attrgetter, is_, itemgetter
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module
+
+from accel.hooks.compiled import stock
+from accel.system import arithmetic
+from accel.system.private_names import private
+
+_torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
+_device = private("torch.utils._device", "CURRENT_DEVICE")
+_registry = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
+
+
+def settings() -> bool:
+    """Whether the settings of torch that transforms depend on are the usual ones."""
+    return (
+        _device.CURRENT_DEVICE is None
+        and torch.get_default_dtype() is torch.float32
+        and not _torch._C._len_torch_function_stack()
+        and not _torch._C._len_torch_dispatch_stack()
+        and not any(_GLOBAL_HOOKS)
+        and not arithmetic.autocasts()
+    )
+
+
+_GLOBAL_HOOKS = [hooks for name in stock.GLOBAL_HOOKS if (hooks := getattr(module, name, None)) is not None]
+
+
+class Guard:
+    """What a composition was when it was looked at: its transforms and theirs, their classes, torchvision's functions.
+
+    Args:
+        transform: the composition, for which ``stock.leaves`` has found nothing unusual.
+    """
+
+    __slots__ = (
+        *("_attributes", "_classes", "_counts", "_empty", "_gets", "_instances", "_lengths", "_lists", "_named"),
+        *("_names", "_tensors", "_types"),
+    )
+
+    def __init__(self, transform: Any) -> None:
+        self._instances: list[Any] = []
+        self._gets: list[Any] = []
+        self._lists: list[tuple[Any, tuple[Any, ...]]] = []
+        self._tensors: list[tuple[torch.Tensor, Any]] = []
+        self._empty: list[Any] = []
+        self._watch(transform, set())
+        self._types = [type(each) for each in self._instances]
+        self._lengths = [len(each.__dict__) for each in self._instances]
+        self._attributes = self._now()
+        self._classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
+        self._counts = [len(vars(cls)) for cls in self._classes]
+        watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in self._classes}
+        mentioned = _mentioned(tuple(self._classes))
+        for owner, names in stock.called():
+            watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
+        self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
+        self._names = [get(owner) for get, owner in self._named]
+
+    def holds(self) -> bool:
+        """Whether all is as it was."""
+        try:
+            instances = self._instances
+            if (
+                not settings()
+                or [get(owner) for get, owner in self._named] != self._names
+                or [*map(len, map(_content, self._classes))] != self._counts
+                or [*map(type, instances)] != self._types
+                or [*map(len, map(_content, instances))] != self._lengths
+                or not all(map(is_, self._now(), self._attributes))
+            ):
+                return False
+            for values, known in self._lists:
+                if len(values) != len(known) or not all(map(is_, values, known)):
+                    return False
+            for tensor, known in self._tensors:
+                if tensor.tolist() != known:
+                    return False
+        except (AttributeError, KeyError):
+            return False
+        return not any(self._empty)
+
+    def _now(self) -> list[Any]:
+        """The attributes of all transforms, one after the other."""
+        return [value for get, each in zip(self._gets, self._instances, strict=True) for value in get(each.__dict__)]
+
+    def _watch(self, value: Any, seen: set[int]) -> None:
+        """Note what a value is, so far as it can change without becoming another object."""
+        if id(value) in seen or isinstance(value, Enum):
+            return
+        seen.add(id(value))
+        if isinstance(value, (list, tuple)):
+            self._lists += [(value, tuple(value))] if isinstance(value, list) else []
+            for each in value:
+                self._watch(each, seen)
+        elif isinstance(value, dict) and not value:
+            self._empty.append(value)
+        elif isinstance(value, dict):
+            self._watch_attributes(_Holder(value), list(value))
+            for each in value.values():
+                self._watch(each, seen)
+        elif isinstance(value, torch.Tensor):
+            self._tensors.append((value, value.tolist()))
+        elif isinstance(value, nn.Module) or type(value).__module__.startswith("torchvision.transforms"):
+            own, is_module = vars(value), isinstance(value, nn.Module)
+            names = [name for name in own if not is_module or name not in _OF_MODULES or name in _LOOKED_AT]
+            self._watch_attributes(value, names)
+            for name in names:
+                self._watch(own[name], seen)
+
+    def _watch_attributes(self, holder: Any, names: list[Any]) -> None:
+        self._instances.append(holder)
+        self._gets.append(itemgetter(*names, *names[-1:]) if names else tuple)  # which gives a tuple
+
+
+_content = attrgetter("__dict__")
+
+
+class _Holder:
+    """A dictionary as if it were the attributes of an object."""
+
+    def __init__(self, content: dict[Any, Any]) -> None:
+        self.__dict__ = content
+
+
+_OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *stock.HOOKS})
+
+
+def _named(owner: Any, names: list[str]) -> Any:
+    """A function that gets what these names of an owner are, and the code of it."""
+    dotted = [f"{name}.__code__" for name in names if type(getattr(owner, name)) is FunctionType]
+    return attrgetter(*names, *dotted, names[0])  # of one, it would give no tuple
+
+
+@cache
+def _mentioned(classes: tuple[type, ...]) -> frozenset[str]:
+    """All names in the code of the classes, and in that of torchvision's functions of these names, and so on.
+
+    What is called has its name somewhere.
+    """
+    graph = _graph()
+    ahead = {name for cls in classes for function in vars(cls).values() for name in _names(function)}
+    found: set[str] = set()
+    while ahead:
+        found |= ahead
+        ahead = {name for each in ahead for name in graph.get(each, ())} - found
+    return frozenset(found)
+
+
+def _graph() -> dict[str, set[str]]:
+    """By the names of torchvision's functions, the names in their code."""
+    found: dict[str, set[str]] = {}
+    for name, content in tuple(sys.modules.items()):
+        if name.startswith("torchvision.transforms") and content is not None:
+            for own, function in vars(content).items():
+                found.setdefault(own, set()).update(_names(function))
+    for functional, kernels in _registry._KERNEL_REGISTRY.items():
+        for kernel in kernels.values():
+            own = {getattr(kernel, "__name__", ""), *_names(kernel)}
+            found.setdefault(functional.__name__, set()).update(own)
+    return found
+
+
+def _names(function: Any) -> Iterator[str]:
+    """The names in a function's code, or that of what it stands for; none of what is no function."""
+    function = getattr(function, "__func__", function)
+    while isinstance(function, FunctionType):
+        ahead = [function.__code__]
+        while ahead:
+            code = ahead.pop()
+            yield from (*code.co_names, *code.co_freevars)
+            ahead += [each for each in code.co_consts if isinstance(each, CodeType)]
+        function = getattr(function, "__wrapped__", None)

@@ -1,0 +1,156 @@
+"""Single images, as datasets of the user's own hand them to a composition of torchvision's transforms.
+
+A composition that comes again and again has a program as a batch's has, whose draws are made at once. What it makes of
+a lazy image is one lazy tensor, with no image in between. Whatever is not as it was takes torchvision's way.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from accel.hooks.compiled import compositions, live, program
+from accel.hooks.compiled.compositions import Composition
+from accel.hooks.compiled.draws import Run, Size
+from accel.hooks.compiled.fixed import Kind
+from accel.hooks.compiled.program import Program
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.patch import Attribute, Function
+from accel.hooks.recording.tensors import lying
+from accel.hooks.tv_tensors import LazyTVImage
+from accel.lazy.image import LazyImage, LazyPlainImage
+from accel.lazy.jpeg_file import LazyJpegFile
+from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase
+from accel.ops import OPS
+from accel.ops.row import ValueOp
+from accel.recipe import Recipe, Step
+from accel.system import counters
+
+FIRST = 16
+"""Images of a composition that go torchvision's way, before it is compiled: that takes longer than some images."""
+
+_KINDS = {"RGB": Kind(None, 3), "L": Kind(None, 1)}
+
+
+def made(transform: Any, image: Any) -> LazyTensorBase | None:
+    """What a composition makes of a lazy image; None where torchvision is to make it."""
+    if program.trial.goes_on:
+        return None
+    known = compositions.of(transform)
+    known.images += 1
+    if known.images <= FIRST:
+        return None
+    reason = known.refused if known.images < known.again else None
+    if reason is None:
+        try:
+            tensor = _made(known, transform, image)
+            counters.way("alone, compiled", 1)
+            return tensor
+        except Refused as refused:
+            reason = str(refused)
+        except Exception as error:  # torchvision will raise it where it belongs
+            reason = f"it raises {type(error).__name__}"
+    counters.way(f"alone, not compiled: {reason}", 1)
+    return None
+
+
+def _made(known: Composition, transform: Any, image: Any) -> LazyTensorBase:
+    if isinstance(image, LazyImage):
+        recipe = image.recipe
+        if recipe is None or (recipe.source.origin is not None and not recipe.steps):
+            raise Refused("the image has pixels")
+        begin = _KINDS[image.mode]
+        width, height = image._size
+    else:
+        lazy = image.lazy
+        if lazy.lead or lazy.after or lazy.view or lazy.progress is not None or lazy.member is not None:
+            raise Refused("the tensor is part of a batch, or computed")
+        recipe = lazy.recipes[0]
+        if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor":
+            raise Refused("something was done to the tensor before")
+        channels, height, width = lazy.shape
+        begin = Kind(type(image), channels, lazy.dtype, lazy.interleaved)
+    own = known.of_one(transform, begin)
+    tape = live.of_thread.live
+    tape.begin()
+    try:
+        return _recorded(own, own.one((height, width), tape), image)
+    except BaseException:
+        tape.take_back()
+        raise
+
+
+def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBase:
+    """The tensor that a program makes of an image, with what was drawn."""
+    kind, (run, size) = own.kind, drawn
+    assert kind.cls is not None
+    steps = run.steps()
+    if kind.interleaved is None:
+        interleaved, view = _lies(steps, image)
+    else:
+        interleaved, view = kind.interleaved, 0
+    source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
+    recipe = Recipe(source, before + steps)
+    tensor = kind.cls.of((recipe,), (), (kind.channels, *size), kind.dtype, interleaved)
+    if view:
+        tensor.lazy.view = view
+    return tensor
+
+
+def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
+    """How the tensor lies in memory that these steps make of an image; see ``lying``."""
+    if isinstance(image, LazyImage):
+        tensor, channels, size = None, len(image.mode), image._size[::-1]
+    else:
+        tensor, (channels, *size) = image.lazy.interleaved, image.lazy.shape
+    view = 0
+    for name, params in steps:
+        if name in _TO_TENSOR:
+            tensor = name == "pil_to_tensor"
+            continue
+        op = OPS[name]
+        if isinstance(op, ValueOp):
+            view = 0
+            continue
+        if tensor is not None and name != "erase":
+            tensor, view = lying((name, params), (channels, *size), tensor, view)
+        size = op.size(size, params)
+    return bool(tensor), view
+
+
+_TO_TENSOR = ("to_tensor", "pil_to_tensor")
+_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
+
+
+def _v1(original: Function) -> Function:
+    @functools.wraps(original)
+    def __call__(self: Any, img: Any) -> Any:
+        if type(img) in _LAZY and type(self) is v1.Compose:
+            tensor = made(self, img)
+            if tensor is not None:
+                return tensor
+        return original(self, img)
+
+    return __call__
+
+
+def _v2(original: Function) -> Function:
+    @functools.wraps(original)
+    def forward(self: Any, *inputs: Any) -> Any:
+        if len(inputs) == 1 and type(inputs[0]) in _LAZY and type(self) is v2.Compose:
+            tensor = made(self, inputs[0])
+            if tensor is not None:
+                return tensor
+        return original(self, *inputs)
+
+    return forward
+
+
+PATCHES = (
+    Attribute("torchvision.transforms.Compose.__call__", _v1),
+    Attribute("torchvision.transforms.v2.Compose.forward", _v2),
+)

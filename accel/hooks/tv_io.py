@@ -1,0 +1,245 @@
+"""``torchvision.io.image``: lazy uint8 tensors for the JPEG files that accel claims, and for those that a cache has.
+
+Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
+that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from time import thread_time
+from typing import Any
+
+import torch
+import torchvision
+
+from accel import switch
+from accel.codec import decode, foreign
+from accel.codec.header import SOI, Header, Raw
+from accel.codec.opening import File
+from accel.hooks import pillow_open, tv_files
+from accel.hooks.patch import Body, Function
+from accel.lazy.tensor import LazyTensor
+from accel.recipe import Recipe, Source, Step
+from accel.runtime import cached
+from accel.system import counters
+from accel.system.content import key_of_content
+from accel.system.memory import Key, key_of
+from accel.system.replaced import replaced
+
+_MODULE = "torchvision.io.image"
+_UNCHANGED, _GRAY, _RGB = "UNCHANGED", "GRAY", "RGB"
+_CHANNELS = {_GRAY: 1, "GRAY_ALPHA": 2, "RGB_ALPHA": 4, "RGBA": 4}
+_NOT_OF_JPEG = ("GRAY_ALPHA", "RGB_ALPHA", "RGBA")
+_IN_MEMORY = "image in memory"
+
+
+def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+    lazy = _from_file(str(path), mode, apply_exif_orientation)
+    if lazy is None:
+        return _as_a_whole(original, path, mode, apply_exif_orientation)
+    _warn_as(original)
+    return lazy
+
+
+def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
+    if isinstance(input, torch.Tensor):
+        lazy = _from_memory(input, mode, apply_exif_orientation)
+    else:
+        lazy = _from_file(str(input), mode, apply_exif_orientation)
+    if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
+        return original(input, mode, apply_exif_orientation)
+    if lazy is None:
+        return _as_a_whole(original, input, mode, apply_exif_orientation)
+    _warn_as(original)
+    return lazy
+
+
+def decode_jpeg(
+    original: Function, input: Any, mode: Any = _UNCHANGED, device: Any = "cpu", apply_exif_orientation: Any = False
+) -> Any:
+    """``torchvision.io.decode_jpeg``."""
+    streams = input if isinstance(input, list) else [input]
+    lazy = [_from_memory(stream, mode, apply_exif_orientation) for stream in streams if str(device) == "cpu"]
+    if not lazy or any(each is None for each in lazy):
+        if str(device) != "cpu" or not streams or not pillow_open.replaces():
+            return original(input, mode, device, apply_exif_orientation)
+        if isinstance(input, list):
+            return [decode_jpeg(original, stream, mode, device, apply_exif_orientation) for stream in input]
+        return _at_once(original, input, mode, device, apply_exif_orientation)
+    _warn_as(original)
+    return lazy if isinstance(input, list) else lazy[0]
+
+
+def read_file(original: Function, path: Any) -> Any:
+    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
+    if pillow_open.replaces() and _beginning(path) == b"":
+        return torch.empty(0, dtype=torch.uint8)
+    return original(path)
+
+
+def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read by torchvision's own function; give the black tensor that takes the place of a damaged file."""
+    if not pillow_open.replaces():
+        return original(input, *args, **kwargs)
+    try:
+        return original(input, *args, **kwargs)
+    except RuntimeError as error:
+        mode, start = _name(args[0] if args else kwargs.get("mode", _UNCHANGED)), _beginning(input)
+        if start is None or (start == SOI and mode in _NOT_OF_JPEG):
+            raise
+        replaced(_IN_MEMORY if isinstance(input, torch.Tensor) else str(input), str(error))
+        side = pillow_open.UNKNOWN_SIZE
+        return torch.zeros((_CHANNELS.get(mode, 3), side, side), dtype=torch.uint8)
+
+
+def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", **kwargs: Any) -> Any:
+    """What torchvision decodes itself (PNG, WebP, ...): lazy if a cache has it, or is to have its results.
+
+    ``start``: what the bytes begin with that the function decodes.
+    """
+    given = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
+    mode, turned = given.get("mode", _UNCHANGED), given.get("apply_exif_orientation", False)
+    decoder = foreign.by_torchvision(_name(mode))
+    if not cached.in_use or turned or not decoder or pillow_open.replaces() or not _takes(mode):
+        return _at_once(original, input, *args, **kwargs)
+    selection, in_memory = switch.current(), isinstance(input, torch.Tensor)
+    if cached.of(selection.options) is None or (in_memory and not _is_stream(input)):
+        return original(input, *args, **kwargs)
+    if in_memory:
+        data, name = input.numpy().tobytes(), _IN_MEMORY
+        key = key_of_content(data) if data.startswith(start) else None
+        source = None if key is None else cached.of_content(data, key, name, selection, decoder)
+    else:
+        name, key = str(input), _key(input)
+        source = cached.opened(name, selection, decoder=decoder)
+    if source is None:
+        begin = thread_time()
+        values = original(input, *args, **kwargs)
+        made = None if key is None else foreign.of_tensor(values, decoder)
+        if made is None or (not in_memory and _key(input) != key):
+            return values
+        source = cached.decoded(Source(made[1], made[0], name, selection, key=key), thread_time() - begin)
+    else:
+        _warn_as(original)
+    return _lazy(source, _UNCHANGED)
+
+
+def _key(path: Any) -> Key | None:
+    try:
+        return key_of(os.stat(str(path)))
+    except (OSError, ValueError):
+        return None
+
+
+def _is_stream(input: Any) -> bool:
+    """Whether a tensor is one that torchvision decodes, and no more than that."""
+    return type(input) is torch.Tensor and input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
+
+
+def _beginning(input: Any) -> bytes | None:
+    """The first bytes of a file or stream; None where there is nothing to be decoded."""
+    if isinstance(input, torch.Tensor):
+        is_stream = input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
+        return bytes(input[: len(SOI)].tolist()) if is_stream else None
+    try:
+        with open(str(input), "rb") as file:
+            return file.read(len(SOI))
+    except (OSError, ValueError):
+        return None
+
+
+def _warn_as(original: Function) -> None:
+    """The deprecation warning of torchvision versions that have one."""
+    warn = original.__globals__.get("_warn_deprecated")
+    if warn is not None:
+        warn()
+
+
+def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
+    if not _takes(mode):
+        return None
+    selection = switch.current()
+    source = cached.opened(path, selection) if cached.in_use else None
+    if source is None or isinstance(source.header, Raw):  # those are Pillow's pixels
+        source = tv_files.read(path, selection, lambda file: _claimed(file, mode, turned))
+    else:
+        header = _left(source.header, mode, turned and source.cached.has_exif)
+        if header is None:
+            return None
+        source.header = header
+    return None if source is None else _lazy(source, mode)
+
+
+def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | None:
+    if not _is_stream(stream) or not _takes(mode):
+        return None
+    data = stream.numpy().tobytes()
+    header = _claimed(File(data, len(data), None), mode, turned)
+    if header is None:
+        return None
+    selection = switch.current()
+    known = cached.in_use and cached.of(selection.options) is not None
+    source = Source(data, header, _IN_MEMORY, selection, key=key_of_content(data) if known else None)
+    if known:
+        source.cached = cached.known(source.key, selection)
+    return _lazy(source, mode)
+
+
+def _takes(mode: Any) -> bool:
+    """Whether anything is read lazily, so far as can be said before it is read."""
+    if switch.active() is None or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return False
+    return hasattr(torch.ops.image, "decode_jpeg") and decode.agrees("torchvision")
+
+
+def _name(mode: Any) -> str:
+    return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
+
+
+def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
+    """The header of a file that is read lazily, else None."""
+    header = tv_files.header_of(file)
+    if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
+        counters.fallback("a file that accel does not claim was read by torchvision.io itself")
+        return None
+    return _left(header, mode, turned and b"Exif" in file.buffer[: header.scan])
+
+
+def _left(header: Header, mode: Any, turned: bool) -> Header | None:
+    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
+    if _name(mode) == _GRAY and header.mode != "L":
+        counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
+    elif turned:
+        counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
+    else:
+        return header._replace(reference="torchvision")
+    return None
+
+
+def _lazy(source: Source, mode: Any) -> LazyTensor:
+    header = source.header
+    to_rgb = _name(mode) == _RGB and header.mode == "L"
+    steps: tuple[Step, ...] = (("pil_to_tensor", ()),)
+    if to_rgb:
+        steps = (("convert", ("RGB",)), *steps)
+    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
+    return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
+
+
+_READERS: dict[str, Function] = {
+    "read_file": read_file,
+    "read_image": read_image,
+    "decode_image": decode_image,
+    "decode_jpeg": decode_jpeg,
+    "decode_png": partial(_as_a_whole, start=b"\x89PNG"),
+    "decode_webp": partial(_as_a_whole, start=b"RIFF"),
+    "decode_gif": _at_once,
+}
+PATCHES = (
+    *(Body(f"{_MODULE}.{name}", reader) for name, reader in _READERS.items() if hasattr(torchvision.io.image, name)),
+)

@@ -1,0 +1,138 @@
+"""Files that Pillow opened itself, and has not loaded: lazy images of those that a cache has, or is to have.
+
+What a cache is asked for is the file as it is, or as ``convert("RGB")`` gives it where its mode is neither "RGB" nor
+"L". The image itself stays Pillow's, whoever uses it otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import weakref
+from collections.abc import Callable
+from io import BytesIO
+from time import thread_time
+from typing import Any, NamedTuple
+
+from PIL import Image, ImageFile
+
+from accel import switch
+from accel.codec import foreign
+from accel.codec.file_buffers import file_buffers
+from accel.lazy.image import LazyPlainImage
+from accel.options import Selection
+from accel.recipe import Recipe, Source
+from accel.runtime import cached
+from accel.system.content import key_of_content
+from accel.system.memory import Key, key_of
+
+NOTED = "_accel_file"
+"""Where an image has what is noted of it."""
+
+
+class _Noted(NamedTuple):
+    """What an image was as it was opened; ``file``: what it is read from."""
+
+    file: Any
+    key: Key | None
+    info: dict[Any, Any]
+    tile: list[Any]
+
+
+def note(image: Any, file: Any) -> bool:
+    """Note that Pillow has just opened an image, from a path or a file; whether the cache may have to do with it."""
+    if image.format not in foreign.FORMATS or "transparency" in image.info:
+        return False
+    file, key = image.fp if isinstance(file, (str, bytes, os.PathLike)) else file, None
+    if type(file) is io.BufferedReader and isinstance(file.name, (str, bytes)):
+        key = key_of(os.fstat(file.fileno()))
+        if key is None:
+            return False
+    elif type(file) is not BytesIO:
+        return False
+    image.__dict__[NOTED] = _Noted(file, key, dict(image.info), list(image.tile))
+    return True
+
+
+def lazy(image: Any) -> LazyPlainImage | None:
+    """A lazy image of a file that Pillow opened; None of all others, and without a cache.
+
+    Raises:
+        Exception: what Pillow raises as it loads the file.
+    """
+    noted: _Noted | None = image.__dict__.get(NOTED)
+    selection = switch.active()
+    if noted is None or selection is None or cached.of(selection.options) is None or not _is_new(image, noted):
+        return None
+    name, file = str(getattr(image, "filename", "")) or "<bytes>", noted.file
+    if noted.key is None:
+        data = file.getvalue()
+        key = key_of_content(data)
+        source = None if key is None else cached.of_content(data, key, name, selection)
+    else:
+        key, source = noted.key, cached.opened(file.name, selection, os.fstat(file.fileno()))
+    if key is None:
+        return None
+    if source is not None:
+        header = source.header
+        same = header.mode == (image.mode if image.mode in ("RGB", "L") else "RGB")
+        if not same or image.size != (header.width, header.height) or source.key != key:
+            return None
+        if getattr(image, "_exclusive_fp", False):
+            weakref.finalize(image, file.close).atexit = False
+        return LazyPlainImage.make(Recipe(source), header.mode, image.size)
+    begin = thread_time()
+    made = foreign.of_image(image)
+    if made is None or NOTED not in image.__dict__:  # black, in the place of a damaged file
+        return None
+    raw, pixels, info = made
+    source = cached.decoded(Source(pixels, raw, name, selection, key=key), thread_time() - begin)
+    return LazyPlainImage.make(Recipe(source), raw.mode, (raw.width, raw.height), info)
+
+
+def converting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``convert`` of a class of Pillow's: lazy, of a file that the cache has, or is to have."""
+
+    @functools.wraps(original)
+    def convert(self: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
+        of_file = NOTED in self.__dict__ and not args and not kwargs
+        if of_file and (mode == "RGB" or (mode == "L" and self.mode in ("RGB", "L"))):
+            image = lazy(self)
+            if image is not None:
+                return image.convert(mode)
+        return original(self, mode, *args, **kwargs)
+
+    return convert
+
+
+def _is_new(image: ImageFile.ImageFile, noted: _Noted) -> bool:
+    """Whether an image is as it was opened: nobody has loaded it, or told it of another picture or size."""
+    new: bool = getattr(image, "_im", None) is None and image.tile == noted.tile and image.info == noted.info
+    return new and not noted.file.closed and image.tell() == 0
+
+
+def read(path: Any, selection: Selection) -> Source | None:
+    """A file of these formats, read and decoded, as a source that the cache may keep; None for all others.
+
+    Nothing is raised: reading it in the usual way will tell what is wrong.
+    """
+    if cached.of(selection.options) is None:
+        return None
+    found = file_buffers.read(path)
+    if found is None:
+        return None
+    buffer, size, key = found
+    begin = thread_time()
+    try:
+        image = Image.open(BytesIO(memoryview(buffer)[:size])) if key is not None else None
+        if image is None or image.format not in foreign.FORMATS or "transparency" in image.info:
+            return None
+        made = foreign.of_image(image)
+    except Exception:
+        return None
+    finally:
+        file_buffers.give_back(buffer)
+    if made is None:
+        return None
+    return cached.decoded(Source(made[1], made[0], str(path), selection, key=key), thread_time() - begin)

@@ -1,0 +1,140 @@
+"""What a cache's entry says of a result, and putting one in.
+
+A result is uint8 pixels in bands of rows, found by the file's key and the exact steps. Of a file that is no JPEG, which
+has no planes, all pixels may be kept, as the result of no step.
+"""
+
+from __future__ import annotations
+
+import struct
+from ast import literal_eval
+from typing import NamedTuple
+
+from accel.cache.entry import PIXELS, Entry
+from accel.codec.foreign import DECODERS
+from accel.codec.header import Header, Raw
+from accel.ops import OPS
+from accel.planning.order import Steps
+from accel.planning.prefix import resamples, text
+from accel.recipe import Recipe, Source
+from accel.runtime import cached
+from accel.system import counters
+from accel.system.memory import Key
+
+_BAND, _BANDS = 1 << 15, 64
+"""Bytes of a part of a result, about, and how many of them there are at most: what is read is whole parts."""
+
+_SMALL = 1 << 18  # bytes that any result may have; a larger one no more than the picture has samples
+_PAYS = 1e-9  # seconds of decoding that a byte of pixels must spare; reading and checking it takes a third of that
+_META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
+_REFERENCES = "pillow", "torchvision", "none", *DECODERS
+_MODES = "", "L", "RGB"
+
+
+def channels(raw: Raw | Header) -> int:
+    """How many channels the pixels of a mode have."""
+    return 3 if raw.mode == "RGB" else 1
+
+
+class Found(NamedTuple):
+    """An entry of a cache, what it holds, and of how many steps."""
+
+    entry: Entry
+    raw: Raw
+    length: int
+
+
+def found_of(source: Source, on_pixels: Steps, *entries: Entry | None) -> Found | None:
+    """The first entry that is a result of the first steps."""
+    for entry in entries:
+        raw = None if entry is None else _fits(source, on_pixels, entry)
+        if entry is not None and raw is not None:
+            return Found(entry, raw, _META.unpack_from(entry.meta, cached.MARK)[2])
+    return None
+
+
+def _fits(source: Source, on_pixels: Steps, entry: Entry) -> Raw | None:
+    """What an entry holds, if that is a result of the first steps; None: it is not."""
+    if not entry.meta.startswith(cached.tag()):
+        return None
+    reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
+    if reference != _reference(source) or count > len(on_pixels):
+        return None
+    same = repr(on_pixels[:count]).encode() == entry.meta[cached.MARK + _META.size :]
+    raw = Raw(width, height, _MODES[mode])
+    return raw if same and entry.size == width * height * channels(raw) else None
+
+
+def variant(source: Source, steps: Steps) -> bytes:
+    """The key of a result besides the first of its file."""
+    return cached.variant(cached.place(source), bytes([_reference(source)]) + (text(steps) or b""))
+
+
+def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
+    """The reference of a result's decoding, its size, and its steps; None where these cannot be read again."""
+    reference, mode, _, width, height = _META.unpack_from(entry.meta, cached.MARK)
+    try:
+        steps = literal_eval(entry.meta[cached.MARK + _META.size :].decode())
+    except (ValueError, SyntaxError):
+        return None
+    return _REFERENCES[reference], Raw(width, height, _MODES[mode]), steps
+
+
+def _reference(source: Source) -> int:
+    header = source.header
+    return _REFERENCES.index(header.reference if isinstance(header, Header) else header.decoder or "none")
+
+
+def is_worth_it(before: Recipe) -> bool:
+    """Whether a result is to be kept: of a resize, or of a small part, and of a size that is worth its bytes."""
+    source, steps = before
+    if not steps or text(steps) is None:
+        return False
+    pixels, own = source.header.height * source.header.width, size(before)
+    return own <= max(3 * pixels, _SMALL) if resamples(steps) else own <= pixels
+
+
+def pays_as_a_whole(source: Source) -> bool:
+    """Whether all pixels of a file that is no JPEG are worth their bytes; of a JPEG it is planes that are kept.
+
+    A BMP file takes less to decode than its pixels take to be read and checked; a PNG file thirty times of that.
+    """
+    if isinstance(source.header, Header):
+        return True
+    pixels = source.header.height * source.header.width * channels(source.header)
+    return source.cached is not None and source.cached.seconds > _PAYS * pixels
+
+
+def size(before: Recipe) -> int:
+    """The bytes of a result."""
+    header, steps = before.source.header, before.steps
+    size, count = (header.height, header.width), channels(header)
+    if any(name == "convert" for name, _ in steps):
+        count = 3
+    for name, params in steps:
+        op = OPS[name]
+        size, count = op.size(size, params), op.channels(count, params)
+    return size[0] * size[1] * count
+
+
+def keep_all(source: Source) -> None:
+    """Keep all pixels of a file that is no JPEG, where they are to be (``Known.fills``) and there is room for them."""
+    known, raw = source.cached, source.header
+    if known is None or not known.fills or not isinstance(raw, Raw):
+        return
+    source.cached = known._replace(fills=False)
+    content = memoryview(source.data).cast("B")
+    if known.cache.room(PIXELS, content.nbytes):
+        put(source, cached.place(source), PIXELS, (), raw, content)
+
+
+def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, content: memoryview) -> None:
+    cache, header, as_text = cached.of(source.selection.options), cached.packed(source), text(steps)
+    if cache is None or header is None or as_text is None:
+        return
+    row = raw.width * channels(raw)
+    band = max(max(_BAND, len(content) // _BANDS) // row, 1) * row
+    ends = [*range(band, len(content), band), len(content)]
+    said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
+    if cache.put(key, header, kind, content, cached.tag() + said + as_text, ends):
+        counters.count(counters.RESULTS)

@@ -1,0 +1,84 @@
+"""Whole epochs of photos in folders, one process and one thread, for ``bench.index`` and ``bench.cache``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import accel
+from accel.cli import samples
+from accel.cli.arguments import Red
+from accel.cli.data import folder
+from accel.codec import jpeg
+from accel.system import memory
+
+BATCH, LARGE = 32, 8
+
+
+class Photos(NamedTuple):
+    """Photos, and what of them was made for the run: some of 4000 x 3000, and a folder for temporary files."""
+
+    files: Sequence[str]
+    root: Path
+    large_files: Sequence[str]
+    large: Path
+    made: Path
+
+
+@contextmanager
+def photos(data: Path | None, images: int) -> Iterator[Photos]:
+    """Photos as ``ImageFolder`` has them, by links; all have times that files are known by."""
+    torch.set_num_threads(1)
+    with folder(data) as (root, _), tempfile.TemporaryDirectory() as made:
+        files = sorted(str(path) for path in root.rglob("*.jpg"))[:images]
+        large = [f"{made}/{number}.jpg" for number in range(min(LARGE, images))]
+        for number, path in enumerate(large):
+            samples.picture(number, (4000, 3000)).save(path, "JPEG", quality=92)
+        time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
+        place = Path(made)
+        yield Photos(files, linked(files, place / "photos"), large, linked(large, place / "large"), place)
+
+
+def linked(files: Sequence[str], root: Path) -> Path:
+    """A folder as ``ImageFolder`` has it, of links."""
+    (root / "all").mkdir(parents=True)
+    for number, path in enumerate(files):
+        (root / "all" / f"{number:06}.jpg").symlink_to(Path(path).absolute())
+    return root
+
+
+def epoch(dataset: Dataset[Any], seed: int, cache: str | None, backend: str = "cpu") -> tuple[float, int]:
+    """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them."""
+    spent, digests = 0.0, []
+    torch.manual_seed(seed)
+    with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
+        begin = time.process_time()
+        for images, _ in DataLoader(dataset, BATCH):
+            values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
+            spent += time.process_time() - begin
+            digests += [jpeg.digest(each.data) for each in values]
+            begin = time.process_time()
+    digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
+    return 1000 * spent / len(dataset), hash(tuple(digests))  # type: ignore[arg-type]
+
+
+def alike(name: str, runs: Mapping[str, Callable[[], tuple[float, int]]], *, turn: int = 0) -> dict[str, float]:
+    """The milliseconds of epochs that must give the same, from number ``turn`` on and around."""
+    order = [*runs][turn % len(runs) :] + [*runs][: turn % len(runs)]
+    found = {which: runs[which]() for which in order}
+    if len({digest for _, digest in found.values()}) > 1:
+        raise Red(f"{name}: the batches differ")
+    return {which: found[which][0] for which in runs}
+
+
+def size_of(files: Sequence[str]) -> int:
+    """The bytes of files."""
+    return sum(map(os.path.getsize, files))

@@ -1,0 +1,139 @@
+"""Files opened and read by compiled code: what Python would read, and headers as ``claim`` has them."""
+
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel.codec import opening
+from accel.codec.file_buffers import FileBuffers, file_buffers
+from accel.codec.header import claim
+from accel.system.memory import SETTLED
+from tests.support import helpers
+from tests.support.helpers import jpeg
+
+SMALL, ORDINARY = FileBuffers.SMALL, FileBuffers.ORDINARY
+
+compiled = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere Python reads")
+
+
+@pytest.fixture(params=["together", "one by one", "by Python"])
+def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "by Python":
+        monkeypatch.setattr(opening, "_by_compiled", None)  # not called, as somebody has replaced ``open``
+        monkeypatch.setattr(os, "open", lambda *given, own=os.open, **more: own(*given, **more))
+    elif sys.platform.startswith("linux"):
+        assert opening.agrees()
+        monkeypatch.setattr(opening, "_by_python", _large(opening._by_python))
+    return opening.read if request.param != "one by one" else lambda paths: [opening.read_one(path) for path in paths]
+
+
+def _large(own: Any) -> Any:
+    """``_by_python``, which only large files and names that are no text may come to."""
+
+    def by_python(path: Any) -> Any:
+        assert type(path) is not str or path.endswith("a.jpg") or "\0" in path or os.path.getsize(path) >= ORDINARY
+        return own(path)
+
+    return by_python
+
+
+def settled(path: Path) -> None:
+    past = path.stat().st_mtime - 10 * SETTLED
+    os.utime(path, (past, past))
+
+
+def test_files_are_those_that_python_reads(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [size for edge in (0, SMALL, ORDINARY, 3 * ORDINARY) for size in range(max(edge - 1, 0), edge + 2)]
+    names = [str(tmp_path / f"{size} \udcff ä.jpg") for size in sizes]
+    for name, size in zip(names, sizes, strict=True):
+        Path(name).write_bytes(random.Random(size).randbytes(size))
+    monkeypatch.setattr(opening, "SETTLED", -1.0)  # their times are now
+    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)
+    for order in (names, names[::-1], 9 * names[:3]):
+        for name, file in zip(order, read(order), strict=True):
+            expected = file_buffers.read(name)
+            assert file is not None
+            assert expected is not None
+            assert bytes(file.buffer[: file.size]) == bytes(expected[0][: expected[1]]) == Path(name).read_bytes()
+            assert file.key == expected[2] is not None
+            assert file.header is None
+
+
+def test_times_that_are_not_settled_make_no_key(tmp_path: Path, read: Any) -> None:
+    path = tmp_path / "new.jpg"
+    path.write_bytes(b"new")
+    (file,) = read([str(path)])
+    assert file is not None
+    assert file.key is None
+
+
+def test_what_is_no_file_is_left(tmp_path: Path, read: Any) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(8, 8))
+    good = str(tmp_path / "a.jpg")
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    missing = [str(tmp_path / "none"), str(tmp_path), "", good + "/b"]
+    found = read([good, *missing, good])
+    assert [file is not None for file in found] == [True, False, False, False, False, True]
+    with pytest.raises(ValueError, match="null"):
+        read([good, good + "\0"])
+    assert all(file is not None for file in read([Path(good), good.encode(), good]))
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@compiled
+def test_headers_are_those_that_claim_gives(tmp_path: Path) -> None:
+    """Of intact files and of ones with bytes changed, most of them in front of the scan."""
+    rng = random.Random(3)
+    wholes = [jpeg(*size, mode) for mode in ("RGB", "L") for size in ((64, 48), (33, 7), (1, 1))]
+    wholes += [jpeg(40, 40, quality=100), jpeg(9, 9, progressive=True), jpeg(9, 9, icc_profile=b"x" * 40)]
+    plain = 0
+    for number in range(1500):
+        content = bytearray(rng.choice(wholes))
+        begin = claim(bytes(content)).scan + 12  # type: ignore[union-attr]
+        for _ in range(rng.choice((0, 1, 1, 2, 3))):
+            place = rng.choice((rng.randrange(begin), rng.randrange(begin), rng.randrange(len(content))))
+            content[place] = rng.choice((0, 1, 255, 0xDA, 0xC0, 0xE2, 0xD9, rng.randrange(256), content[place] ^ 1))
+        cut = rng.choice((None, None, None, rng.randrange(len(content) + 1)))
+        content = content[:cut] + rng.choice((b"", b"", b"\0", b"\xff\xd9"))
+        path = tmp_path / f"{number % 7}.jpg"
+        path.write_bytes(content)
+        file = opening.read_one(str(path))
+        assert file is not None
+        assert bytes(file.buffer[: file.size]) == content
+        if file.header is not None:
+            assert file.header == claim(bytes(content))
+            assert type(file.header) is type(claim(wholes[0]))
+            plain += 1
+        file_buffers.give_back(file.buffer)
+    assert 300 < plain < 1200
+
+
+@compiled
+def test_intact_files_are_plain(tmp_path: Path) -> None:
+    for number, content in enumerate(
+        (jpeg(8, 9), jpeg(9, 8, "L"), jpeg(9, 9, icc_profile=b"x" * 40, exif=helpers.exif()))
+    ):
+        path = tmp_path / f"{number}.jpg"
+        path.write_bytes(content)
+        for file in (opening.read_one(str(path)), *opening.read([str(path)])):
+            assert file is not None
+            assert file.header is not None
+            assert file.header == claim(content)
+
+
+@compiled
+def test_who_listens_for_opened_files_hears_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(8, 8))
+    path = str(tmp_path / "a.jpg")
+    heard: list[Sequence[Any]] = []
+    sys.addaudithook(lambda event, given: heard.append(given) if event == "open" and given[0] == path else None)
+    file_buffers.read(path)
+    opening.read_one(path)
+    opening.read([path, path])
+    assert heard == 4 * [heard[0]]
