@@ -287,6 +287,24 @@ def test_what_a_worker_has_not_added_up_is_read() -> None:
         collect.stop()
 
 
+def test_cpu_time_goes_on_where_only_images_were_noted() -> None:
+    """It was looked at ten images ago; what was done up to the end of the first batch is done once."""
+    collect.start()
+    try:
+        row = measuring.row()
+        assert row is not None
+        begun = int(row[measuring.BEGUN])
+        row[[measuring.FIRSTS, measuring.FIRST_CPU, measuring.PROCESS_CPU, measuring.IMAGES]] = 1, 5_000, 6_000, 10
+        measuring.rings[0].put(1_000 << 6 | clocks.MADE, until=begun + 9_000, images=20)
+        (found,) = measuring.rows_of()
+        assert found.header["images"] == 20
+        assert found.header["ns"] == 9_000
+        assert found.header["cpu_ns"] == 7_000
+        assert found.header["first_cpu_ns"] == 5_000
+    finally:
+        collect.stop()
+
+
 def test_threads_that_end_are_not_forgotten() -> None:
     collect.start()
     try:
