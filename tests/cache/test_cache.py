@@ -267,7 +267,7 @@ def test_a_folder_that_others_may_enter_or_is_none_is_refused(folder: Path) -> N
 def test_another_versions_is_left_as_it_is(folder: Path) -> None:
     filled(folder, 3).close()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert "it is of version '1 test', not '1 other'" in refused(folder, "other")
+    assert "it is of version '2 test', not '2 other'" in refused(folder, "other")
     assert before.items() <= {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}.items()
     assert right(opened(folder), 1) == 2
 
