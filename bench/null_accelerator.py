@@ -58,7 +58,6 @@ class NullAccelerator(CudaBackend):
     """The ``cuda`` backend on a device that computes nothing."""
 
     devices = ("meta",)
-    auto_rank = None
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:

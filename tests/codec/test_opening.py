@@ -52,8 +52,7 @@ def test_files_are_those_that_python_reads(tmp_path: Path, read: Any, monkeypatc
     names = [str(tmp_path / f"{size} \udcff ä.jpg") for size in sizes]
     for name, size in zip(names, sizes, strict=True):
         Path(name).write_bytes(random.Random(size).randbytes(size))
-    monkeypatch.setattr(opening, "SETTLED", -1.0)  # their times are now
-    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)
+    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)  # their times are now
     for order in (names, names[::-1], 9 * names[:3]):
         for name, file in zip(order, read(order), strict=True):
             expected = file_buffers.read(name)

@@ -149,6 +149,17 @@ def test_finished_work_in_flight(deferred: Deferred) -> None:
         sources = [F.pil_to_tensor(Image.open(BytesIO(each))).lazy.recipes[0].source for each in data]
         return Rows(sources, structure, np.array([(n + seed, n % 2) for n in range(len(data))]))
 
+    def declined() -> int:
+        return int(accel.stats()["fallbacks"].get("accel declined a JPEG on the device; the host decoded it", 0))
+
+    before = declined()
+    for seed in range(6):
+        with accel.image_backend("cuda", device="cpu"):
+            one_by_one = plan(list(rows(seed)))
+        streams.aside(DEVICE, partial(deferred.backend.run_on, one_by_one, DEVICE))
+    deferred.finish()
+    flagged = declined() - before
+    assert flagged >= 1
     found, expected = [], []
     for seed in range(6):
         with accel.image_backend("cuda", device="cpu"):
@@ -166,6 +177,7 @@ def test_finished_work_in_flight(deferred: Deferred) -> None:
         del result, event, planned
     deferred.finish()
     assert [torch.equal(values[0], wanted) for values, wanted in zip(found, expected, strict=True)] == [True] * 6
+    assert declined() - before == 2 * flagged  # no other: its coefficients began as zeros
 
 
 def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,16 +120,17 @@ class Colours:
     """Steps of colour, each by a factor that is drawn.
 
     Args:
-        bounds: of the factors, None of what is not done. forms: of the steps, in each of which slot 0 is its
-            factor; any of what is not done.
+        bounds: of the factors, None of what is not drawn. forms: of the steps, in each of which slot 0 is its
+            factor; without a name where there is none.
     """
 
     def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form]) -> None:
         self.bounds, self.forms = bounds, forms
         self._pieces: dict[tuple[int, ...], Piece] = {}
 
-    def record(self, run: Run, done: tuple[int, ...], factors: Sequence[float] | dict[int, float]) -> None:
+    def record(self, run: Run, done: Sequence[int], factors: Sequence[float] | dict[int, float]) -> None:
         """Add these of the steps, in this order."""
+        done = tuple([each for each in done if self.forms[each].name])
         piece = self._pieces.get(done)
         if piece is None:
             piece = self._pieces[done] = Piece(*[shifted(self.forms[each], place) for place, each in enumerate(done)])
@@ -146,7 +147,7 @@ class Jitter(Colours):
     def draw(self, run: Run, height: int, width: int) -> Size:
         order = self._order(run.tape)
         factors = [0.0 if bounds is None else run.tape.uniform(bounds) for bounds in self.bounds]
-        self.record(run, tuple([each for each in order if self.bounds[each] is not None]), factors)
+        self.record(run, order, factors)
         return height, width
 
 

@@ -113,8 +113,13 @@ def perhaps(name: str, *params: str) -> Maker:
 
 
 def _with_factor(done: Callable[..., Any], kind: Kind, size: Size = (40, 50)) -> Form:
-    """The step that a function records, which is given a factor, or twice the same; slot 0 stands for it."""
+    """The step that a function records, which is given a factor, or twice the same; slot 0 stands for it.
+
+    One without a name where it records none, as some do of grey images.
+    """
     found = Fixed([partial(done, _FACTOR)], kind).found((), size)[0].forms
+    if not found:
+        return Form("")
     if len(found) != 1 or _FACTOR not in found[0].params or found[0].drawn >= 0:
         raise Refused("a factor is not recorded as usual")
     (step,) = found

@@ -48,7 +48,7 @@ class _Policy:
         fixed = self._fixed.get((name, grade, negative))
         if fixed is None:
             done = self._done(name, grade, negative=negative)
-            fixed = self._fixed[name, grade, negative] = Fixed([done], self._kind, most_sizes=64)
+            fixed = self._fixed[name, grade, negative] = Fixed([done], self._kind, most_sizes=16)
         size = fixed.draw(run, height, width)
         if fixed.after is None or not alike(fixed.after, self._kind):
             raise Refused("a policy makes images of another kind")

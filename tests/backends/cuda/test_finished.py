@@ -87,9 +87,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("seed", range(20))
 def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
     with accel.image_backend("cuda", device="cpu", threads=1, decode=decode):
-        rows = random_rows(np.random.default_rng(seed), sources(FILES))
+        rows, before = random_rows(np.random.default_rng(seed), sources(FILES)), accel.stats()["fallbacks"]
         found = sent(rows)
         again = values(found, bool(seed % 2))
+        assert accel.stats()["fallbacks"] == before
         assert torch.equal(again, values(list(rows), bool(seed % 2)))
     plan = planning.plan(rows)
     takes = plan is not None and columns.taken(plan) and decode == "accel"
