@@ -42,20 +42,25 @@ def made(transform: Any, image: Any) -> LazyTensorBase | None:
         return None
     known = compositions.of(transform)
     known.images += 1
+    if known.images < known.again:  # it is not compiled, and these are counted some at a time
+        if not known.images & (_COUNTED - 1):
+            counters.way(f"alone, not compiled: {known.refused}", _COUNTED)
+        return None
     if known.images <= FIRST:
         return None
-    reason = known.refused if known.images < known.again else None
-    if reason is None:
-        try:
-            tensor = _made(known, transform, image)
-            counters.way("alone, compiled", 1)
-            return tensor
-        except Refused as refused:
-            reason = str(refused)
-        except Exception as error:  # torchvision will raise it where it belongs
-            reason = f"it raises {type(error).__name__}"
+    try:
+        tensor = _made(known, transform, image)
+        counters.way("alone, compiled", 1)
+        return tensor
+    except Refused as refused:
+        reason = str(refused)
+    except Exception as error:  # torchvision will raise it where it belongs
+        reason = f"it raises {type(error).__name__}"
     counters.way(f"alone, not compiled: {reason}", 1)
     return None
+
+
+_COUNTED = 32  # a power of two
 
 
 def _made(known: Composition, transform: Any, image: Any) -> LazyTensorBase:

@@ -395,7 +395,7 @@ def test_what_changes_all_the_time_is_left_alone(root: Path, monkeypatch: pytest
         flip.p = next(chances)
 
     found = check(Own(root, T.Compose([flip, T.ToTensor()]), between=change))
-    assert found == {COMPILED: 3, "alone, not compiled: it changes all the time": 23}
+    assert found == {COMPILED: 3, "alone, not compiled: it changes all the time": 1}  # the others 32 at a time
 
 
 def test_the_first_images_are_not_compiled(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
