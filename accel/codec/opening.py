@@ -21,8 +21,8 @@ from accel.codec import opening_fields as of
 from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.codec.header import Header
 from accel.native import units
-from accel.system import counters
-from accel.system.memory import SETTLED, Key
+from accel.system import counters, memory
+from accel.system.memory import Key
 
 UNIT = units.Unit(
     "opening",
@@ -62,7 +62,7 @@ def read_one(path: Any) -> File | None:
     if buffer is None:
         return _by_python(path)
     sys.audit("open", path, None, _FLAGS)
-    oldest, work = (time.time() - SETTLED) * 1e9, _work
+    oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
     _read(_calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
     return _file(path, buffer, work.one.tolist()[0], oldest)
 
@@ -81,7 +81,7 @@ def _by_compiled(paths: Sequence[str]) -> list[File | None]:
         sys.audit("open", path, None, _FLAGS)
     buffers = [buffer for _ in paths if (buffer := file_buffers.take()) is not None]
     found = np.empty((len(buffers), of.FIELDS), np.int64)
-    oldest = (time.time() - SETTLED) * 1e9
+    oldest = (time.time() - memory.SETTLED) * 1e9
     places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
     _read(_calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
     rows = zip(paths, buffers, found.tolist(), strict=False)
