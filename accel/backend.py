@@ -21,11 +21,14 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel import options as plain
 from accel.errors import BackendUnavailable, attempt, only
 from accel.options import AcceleratorOptions, Options, Selection
+from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
 from accel.system import fork
@@ -137,6 +140,22 @@ class AcceleratorBackend(Backend):
             DecodeError: an image could not be decoded and ``on_error`` is ``"raise"``.
         """
         raise NotImplementedError
+
+    def room_ahead(self, plan: ColumnPlan) -> int:
+        """At most how many bytes ``ahead`` gives of a plan; 0: it is not to be asked."""
+        return 0
+
+    def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> Sequence[Any]:
+        """Compute, in a DataLoader's worker, what needs no device: arrays, at most 40; none: there is nothing.
+
+        They are sent along, and ``run_on`` gets them as bytes with a plan that has ``ahead``.
+
+        Args:
+            plan: of rows whose sources are files, all different and read.
+            files: uint8 [bytes], not to be changed, and at hand where it runs. places: int64 [images, 2], where in
+                these each file begins, a multiple of 64, and its size.
+        """
+        return ()
 
 
 def find(name: str) -> type[Backend]:

@@ -35,10 +35,27 @@ class CacheSize(NamedTuple):
         folder, colon, size = text.rpartition(":")
         found = _SIZE.fullmatch(size)
         number = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
-        if not number or (colon and not folder):
-            hint = f"; a folder needs a size, as in {text + ':64GB'!r}" if text and not found else ""
-            raise ValueError(f"cache must be 'auto', None, a size or a folder with a size, got {text!r}{hint}")
+        if not number or (colon and not folder) or "\0" in folder:
+            wrong = f"; {_hint(folder, colon, size, bool(found))}" if text else ""
+            raise ValueError(f"cache must be 'auto', None, a size or a folder with a size, got {text!r}{wrong}")
         return cls(number, os.path.abspath(os.path.expanduser(folder)) if folder else None, size)
+
+
+def _hint(folder: str, colon: str, size: str, is_size: bool) -> str:
+    """What is wrong with what was to be a cache's size."""
+    if "\0" in folder + size:
+        return "a folder's name has no NUL"
+    if is_size:
+        return "a size is more than nothing" if folder or not colon else "no folder is named before the colon"
+    if re.fullmatch(r"\d+(\.\d+)?", size):
+        return f"a size needs a unit, as in {folder + colon + size + 'GB'!r}"
+    if size:
+        return (
+            f"a folder needs a size, as in {folder + colon + size + ':64GB'!r}"
+            if "/" in size or not colon
+            else (f"{size!r} is no size, as '64GB' is")
+        )
+    return f"a folder needs a size, as in {folder + ':64GB'!r}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -163,7 +163,8 @@ class Branch(NamedTuple):
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:
     """The selection of the images, which is one for all that are stacked."""
-    return recipes[0].source.selection
+    known: Selection | None = getattr(recipes, "selection", None)  # of rows, which make a recipe when it is asked for
+    return recipes[0].source.selection if known is None else known
 
 
 def alike(recipes: Sequence[Recipe]) -> bool:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from accel.codec.header import Raw
 from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
-
-Numbers = npt.NDArray[np.int64]
-"""int64 [images, columns], C-contiguous; float parameters are there by their bits."""
+from accel.sources import Numbers as Numbers
+from accel.sources import Pictures as Pictures
+from accel.sources import Sources
 
 DRAWN = frozenset({"convert", "hflip", "vflip"})
 """Steps that some images of a structure may lack."""
@@ -82,57 +82,36 @@ def _value(slot: Slot, row: Sequence[Any]) -> int | float:
     return float(np.int64(number).view(np.float64)) if slot.real else number
 
 
-class Pictures(Sequence[Source]):
-    """Pixels of many images of one size as one array. A source is made of an image when somebody looks at it.
+class Ahead(NamedTuple):
+    """What a worker has computed of rows with its accelerator's backend, but for the device.
+
+    It holds for these very rows, with images in the order [channels, height, width].
 
     Attributes:
-        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
-        name: what to call them in messages. selection: the backend that runs them.
+        shape: of the result, (images, channels, height, width). dtype: of that.
+        parts: the backend's own (``AcceleratorBackend.ahead``), as bytes.
     """
 
-    __slots__ = ("_made", "header", "name", "pixels", "selection")
-
-    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
-        _, height, width, *channels = pixels.shape
-        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
-            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
-        self.pixels, self.name, self.selection = pixels, name, selection
-        self.header = Raw(width, height, "RGB" if channels else "L")
-        self._made: dict[int, Source] = {}
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    @overload
-    def __getitem__(self, place: int) -> Source: ...
-    @overload
-    def __getitem__(self, place: slice) -> Pictures: ...
-    def __getitem__(self, place: int | slice) -> Source | Pictures:
-        if isinstance(place, slice):
-            return Pictures(np.ascontiguousarray(self.pixels[place]), self.name, self.selection)
-        place = range(len(self))[place]
-        if place not in self._made:
-            data = self.pixels[place].reshape(-1).data.toreadonly()
-            self._made.setdefault(place, Source(data, self.header, self.name, self.selection))
-        return self._made[place]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pictures, (self.pixels, self.name, self.selection)
+    shape: tuple[int, int, int, int]
+    dtype: torch.dtype
+    parts: list[npt.NDArray[np.uint8]]
 
 
 class Rows(Sequence[Recipe]):
     """Recipes of one structure. A recipe is made of a row when somebody looks at it.
 
     Attributes:
-        sources: of the images, a tuple or ``Pictures``. structure: of all of them.
-        numbers: of each, int64 [images, columns]; not to be changed.
+        sources: of the images, a tuple or ``Sources``. structure: of all of them.
+        numbers: of each, int64 [images, columns]; float parameters are there by their bits. Not to be changed.
+        ahead: what a worker has computed of them already (``Ahead``); None: nothing.
     """
 
-    __slots__ = ("numbers", "sources", "structure")
+    __slots__ = ("ahead", "numbers", "sources", "structure")
 
     def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
-        self.sources = sources if isinstance(sources, Pictures) else tuple(sources)
+        self.sources = sources if isinstance(sources, Sources) else tuple(sources)
         self.structure = structure
+        self.ahead: Ahead | None = None
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         if self.numbers.shape != (len(self.sources), structure.columns):
             raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
@@ -145,6 +124,12 @@ class Rows(Sequence[Recipe]):
         found = _separated([recipe.steps for recipe in recipes])
         return None if found is None else Rows([recipe.source for recipe in recipes], *found)
 
+    @property
+    def selection(self) -> Selection:
+        """The selection of the images, which is one for all that are stacked."""
+        sources = self.sources
+        return sources.selection if isinstance(sources, Sources) else sources[0].selection
+
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, which are the same of all of them."""
         return Rows(self.sources, self.structure.then(steps), self.numbers)
@@ -152,22 +137,21 @@ class Rows(Sequence[Recipe]):
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
         """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
         count = len(self)
-        if isinstance(self.sources, Pictures):
-            width, height, mode = self.sources.header[:3]
-            return np.full(count, height), np.full(count, width), np.full(count, mode == "RGB")
+        if isinstance(self.sources, Sources):
+            return self.sources.sizes()
         headers = [source.header for source in self.sources]
         sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
         return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
 
     def of_lazy_pixels(self) -> bool:
         """Whether some are made from pixels that are lazy themselves."""
-        if isinstance(self.sources, Pictures):
+        if isinstance(self.sources, Sources):
             return False
         return any(source.origin is not None for source in self.sources)
 
     def each_apart(self) -> bool:
         """Whether no two images are made from one source."""
-        return isinstance(self.sources, Pictures) or len(set(map(id, self.sources))) == len(self.sources)
+        return isinstance(self.sources, Sources) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -3,7 +3,9 @@
     python -m bench.cache [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--folder DIR] [--out FILE]
 
 CPU time of one process and one thread, in turns, with equal random numbers; every batch of every epoch is compared. A
-round has a new cache: its first epoch fills it, the next has it. Then one of half the size.
+round has a new cache and no stream index at first: two epochs, filling ahead where half-decoded pictures are kept, one
+epoch with all of it, and one with a cache of half the size. Beside it: ``cache=None``, and the default, which keeps
+indexes. At last so many epochs of training that a cache is filled by them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,74 +25,128 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.cache.cache import Cache
-from accel.cli import screen
+from accel.cli import cache_compare, cache_fill, screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
+from accel.codec import store
 from accel.runtime import cached
 from bench.epochs import alike, epoch, photos, size_of
+from bench.index import fresh
 from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _VALUES = (T.ToTensor(), T.Normalize(MEAN, STD))
-_BUDGET = 4_000_000_000
+_BUDGET, _EPOCHS = 4_000_000_000, 12
 
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     "train": T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
     "eval": T.Compose([T.Resize(256), T.CenterCrop(224), *_VALUES]),
     "resize, crop": T.Compose([T.Resize(256), T.RandomCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
 }
+RANDOM = ("train",)
+"""Those that crop first, of whose files half-decoded pictures are kept."""
+
 ON_LARGE = ("train", "resize, crop")
 """Those that are measured on photos of 4000 x 3000 as well."""
+
+
+class Turns:
+    """The same epochs with a cache, without any (``cache=None``), by stream indexes alone ("auto"), in turns."""
+
+    def __init__(self, root: Path, name: str, option: str) -> None:
+        self.root, self.name, self.option = root, name, option
+        self.indexes = {which: _no_indexes() for which in ("cached", "auto")}
+
+    def epoch(self, seed: int, *others: str) -> dict[str, float]:
+        """Milliseconds of CPU time an image, for each."""
+        return alike(self.name, {which: partial(self._one, seed, which) for which in ("cached", *others)})
+
+    def _one(self, seed: int, which: str) -> tuple[float, int]:
+        store._store = self.indexes.get(which)
+        backend = "torchvision" if which == "torchvision" else "cpu"
+        option = {"cached": self.option, "auto": "auto"}.get(which)
+        return epoch(ImageFolder(self.root, PIPELINES[self.name]), seed, option, backend)
+
+    def filled(self) -> float:
+        """Fill the cache ahead; milliseconds of CPU time an image."""
+        paths = cache_compare.files(self.root)
+        begin = time.process_time()
+        cache_fill.filled(self.option, paths, 1)
+        return 1000 * (time.process_time() - begin) / len(paths)
+
+
+def _no_indexes() -> store.Store:
+    fresh()
+    entries = store.current()
+    assert entries is not None
+    return entries
 
 
 def measure(name: str, root: Path, files: Sequence[str], rounds: int, place: Path) -> dict[str, Any]:
     """Epochs of a pipeline, in turns."""
     whole, count = size_of(files), len(files)
     with tempfile.TemporaryDirectory(dir=place) as there:  # what is compiled at first use is
+        warm = Turns(root, name, f"{there}:{_BUDGET // 1000}kB")
         for seed in range(2):
-            epoch(ImageFolder(root, PIPELINES[name]), seed, f"{there}:{_BUDGET // 1000}kB")
-            epoch(ImageFolder(root, PIPELINES[name]), seed, "auto")
+            warm.epoch(seed, "none", "auto")
+            warm.filled()
     found: list[dict[str, float]] = []
     for number in range(rounds):
         with tempfile.TemporaryDirectory(dir=place) as there:
-            option = f"{there}:{_BUDGET // 1000}kB"
-            first = _turn(root, name, 3 * number, option, "auto", None)
-            _turn(root, name, 3 * number + 1, option)
-            later = _turn(root, name, 3 * number + 2, option, "auto", "torchvision")
-            used = _used(option)
+            turns = Turns(root, name, f"{there}:{_BUDGET // 1000}kB")
+            first = turns.epoch(3 * number, "none", "auto")
+            second = turns.epoch(3 * number + 1, "none", "auto")
+            ahead = turns.filled() if name in RANDOM else 0.0
+            full = turns.epoch(3 * number + 2, "none", "auto", "torchvision")
+            used = _used(turns.option)
         with tempfile.TemporaryDirectory(dir=place) as there:
-            option = f"{there}:{used // 2000}kB"
-            _turn(root, name, 3 * number, option)
+            turns = Turns(root, name, f"{there}:{used // 2000}kB")
+            if name in RANDOM:
+                turns.filled()
+            else:
+                turns.epoch(3 * number)
             before = accel.stats()
-            half = _turn(root, name, 3 * number + 2, option, "auto")
+            half = turns.epoch(3 * number + 2, "none")
             after = accel.stats()
             hits = sum(after[kind] - before[kind] for kind in ("results used", "planes used"))
+        two = {which: first[which] + second[which] for which in first}
         found.append(
             {
-                "torchvision": later["torchvision"],
-                "without": later["auto"],
-                "filling": first["cached"],
-                "full": later["cached"],
-                "filling by without": first["cached"] / first["auto"],
-                "two epochs by without": (first["cached"] + later["cached"]) / (first["auto"] + later["auto"]),
-                "without by full": later["auto"] / later["cached"],
-                "torchvision by full": later["torchvision"] / later["cached"],
+                "torchvision": full["torchvision"],
+                "without": full["none"],
+                "by indexes": full["auto"],
+                "first epoch": first["cached"],
+                "filling ahead": ahead,
+                "full": full["cached"],
+                "first by without": first["cached"] / first["none"],
+                "first by indexes": first["cached"] / first["auto"],
+                "two by without": two["cached"] / two["none"],
+                "two by indexes": two["cached"] / two["auto"],
+                "without by full": full["none"] / full["cached"],
+                "indexes by full": full["auto"] / full["cached"],
+                "torchvision by full": full["torchvision"] / full["cached"],
                 "bytes by files'": used / whole,
                 "half: hits": hits / count,
-                "half: without by cached": half["auto"] / half["cached"],
+                "half: without by cached": half["none"] / half["cached"],
             }
         )
     return {"medians": {key: median(each[key] for each in found) for key in found[0]}, "images": count, "rounds": found}
 
 
-def _turn(root: Path, name: str, seed: int, option: str, *others: str | None) -> dict[str, float]:
-    """The milliseconds of epochs that must be alike: with the cache, and with others in its place."""
-    dataset = ImageFolder(root, PIPELINES[name])
-    runs = {"cached": partial(epoch, dataset, seed, option)}
-    for other in others:
-        backend = "torchvision" if other == "torchvision" else "cpu"
-        runs[str(other)] = partial(epoch, dataset, seed, None if backend == "torchvision" else other, backend)
-    return alike(name, runs)
+def filling(root: Path, count: int, epochs: int, place: Path) -> list[dict[str, float]]:
+    """Epochs of training from an empty cache on: how many files were found, and what it takes so far, by the others."""
+    found, total = list[dict[str, float]](), dict.fromkeys(("cached", "none", "auto"), 0.0)
+    with tempfile.TemporaryDirectory(dir=place) as there:
+        turns = Turns(root, RANDOM[0], f"{there}:{_BUDGET // 1000}kB")
+        for seed in range(epochs):
+            before = accel.stats()["planes used"]
+            spent = turns.epoch(seed, "none", "auto")
+            hits = (accel.stats()["planes used"] - before) / count
+            total = {which: total[which] + spent[which] for which in spent}
+            ratios = {f"by {which}": spent["cached"] / spent[which] for which in ("none", "auto")}
+            so_far = {f"so far by {which}": total["cached"] / total[which] for which in ("none", "auto")}
+            found.append({"found": hits, **ratios, **so_far})
+    return found
 
 
 def _used(option: str) -> int:
@@ -113,17 +170,21 @@ def main() -> int:
                 large = given.large, given.large_files
                 work[f"{name}, 12 megapixels"] = partial(measure, name, *large, args.rounds, place)
         result: dict[str, Any] = {}
-        with screen.Bar("cache", len(work)) as bar:
+        with screen.Bar("cache", len(work) + 1) as bar:
             for name, run in work.items():
                 result[name] = run()
                 bar.advance()
-    times = ("torchvision", "without", "filling", "full")
+            series = filling(given.root, len(given.files), _EPOCHS, place) if RANDOM[0] in chosen else []
+    times = ("torchvision", "without", "by indexes", "first epoch", "filling ahead", "full")
     ratios = tuple(key for key in next(iter(result.values()))["medians"] if key not in times)
     rows = [[name, *(f"{each['medians'][key]:.3f}" for key in times)] for name, each in result.items()]
     show(Table("cache: ms of CPU time an image", ("", *times), rows))
     rows = [[name, *(f"{each['medians'][key]:.2f}" for key in ratios)] for name, each in result.items()]
     show(Table("cache: ratios", ("", *ratios), rows))
-    write(args.out, {"load": os.getloadavg(), **result})
+    if series:
+        rows = [[str(number + 1), *(f"{value:.2f}" for value in each.values())] for number, each in enumerate(series)]
+        show(Table("cache: epochs of training from an empty one on", ("", *series[0]), rows))
+    write(args.out, {"load": os.getloadavg(), **result, "epochs of training": series})
     return 0
 
 

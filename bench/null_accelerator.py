@@ -1,39 +1,75 @@
-"""An accelerator that takes no time: what is left is the host's part of an accelerator's backend.
+"""An accelerator that takes no time: what is left is the host's part of the ``cuda`` backend.
 
-Workers ship recipes to it as they do to a real one; it plans each batch and gives back memory that nobody has
-written. So it tells how fast the host can feed a device that decodes and transforms by itself, and no more. It is a
-backend like any other and found as one, by an entry point.
+Workers send it finished work as they do to a GPU's; it copies each batch to where that would be sent from, binds its
+addresses, and launches nothing. So it tells how fast the host can feed a device that decodes and transforms by itself,
+and no more. It is a backend like any other and found as one, by an entry point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
-from typing import Literal
+from typing import Any, Literal
 from unittest import mock
 
 import torch
 
 import accel
 from accel import backend
-from accel.backend import AcceleratorBackend
+from accel.backends.cuda.backend import CudaBackend, CudaOptions, _Engine
+from accel.backends.cuda.device import Device
+from accel.backends.cuda.jpeg import Decoder
+from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.planning.plan import Plan, plan
+from accel.runtime import compute
 from bench.contestants.scripts import TorchvisionV1
 from bench.pipelines import Job
 
 NAME = "null"
+_META = torch.device("meta")
 
 
-class NullAccelerator(AcceleratorBackend):
-    """A backend that computes nothing."""
+class _NullDevice(Device):
+    """Memory that there is none of; what is sent there is gone."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        return torch.empty(tuple(shape), dtype=dtype, device=_META)
+
+    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
+        pass
+
+    def free_memory(self) -> int:
+        return 1 << 40
+
+
+class _NullDecoder(Decoder):
+    """Says of every file that it was decoded."""
+
+    def agrees(self) -> bool:
+        return True
+
+    def watch(self, told: torch.Tensor) -> Any:
+        return super().watch(torch.zeros(len(told), dtype=torch.uint8))
+
+
+class NullAccelerator(CudaBackend):
+    """The ``cuda`` backend on a device that computes nothing."""
 
     devices = ("meta",)
 
-    def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
-        return torch.empty(plan.shape, dtype=plan.dtype)
+    @classmethod
+    def unavailable(cls, options: CudaOptions | None = None) -> str | None:
+        return None
+
+    def _engine(self, device: torch.device) -> _Engine:
+        found = self._engines.get(device)
+        if found is None:
+            found = self._engines[device] = _Engine(torch.device("cpu"))
+            found.device = _NullDevice(_META)
+            found.pool, found.jpeg = PinnedPool(found.device.pinned), _NullDecoder(found.device)
+        return found
 
 
 @contextmanager
@@ -45,7 +81,7 @@ def installed() -> Iterator[None]:
 
 
 class Recipes(TorchvisionV1):
-    """accel's host part: recipes are recorded, cross to the main process and are planned there.
+    """accel's host part: images are recorded and planned in workers, and sent to a device from the main process.
 
     Args:
         then: what happens to them instead: they are computed on the host, for the check, or kept, to be weighed.
@@ -54,15 +90,15 @@ class Recipes(TorchvisionV1):
     key = "accel-recipes"
     title = "accel, host part for an accelerator"
     settings = (
-        "torchvision v1's script; batches of recipes, planned and dropped: decode and transforms are the device's"
+        "torchvision v1's script; batches of recipes, sent to a device that does nothing: decode and transforms are its"
     )
 
-    def __init__(self, then: Literal["planned", "computed", "kept"] = "planned") -> None:
+    def __init__(self, then: Literal["sent", "computed", "kept"] = "sent") -> None:
         self._then = then
 
     @contextmanager
     def in_force(self, job: Job) -> Iterator[None]:
-        with installed(), accel.image_backend(NAME):
+        with installed(), accel.image_backend(NAME, cache=None):  # what nobody decoded has no index
             yield
 
     def finish(self, batch: Batch) -> Batch:
@@ -72,5 +108,4 @@ class Recipes(TorchvisionV1):
             return batch.materialize()
         if self._then == "kept":
             return batch
-        program = plan(batch.lazy.recipes, interleaved=batch.lazy.interleaved)
-        return NullAccelerator(None).run_on(program, torch.device("cpu"))
+        return compute.tensors_on(_META, batch.lazy.recipes, interleaved=batch.lazy.interleaved)

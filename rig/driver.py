@@ -254,7 +254,7 @@ def every_kernel() -> None:
     """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
     from accel.backends.cuda import compile, device, host
 
-    _, launched = driver_in_use()
+    driver, launched = driver_in_use()
     one = device.CudaDevice(torch.device("cpu", 0))
     one.prepare()
     host.function = lambda name: lambda *arguments: None  # type: ignore[assignment, misc]
@@ -264,6 +264,13 @@ def every_kernel() -> None:
         expected.append(Launched(name, (1 << 31) - 1 - number, 0x7FFF_FFFF_FF00 + 8 * number, 16 + 4 * number, 0))
         one.launch(*expected[-1][:-1])
     assert launched == expected
+    launched.clear()
+    assert device._driver() is not None
+    for handle in (0, 0x7F0012345678):  # all in one call
+        with on_stream(driver, handle):
+            one.launch_all([each[:-1] for each in expected])
+        assert launched == [each._replace(stream=handle) for each in expected]
+        launched.clear()
 
 
 def a_newer_gpu() -> None:
@@ -291,12 +298,17 @@ def refusals() -> None:
     """A refusal of the driver is raised, and named."""
     from cuda.core import ObjectCode
 
-    from accel.backends.cuda import compile, device
+    from accel.backends.cuda import compile, device, host
 
     _, launched = driver_in_use()
     one = device.CudaDevice(torch.device("cpu", 0))
     assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch("coefficients", 1 << 31, 64, 64))
     assert "grid" in raised(lambda: one.launch("coefficients", 0, 64, 64))
+    both = [("coefficients", blocks, 64, 64) for blocks in (1, 1 << 31, 1)]
+    host.function = lambda name: lambda *arguments: None  # type: ignore[assignment, misc]
+    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch_all(both))
+    assert [each.blocks for each in launched] == [1]
+    launched.clear()
     Cuda.current = Stream(0xBAD)
     assert "CUDA_ERROR_INVALID_HANDLE" in raised(lambda: one.launch("coefficients", 1, 64, 64))
     Cuda.current = Stream(0)

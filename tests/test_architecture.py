@@ -24,6 +24,7 @@ ROOMS = (
     ("cache", "what is kept from run to run: a folder with a table and segments; knows no pixels"),
     ("options", "a backend's options, and the selection of a backend: plain data"),
     ("recipe", "a source of pixels and the steps recorded on it: plain data"),
+    ("sources", "many sources in one piece of memory: plain data"),
     ("rows", "many recipes of one structure, as columns of numbers: plain data"),
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),
@@ -214,7 +215,7 @@ def test_every_room_stands() -> None:
 IN_A_FUNCTION = "def f():\n    from accel import {}\n"
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from accel.{} import name\n"
 PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {
-    "a room that the table lacks": (unknown_rooms, {"accel.sources.recipe": ""}),
+    "a room that the table lacks": (unknown_rooms, {"accel.pieces.recipe": ""}),
     "the planner reads what is lazy": (arrows_upward, {"accel.planning.plan": "import accel.lazy.image"}),
     "a recipe knows the switch": (arrows_upward, {"accel.recipe": FOR_TYPES.format("switch")}),
     "what runs plans knows the switch": (arrows_upward, {"accel.runtime.read": "from accel.switch import current"}),

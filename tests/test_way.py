@@ -14,6 +14,7 @@ from torchvision import transforms as T
 from torchvision.datasets.folder import default_loader
 
 import accel
+from accel.hooks.compiled import single
 from accel.workers import slot_pool
 from tests.support import helpers
 
@@ -96,6 +97,7 @@ def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
         made: torch.Tensor = default_collate([PIPELINE(default_loader(tmp_path / "image.jpg"))])
         return made
 
+    monkeypatch.setattr(single, "FIRST", 0)
     accel.set_image_backend("cpu")
     worker = type("Worker", (), {"num_workers": 1, "id": 0})
     with slot_pool.loader():

@@ -33,7 +33,7 @@ from accel.codec.jpeg import sound_parts
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
-_KNOWN = 1 << 14  # files of which a process remembers what it found, or that it found nothing
+_KNOWN = 1 << 13  # files of which a process remembers what it found, or that it found nothing
 _PATIENCE = 20  # times that the end waits for another process that writes
 _BELIEVED = 0.25  # seconds for which a change may not be seen
 
@@ -51,7 +51,7 @@ class Cache:
         self._faults = Faults(folder, writable=there.writable)
         self._filling = Filling(budget, self._table, self._segments, self._faults)
         self._dropped: set[bytes] = set()  # the rows of entries that are damaged
-        self._known: dict[Key | bytes, File | None] = {}
+        self._known: dict[bytes, File | None] = {}
         self._known_until = 0.0
         self._version: Any = None
         self._ends = False  # whether what waits is told at the end of this process
@@ -87,11 +87,11 @@ class Cache:
         """What is kept of a file; None: nothing."""
         if monotonic() > self._known_until:
             self._renew()
-        if key in self._known:
-            return self._known[key]
+        name = packed_key(key)
+        if name in self._known:
+            return self._known[name]
         if self._faults.broken:
             return None
-        name = packed_key(key)
         place = place_of(name)
         rows = self._faults.ask(self._table.rows, place)
         if rows is None:
@@ -99,7 +99,7 @@ class Cache:
         rows += self._filling.waiting(place)
         found = self._file(name, rows) if rows else None
         if len(self._known) < _KNOWN:
-            self._known[key] = found
+            self._known[name if found is None else next(iter(found.entries.values())).key] = found  # one object
         return found
 
     def _renew(self) -> None:
@@ -177,7 +177,7 @@ class Cache:
         if known is not None and known.is_as(entry):
             return True
         kept = self._filling.put(entry, view)
-        self._known.pop(key, None)
+        self._known.pop(packed_key(key), None)
         return kept
 
     def room(self, kind: int, size: int) -> bool:

@@ -25,7 +25,7 @@ sqlite3: Any = LazyModule("sqlite3")
 Row = tuple[int, Any]
 """Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
 
-_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-8192")
+_PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-1024")
 _PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "wal_autocheckpoint=4000", "journal_size_limit=16777216")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from accel import switch
 from accel.cli.arguments import WrongUsage
+from accel.codec.file_buffers import file_buffers
 from accel.codec.header import claim
 from accel.codec.jpeg import UNIT, planes
 from accel.native import units
@@ -17,7 +18,6 @@ from accel.recipe import Source
 from accel.runtime import cached
 from accel.runtime import planes as runtime
 from accel.system.cores import cores
-from accel.system.memory import file_buffers
 
 _TOGETHER = 64  # files
 

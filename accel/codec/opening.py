@@ -21,8 +21,8 @@ from accel.codec import opening_fields as of
 from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.codec.header import Header
 from accel.native import units
-from accel.system import counters
-from accel.system.memory import SETTLED, Key
+from accel.system import counters, memory
+from accel.system.memory import Key
 
 UNIT = units.Unit(
     "opening",
@@ -48,7 +48,7 @@ class File(NamedTuple):
 
 def read(paths: Sequence[Any]) -> list[File | None]:
     """Read files; None for one that cannot be read in this way: reading in the usual way will tell."""
-    if not paths or os.open is not _OPEN or not all([type(path) is str for path in paths]) or not agrees():
+    if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
         return [_by_python(path) for path in paths]
     return _by_compiled(paths)
 
@@ -62,7 +62,7 @@ def read_one(path: Any) -> File | None:
     if buffer is None:
         return _by_python(path)
     sys.audit("open", path, None, _FLAGS)
-    oldest, work = (time.time() - SETTLED) * 1e9, _work
+    oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
     _read(_calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
     return _file(path, buffer, work.one.tolist()[0], oldest)
 
@@ -81,7 +81,7 @@ def _by_compiled(paths: Sequence[str]) -> list[File | None]:
         sys.audit("open", path, None, _FLAGS)
     buffers = [buffer for _ in paths if (buffer := file_buffers.take()) is not None]
     found = np.empty((len(buffers), of.FIELDS), np.int64)
-    oldest = (time.time() - SETTLED) * 1e9
+    oldest = (time.time() - memory.SETTLED) * 1e9
     places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
     _read(_calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
     rows = zip(paths, buffers, found.tolist(), strict=False)
@@ -102,7 +102,8 @@ def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
         )
     if size <= FileBuffers.SMALL:
         buffer = file_buffers.smaller(buffer, size)
-    return _new(File, (buffer, size, key, header))
+    file: File = _new(File, (buffer, size, key, header))
+    return file
 
 
 _new: Any = tuple.__new__  # a named tuple's own takes longer
@@ -140,13 +141,14 @@ def agrees() -> bool:
     """Whether compiled code reads this very file as Python does; tried once."""
     if _calls() is None:
         return False
-    expected = _by_python(__file__)
+    same = False
     try:
-        (found,) = _by_compiled([__file__])
+        expected, (found,) = _by_python(__file__), _by_compiled([__file__])
+        if found is not None and expected is not None and found.key == expected.key:
+            same = bytes(found.buffer[: found.size]) == bytes(expected.buffer[: expected.size])
     except Exception:
-        found = None
-    same = found is not None and expected is not None and found.key == expected.key
-    if not same or bytes(found.buffer[: found.size]) != bytes(expected.buffer[: expected.size]):
-        counters.fallback("files are read by Python: compiled code does not read them as it does")
-        return False
-    return True
+        same = False  # it could not be compiled
+    if same:
+        return True
+    counters.fallback("files are read by Python: compiled code does not read them as it does")
+    return False

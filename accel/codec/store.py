@@ -114,7 +114,7 @@ class Store:
             if at == 0:
                 return False
         start = at + _HEAD.size
-        self._bytes[start : start + size] = memoryview(content)
+        self._bytes[start : start + size] = content
         _HEAD.pack_into(self._bytes, at, *key, size, _checksum(key, content))
         if is_new:
             self._words[place] = _tag(hash(key)) << 40 | at >> 3

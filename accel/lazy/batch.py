@@ -23,6 +23,7 @@ from accel.runtime.task import Task
 from accel.system import fork
 from accel.system.memory import Allocate
 from accel.workers.packing import Packed, pack, unpack
+from accel.workers.sent_files import SentFiles
 
 Place = tuple[int, int] | None
 """The number of a single image in its batch, and how many these are, where there is one of each sample."""
@@ -187,7 +188,7 @@ class Batch:
         return _open, (self.loader, pack(recipes), lengths)
 
 
-def _open(loader: int | None, packed: Packed, lengths: dict[int, int]) -> Batch:
+def _open(loader: int | None, packed: Packed | SentFiles, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
     for number, length in lengths.items():
         batch.arrived[number] = recipes if length == len(recipes) else recipes[first : first + length]

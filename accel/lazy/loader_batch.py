@@ -20,6 +20,7 @@ from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
+from accel.workers.sent_files import SentFiles
 
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
@@ -67,7 +68,9 @@ def send(tensor: LazyTensorBase) -> Any:
     return _receive, (*layout, None, *lazy.member)
 
 
-def _receive(cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | None, *member: Any) -> LazyTensorBase:
+def _receive(
+    cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | SentFiles | None, *member: Any
+) -> LazyTensorBase:
     if packed is not None:
         return cls.of(unpack(packed), *rest)
     place = Member(*member)

@@ -23,7 +23,7 @@ from accel.planning import values
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
-from accel.rows import Form, Numbers, Rows, Slot, Structure
+from accel.rows import Ahead, Form, Numbers, Rows, Slot, Structure
 
 START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
 """The numbers of an axis: its view, onto the decoded box; what that is resampled to, or its own length again; and the
@@ -61,17 +61,23 @@ class Columns(NamedTuple):
 class ColumnPlan(Plan):
     """A plan of rows. Who does not know its ``columns`` runs its ``decodes``, made when they are asked for."""
 
-    columns: Columns
+    rows: Rows
+    ahead: Ahead | None = None
 
     @classmethod
     def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> ColumnPlan:
         made = cls((), shape, columns.table.dtype, interleaved)
-        made.columns = columns
+        made.rows, made.columns = columns.rows, columns
         return made
 
     @cached_property
+    def columns(self) -> Columns:
+        planned: Any = _planned(self.rows, self.interleaved)
+        return planned.columns  # type: ignore[no-any-return]
+
+    @cached_property
     def decodes(self) -> tuple[Decode, ...]:
-        return planning.plan(list(self.columns.rows), interleaved=self.interleaved).decodes
+        return planning.plan(list(self.rows), interleaved=self.interleaved).decodes
 
     @cached_property
     def sources(self) -> list[Decode]:
@@ -84,9 +90,9 @@ class ColumnPlan(Plan):
 
     @property
     def example(self) -> Stage:
-        """A pass with the filter of all of them."""
-        whole = Axis.as_it_is(Index.identity(1))
-        return Pass(whole, whole, self.columns.resample, ())
+        """A pass with the filter of all."""
+        whole, program = Axis.as_it_is(Index.identity(1)), _program(self.rows.structure)
+        return Pass(whole, whole, 0 if program is None else program.filter, ())
 
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
         return Plan(self.decodes, *self[1:])._replace(**changed)
@@ -97,6 +103,14 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
     Then they are to be planned one by one.
     """
+    if rows.ahead is None or interleaved:
+        return _planned(rows, interleaved)
+    made = ColumnPlan((), rows.ahead.shape, rows.ahead.dtype, False)
+    made.rows, made.ahead = rows, rows.ahead
+    return made
+
+
+def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     program = _program(rows.structure)
     if program is None or not len(rows):
         return None
@@ -107,24 +121,22 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
     if (colour != colour[0]).any() or not rows.each_apart() or rows.of_lazy_pixels():
         return None
     axes = _Axes(heights, widths)
-    code: int = 0
     for form in program.forms:
         params: list[Any] = [
             rows.numbers[:, value.column] if isinstance(value, Slot) else value for value in form.params
         ]
         drawn = None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0
         if isinstance(OPS[form.name], ResampleOp):
-            code = params[2]
             axes.resize(params[0], params[1], drawn)
         elif not axes.index(form.name, params, drawn):
             return None
-    found = axes.finished(code, len(rows))
+    found = axes.finished(program.filter, len(rows))
     if found is None:
         return None
     table = values.table(channels, program.values)
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
     height, width = found.window
-    columns = Columns(rows, channels, found.boxes, found.axes, code, found.rows_first, fill, table)
+    columns = Columns(rows, channels, found.boxes, found.axes, program.filter, found.rows_first, fill, table)
     return ColumnPlan.of(columns, (len(rows), channels, height, width), interleaved)
 
 
@@ -133,10 +145,11 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
 class _Program(NamedTuple):
     """A structure that columns can do: how grey is converted (None, for all: -1, or a column), steps on pixels but
-    for that, the fill colour (if it has one), and steps on values."""
+    for that, the code of the filter (0: none), the fill colour (if it has one), and steps on values."""
 
     converted: int | None
     forms: tuple[Form, ...]
+    filter: int
     fill: tuple[int, ...] | None
     values: Steps
 
@@ -152,7 +165,7 @@ def _program(structure: Structure) -> _Program | None:
     converted = None
     if forms and forms[0].name == "convert" and forms[0].params == ("RGB",):
         converted = forms.pop(0).drawn
-    resized, fill = False, None
+    resized, fill, code = False, None, 0
     for form in forms:
         op, params = OPS[form.name], form.params
         if isinstance(op, ResampleOp):
@@ -170,7 +183,7 @@ def _program(structure: Structure) -> _Program | None:
             if params[4] != "constant" or min(params[:4]) < 0:
                 return None
             fill = params[5] or (0,)
-    return _Program(converted, tuple(forms), fill, on_values)
+    return _Program(converted, tuple(forms), code, fill, on_values)
 
 
 # -- numbers ------------------------------------------------------------------------------------------------

@@ -222,8 +222,7 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
         # what is done beside it finds the caches as it left them, which is faster
         less += min((now.made - less) / 2, _REFILL_NS * (its.images if verdict.stage == "user" else 1))
         cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
-        free = predict.unpacked(its) - predict.unpacked(its, computed=True)  # unpacking waits for what workers do, too
-        rate = predict.rate(its, replace(now, made=made, cpu_made=cpu, busy_less=free))
+        rate = predict.bound(its, replace(now, made=made, cpu_made=cpu))
         text = f"without {place(sample)}, in {sample.function}"
         yield Advice(text, None, its.rate, rate, "a change of that code", None, at_most=True)
 

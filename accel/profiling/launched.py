@@ -84,6 +84,15 @@ class _Now:
             measured = collect.stop(_say)
             if self.file is not None and measured.batches:
                 folder.leave(_of_rank(measured), self.file)
+        _stay_interrupted()
+
+
+def _stay_interrupted() -> None:
+    """Have Python end by SIGINT where Ctrl-C has ended the script, as it would: it forgets that with the next text that
+    is executed, as some modules do when they are imported."""
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def _say(text: str) -> None:

@@ -93,7 +93,7 @@ class Process:
     made: Spent | None = None
     """A worker's batches: from having the indices to having sent it."""
     delayed_s: float | None = None
-    """Seconds that its threads could have run and had no core (Linux: run_delay of /proc/<pid>/task/*/schedstat)."""
+    """Seconds that its threads could have run and had no core, a worker's after its first batch (Linux: run_delay)."""
     gil: Spent | None = None
     """How late a thread that wanted the GIL came to have it (the sampler's): mean and spread."""
     first: Spent | None = None

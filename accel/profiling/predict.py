@@ -83,12 +83,16 @@ def _period(flow: Flow, setting: Setting) -> float:
     return period
 
 
+def bound(flow: Flow, setting: Setting) -> float:
+    """Images a second that no rate under a setting exceeds: nobody waits for another, nor other programs for a core."""
+    on_cores = (setting.cpu_made + flow.cpu_main) / flow.shared
+    return flow.images / max(_least(flow, setting), on_cores) * 1e9 * flow.ranks
+
+
 def _least(flow: Flow, setting: Setting) -> float:
     """What a batch takes at least where nobody waits for another: whatever the model said of the present setting."""
-    if not setting.workers:
-        return 0.0
     step = sum(flow.busy) / len(flow.busy) + unpacked(flow, computed=True)
-    return max(step, setting.made / setting.workers, flow.sending)
+    return max(step, setting.made / setting.workers, flow.sending) if setting.workers else step + setting.made
 
 
 def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:

@@ -24,9 +24,10 @@ from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
-from accel.rows import Pictures, Rows
+from accel.rows import Rows
 from accel.runtime import cached, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
+from accel.sources import Files, Sources
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 
@@ -101,7 +102,9 @@ def from_cache(
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
     """Whether a cache may have something of the images: one is in use, or was when they were opened."""
     sources = recipes.sources if isinstance(recipes, Rows) else [recipes[0].source]
-    return not isinstance(sources, Pictures) and (cached.in_use or sources[0].cached is not None)
+    if isinstance(sources, Sources):
+        return cached.in_use and isinstance(sources, Files)
+    return cached.in_use or sources[0].cached is not None
 
 
 def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from accel.cache.cache import Cache
 from accel.codec.engines import Box
 
-SHARE, KNOWN = 0.12, 0.04
+SHARE, KNOWN = 0.1, 0.04
 """What filling may add to the decoding of files that are new; and of those of which an index is known already, so that
 a cache is begun with in a later epoch as well."""
 

@@ -134,7 +134,7 @@ def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, con
         return
     row = raw.width * channels(raw)
     band = max(max(_BAND, len(content) // _BANDS) // row, 1) * row
-    bands = [content[at : at + band] for at in range(0, len(content), band)]
+    ends = [*range(band, len(content), band), len(content)]
     said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
-    if cache.put(key, header, kind, bands, cached.tag() + said + as_text):
+    if cache.put(key, header, kind, content, cached.tag() + said + as_text, ends):
         counters.count(counters.RESULTS)

@@ -24,6 +24,9 @@ from accel.runtime.result_entries import Found, channels, found_of, is_worth_it,
 from accel.system import counters
 from accel.system.memory import Key, Scratch
 
+_NOTED, _ASKED = 16, 2
+"""Of images of a batch that have a result of some of their steps: how many are looked at, and asked for more steps."""
+
 prefixes = Prefixes()
 _parts = Scratch()
 
@@ -122,7 +125,12 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
         else:
             others.append((image, found))
     if others:
-        prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in others])
+        there = [each for each in others if each[1] is not None]
+        noted = there[:_NOTED] if len(there) == len(others) else others
+        prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in noted])
+        if all(_longer(*each) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
+            changed.update({image.number: after(image, found) for image, found in there if found is not None})
+            others = [each for each in others if each[1] is None]
     for image, found in others:
         longer = _longer(image, found)
         if isinstance(longer, Wanted):

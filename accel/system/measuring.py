@@ -197,7 +197,9 @@ class Row(NamedTuple):
         for its in words[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS):
             if its[ring.COUNT]:
                 sums.add_up(stages, its[ring.WORDS - ring.MOST :][: its[ring.COUNT]])
-            if its[ring.UNTIL]:
+            if its[ring.UNTIL]:  # its CPU time was looked at before, and goes on as it did
+                since = words[PROCESS_CPU] - words[FIRST_CPU]
+                words[PROCESS_CPU] += int(since * (its[ring.IMAGES] / max(words[IMAGES], 1) - 1))
                 words[[UNTIL, SPAN, IMAGES]] = its[ring.UNTIL], its[ring.UNTIL] - words[BEGUN], its[ring.IMAGES]
         stages = divided(stages)
         texts = words[_TEXTS_BEGIN:]
@@ -237,9 +239,8 @@ rings: list[Ring] = []
 """Of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
-_cpu_begun = 0
+_cpu_begun = _delayed_at = 0
 _delayed_begun: int | None = None
-_delayed_at = 0
 _EVERY = 500_000_000  # ns
 
 
@@ -251,7 +252,7 @@ def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> No
         add_up: whether to add it up first, which takes longer; what is not added up now, who reads the row will.
         own: what this thread writes to beside, which is added, too.
     """
-    global _delayed_at
+    global _delayed_at, _delayed_begun
     found = row()
     if found is None:
         return
@@ -273,8 +274,9 @@ def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> No
             found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         if until:
             found[UNTIL] = until
-            found[SPAN], found[FIRSTS] = until - found[BEGUN], 1
-            found[FIRST_CPU] = found[FIRST_CPU] or found[PROCESS_CPU]
+            found[SPAN] = until - found[BEGUN]
+            if not found[FIRSTS]:
+                found[FIRSTS], found[FIRST_CPU], _delayed_begun = 1, found[PROCESS_CPU], delayed_ns()
         found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []

@@ -24,7 +24,8 @@ from accel.recipe import Branch, Recipe, Source, Step
 from accel.rows import Numbers, Rows, Structure
 from accel.runtime import cached
 from accel.system.memory import Key
-from accel.workers import slot_pool
+from accel.workers import sent_files, slot_pool
+from accel.workers.sent_files import SentFiles
 
 Stowed = tuple[int, tuple[Step, ...]]
 """A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
@@ -46,8 +47,13 @@ class Packed(NamedTuple):
     rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
 
 
-def pack(recipes: Sequence[Recipe]) -> Packed:
+def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
     """Gather the recipes' sources; in a DataLoader worker into shared memory."""
+    in_worker = get_worker_info() is not None
+    if in_worker and isinstance(recipes, Rows) and get_spawning_popen() is None:
+        sent = sent_files.pack(recipes)
+        if sent is not None:
+            return sent
     sources: dict[int, Source] = {}
     rows = None
     if isinstance(recipes, Rows) and not any(OPS[form.name].holds_tensors for form in recipes.structure.forms):
@@ -78,7 +84,6 @@ def pack(recipes: Sequence[Recipe]) -> Packed:
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
         start += -(-tensor.numel() * tensor.itemsize // 16) * 16
-    in_worker = get_worker_info() is not None
     shape = (start + sum(size for size, *_ in described.values()),)
     data = slot_pool.shared(shape, torch.uint8) if in_worker else torch.empty(shape, dtype=torch.uint8, device="cpu")
     for number, tensor in tensors.items():
@@ -121,8 +126,10 @@ def _gather(source: Source, sources: dict[int, Source]) -> None:
         sources[id(source)] = source
 
 
-def unpack(packed: Packed) -> Sequence[Recipe]:
+def unpack(packed: Packed | SentFiles) -> Sequence[Recipe]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
+    if isinstance(packed, SentFiles):
+        return sent_files.unpack(packed)
     data = torch.as_tensor(packed.data)
     tensors = {number: _slice(data, *place) for number, place in packed.tensors.items()}
     sources: dict[int, Source] = {}

@@ -184,13 +184,42 @@ class _Outgoing:
         stream = io.BytesIO()
         sender = ForkingPickler(stream)
         ordinary = sender.dispatch_table[torch.Tensor]
-        in_slots: dict[type, Any] = {torch.Tensor: lambda tensor: self._pool.message(tensor) or ordinary(tensor)}
+        contents: dict[int, bytearray] = {}
+
+        def reduce(tensor: torch.Tensor) -> Any:
+            return self._pool.message(tensor) or _by_value(tensor, contents) or ordinary(tensor)
+
+        in_slots: dict[type, Any] = {torch.Tensor: reduce}
         sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
             sender.dump(self._batch)
         except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
+
+
+_SMALL = 1 << 15
+"""Bytes of a tensor's memory, of labels for one, that goes in the message: for a handle to it the parent would have to
+connect to the worker, which takes it longer."""
+
+
+def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
+    """Reduce a small tensor to its memory, once for all tensors in it (``contents``); None: torch is to reduce it."""
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
+        return None
+    storage = tensor.untyped_storage()
+    if tensor.is_neg() or tensor.is_quantized or storage.is_shared() or not 0 < storage.nbytes() <= _SMALL:
+        return None
+    content = contents.get(storage.data_ptr())
+    if content is None:
+        content = contents[storage.data_ptr()] = bytearray(storage.nbytes())
+        torch.frombuffer(content, dtype=torch.uint8).untyped_storage().copy_(storage)
+    return _small, (content, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
+    storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 def _refuse(message: str) -> None:

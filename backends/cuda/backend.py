@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import columns, compile, effects, encoding, host, jpeg, nvimg
+from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.cuda.ready import Ready, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, stream_index
 from accel.errors import DecodeError
+from accel.native import units
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
+from accel.recipe import Source
+from accel.rows import Ahead, Numbers, Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
@@ -99,6 +104,7 @@ class CudaBackend(AcceleratorBackend):
 
     def prepare(self) -> None:
         decode.prepare()
+        units.ready(_UNITS)
         if self.options.device == "cpu":
             self._engine(torch.device("cpu")).device.prepare()
         # a GPU is not touched before it is used: forked workers inherit nothing of it
@@ -119,6 +125,16 @@ class CudaBackend(AcceleratorBackend):
 
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory)
         return result
+
+    def room_ahead(self, plan: ColumnPlan) -> int:
+        """See ``accel.backend.AcceleratorBackend``."""
+        if self.options.decoder != "accel" or not columns.taken(plan):
+            return 0
+        return finished.room(plan, np.array([len(source.data) for source in plan.rows.sources], np.int64))
+
+    def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: Numbers) -> finished.Arrays:
+        """See ``accel.backend.AcceleratorBackend``: all that is sent to the device, and the launches."""
+        return finished.parts(plan, files, places, self.options)
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""
@@ -144,17 +160,19 @@ class CudaBackend(AcceleratorBackend):
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
-    def _sizes(self, plan: Plan) -> list[int]:
+    def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with what is made of it, and its decoding."""
-        decodes: Sequence[Decode]
-        sizes: list[int]
+        if (ahead := _ahead_of(plan)) is not None:
+            return sizes_of(ahead)
+        decodes = self.options.decoder == "accel"
         if _by_columns(plan):
-            decodes, sizes = plan.sources, columns.device_bytes(plan).tolist()
-        else:
-            decodes, sizes = plan.decodes, [device_bytes(wanted) for wanted in plan.decodes]
-        if self.options.decoder != "accel":
+            found, rows = plan.columns, plan.rows
+            sizes = columns.device_bytes(plan)
+            if decodes and not isinstance(rows.sources, Pictures):
+                sizes = sizes + jpeg.device_bytes_of(rows, found.boxes, found.channels)
             return sizes
-        return [size + jpeg.device_bytes(wanted) for size, wanted in zip(sizes, decodes, strict=True)]
+        each = [device_bytes(wanted) + (jpeg.device_bytes(wanted) if decodes else 0) for wanted in plan.decodes]
+        return np.array(each, np.int64)
 
     def _decoder(self, engine: _Engine) -> str:
         """The decoder that is asked for, or the one in its place where that cannot be had."""
@@ -173,41 +191,49 @@ class CudaBackend(AcceleratorBackend):
 
     def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str) -> None:
         """Run a plan, or a chunk of one, into the whole batch's ``result``."""
-        decodes = plan.sources if _by_columns(plan) else plan.decodes
-        addresses: list[int | None] = [None] * len(decodes)
         images: list[nvimg.Pixels | None] = []
-        decoding = jpeg.Decoding(addresses)
-        if decoder == "accel":
-            batch = [jpeg.wanted_of(each, self.options) for each in decodes]
-            decoding = engine.jpeg.decode(jpeg.by_index(batch))
-            addresses = decoding.addresses
-        elif decoder == "nvimgcodec":
-            images = engine.decoder.decode(decodes)
-            addresses = [pixels and pixels.address for pixels in images]
-        schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
-        execution = Execution(schedule, engine.device, engine.pool)
+        execution: Execution | Ready
+        wanted: Callable[[int], Decode]
+        if decoder == "accel" and (ahead := _ahead_of(plan)) is not None:
+            sources: Any = plan.rows.sources  # type: ignore[attr-defined]
+            execution = Ready(ahead, sources.content, result, engine.device, engine.pool, engine.jpeg)
+            decoding, wanted, on_host = execution.decoding, partial(_hole, plan, execution), list(execution.holes)
+        else:
+            decodes = plan.sources if _by_columns(plan) else plan.decodes
+            addresses: list[int | None] = [None] * len(decodes)
+            decoding = jpeg.Decoding(addresses)
+            if decoder == "accel":
+                batch = [jpeg.wanted_of(each, self.options) for each in decodes]
+                decoding = engine.jpeg.decode(jpeg.by_index(batch))
+                addresses = decoding.addresses
+            elif decoder == "nvimgcodec":
+                images = engine.decoder.decode(decodes)
+                addresses = [pixels and pixels.address for pixels in images]
+            schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
+            execution, wanted = Execution(schedule, engine.device, engine.pool, result), decodes.__getitem__
+            on_host = [number for number, address in enumerate(addresses) if address is None]
         try:
             work: list[Callable[[], object]] = [
-                partial(self._decode, wanted, plan.shape[0], execution, number)
-                for number, wanted in enumerate(decodes)
-                if addresses[number] is None
+                partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
             ]
             self._parallel.each([*work, *execution.sent()], _call)
-            execution.upload(result)
+            execution.upload()
             execution.launch()
         except BaseException as error:
             execution.abandon()
             if isinstance(error, DecodeError) and error.position is not None:
+                if isinstance(execution, Ready):  # its files were not launched: planned here, they will tell
+                    self._run(plan._replace(), engine, result, decoder)
                 for number in decoding.flagged():  # one of them may fail as well, and come before
-                    if decodes[number].items[0].position < error.position:
-                        read.pixels(decodes[number], plan.shape[0], self.options)
+                    if plan.decodes[number].items[0].position < error.position:
+                        read.pixels(plan.decodes[number], plan.shape[0], self.options)
             raise
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
         for number, index in decoding.indexes.items():
-            source = decodes[number].source
+            source = _source(plan, number)
             stream_index.keep(source.key, index, indexes.of(source) if cached.in_use else None)
         if cached.in_use:
             cached.flush(if_due=True)  # what the host has decoded
@@ -216,11 +242,14 @@ class CudaBackend(AcceleratorBackend):
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")
             self._run(plan._replace(decodes=flagged), engine, result, "host")
 
-    def _decode(self, wanted: Decode, of: int, execution: Execution, number: int) -> None:
+    def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
         """Decode on the host, into the memory that is uploaded."""
         pixels = read.pixels(wanted, of, self.options)
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
+
+_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT)
+"""What workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {
     "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
@@ -231,6 +260,22 @@ _DESCRIBED = {
 
 def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
     return isinstance(plan, ColumnPlan) and columns.taken(plan)
+
+
+def _ahead_of(plan: Plan) -> Ahead | None:
+    return plan.ahead if isinstance(plan, ColumnPlan) else None
+
+
+def _source(plan: Plan, number: int) -> Source:
+    return plan.rows.sources[number] if isinstance(plan, ColumnPlan) else plan.decodes[number].source
+
+
+def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
+    """What the host is to decode of an image that a worker has planned: of its item no more than the place."""
+    return Decode(_source(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+
+
+_NO_TABLE = torch.empty(0, device="cpu")
 
 
 def _call(task: Callable[[], object]) -> None:

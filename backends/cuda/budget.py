@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.backends.cuda.device import Device
@@ -32,7 +34,11 @@ class Budget:
         return self._limit
 
     def in_chunks(
-        self, plan: Plan, run: Callable[[Plan], None], sizes_of: Callable[[Plan], list[int]], limit: int | None
+        self,
+        plan: Plan,
+        run: Callable[[Plan], None],
+        sizes_of: Callable[[Plan], npt.ArrayLike],
+        limit: int | None,
     ) -> None:
         """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
 
@@ -43,8 +49,8 @@ class Budget:
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
-        sizes = sizes_of(plan)
-        limit, done = limit or self._of(sum(sizes)), 0
+        sizes = np.asarray(sizes_of(plan), np.int64)
+        limit, done = limit or self._of(int(sizes.sum())), 0
         try:
             for chunk in chunks(sizes, limit):
                 run(plan if chunk == slice(0, len(sizes)) else plan._replace(decodes=plan.decodes[chunk]))
@@ -57,7 +63,7 @@ class Budget:
         self._largest = 0
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        smaller = min(limit, max(sizes)) // _SMALLER
+        smaller = min(limit, int(sizes.max())) // _SMALLER
         try:
             for chunk in chunks(sizes, smaller, done):
                 run(plan._replace(decodes=plan.decodes[chunk]))
@@ -70,15 +76,14 @@ class Budget:
             ) from error
 
 
-def chunks(sizes: Sequence[int], limit: int, first: int = 0) -> Iterator[slice]:
+def chunks(sizes: npt.NDArray[np.int64], limit: int, first: int = 0) -> Iterator[slice]:
     """The places from ``first`` on in order, in runs of at most ``limit`` bytes each, or of one."""
-    total = 0
-    for place in range(first, len(sizes)):
-        if total + sizes[place] > limit and place > first:
-            yield slice(first, place)
-            first, total = place, 0
-        total += sizes[place]
-    yield slice(first, len(sizes))
+    ends = np.cumsum(sizes)
+    while first < len(sizes):
+        before = ends[first] - sizes[first]
+        last = max(int(np.searchsorted(ends, before + limit, "right")), first + 1)
+        yield slice(first, last)
+        first = last
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -40,13 +40,16 @@ def taken(plan: ColumnPlan) -> bool:
     return not on_host and int(columns.axes[..., [LENGTH, SIZE]].max()) < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
-def schedule_of(plan: ColumnPlan, sources: Sequence[int | None]) -> Schedule:
-    """``lowering.schedule_of`` of a plan that is ``taken``."""
+def schedule_of(plan: ColumnPlan, sources: Sequence[int | None] | npt.NDArray[np.uint64]) -> Schedule:
+    """``lowering.schedule_of`` of a plan that is ``taken``. In an array of ``sources``, 0 stands for None."""
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
-    given = zip(sources, (columns.boxes[:, 2] * columns.boxes[:, 3] * channels).tolist(), strict=True)
-    schedule.pixels = [schedule.upload.take(size) if address is None else address for address, size in given]
+    if not isinstance(sources, np.ndarray):
+        sources = np.array([address or 0 for address in sources], np.uint64)
+    schedule.pixels = sources.tolist()
+    for number in np.flatnonzero(sources == 0).tolist():
+        schedule.pixels[number] = schedule.upload.take(int(columns.boxes[number, 2:].prod()) * channels)
     items = np.zeros(count, PASS)
     items["source"] = schedule.pixels
     bytes_each = channels * height * width * itemsize

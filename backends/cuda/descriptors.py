@@ -57,6 +57,7 @@ class Region(IntEnum):
     SCRATCH = 2  # kept by the kernels for each other
     RESULT = 3
     FILES = 4  # encoded, sent by the host
+    DECODED = 5  # by the JPEG decoder
 
 
 _SHIFT = 56

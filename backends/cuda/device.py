@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import compile
 from accel.backends.cuda.descriptors import THREADS
+from accel.codec.jpeg import SOURCES
 from accel.errors import BackendUnavailable
+from accel.native import units
 from accel.system import fork
 from accel.system.imports import LazyModule
 
 _core = LazyModule("cuda.core")
+
+UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
+_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2] u8[1] u8[1] int u8[1]w")
 
 
 class Mark(Protocol):
@@ -74,6 +83,11 @@ class Device:
         """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
         raise NotImplementedError
 
+    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
+        """Queue launches, in their order: the arguments of ``launch``, of each."""
+        for launch in launches:
+            self.launch(*launch)
+
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
         raise NotImplementedError
@@ -115,6 +129,19 @@ class CudaDevice(Device):
             stream = self._streams[handle] = _core.Stream.from_handle(handle)  # which stays torch's
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
+    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
+        """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
+        if not self._kernels:
+            self.prepare()
+        driver = _driver()
+        done = 0
+        if driver is not None:
+            kernels = self._kernels
+            found = [(int(kernels[name].handle), blocks, items, owners) for name, blocks, items, owners in launches]
+            stream = np.array([torch.cuda.current_stream().cuda_stream], np.uint64)
+            done = _submit(np.array(found, np.uint64).reshape(-1, 4), driver, stream, THREADS, np.empty(4, np.uint64))
+        super().launch_all(launches[done:])
+
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         unused = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
@@ -122,6 +149,16 @@ class CudaDevice(Device):
 
 
 _lock = fork.Lock()
+
+
+@cache
+def _driver() -> npt.NDArray[np.uint64] | None:
+    """The address of the driver's ``cuLaunchKernel``; None: cuda.core is to find its own."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1") if sys.platform != "win32" else ctypes.CDLL("nvcuda.dll")
+        return np.array([ctypes.cast(library.cuLaunchKernel, ctypes.c_void_p).value], np.uint64)
+    except (OSError, AttributeError):
+        return None
 
 
 @cache

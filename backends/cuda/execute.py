@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,11 @@ class Execution:
     The last two queue on torch's current stream of the device, which is entered.
     """
 
-    def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool) -> None:
-        self._schedule, self._device, self._pool = schedule, device, pool
-        upload = schedule.upload
-        self._placed: list[tuple[Launch, int, int]] = []  # and the offsets of its descriptors and their owners
-        for launch in (launch for level in schedule.levels for launch in level.values()):
-            items = offset_of(upload.take(launch.count * launch.dtype.itemsize))
-            self._placed.append((launch, items, offset_of(upload.take(launch.total * 4))))
-        self._buffer = pool.take(upload.size)
+    def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool, result: torch.Tensor) -> None:
+        """``result``: where the launches will write."""
+        self._schedule, self._device, self._pool, self._result = schedule, device, pool, result
+        self._placed = placed(schedule)
+        self._buffer = pool.take(schedule.upload.size)
         self._given_back = False
         self._host: Bytes = self._buffer.numpy()
 
@@ -46,24 +44,17 @@ class Execution:
 
     def sent(self) -> Sequence[Callable[[], None]]:
         """Work that fills in all else that is sent, in any order."""
-        return [lambda each=each: self._fill(each) for each in self._schedule.sent]  # type: ignore[misc]
+        return [partial(filled, self._host, each) for each in self._schedule.sent]
 
-    def _fill(self, each: Sent) -> None:
-        offset = offset_of(each.place)
-        for array in each.content():
-            flat = array.reshape(-1).view(np.uint8)
-            self._host[offset : offset + len(flat)] = flat
-            offset += len(flat)
-
-    def upload(self, result: torch.Tensor) -> None:
-        """Send what the host has; ``result`` is where the launches will write."""
+    def upload(self) -> None:
+        """Send what the host has."""
         size = self._schedule.upload.size
         self._upload = self._device.scratch(size)
         self._scratch = self._device.scratch(self._schedule.scratch.size)
         bases = {
             Region.UPLOAD: self._upload.data_ptr(),
             Region.SCRATCH: self._scratch.data_ptr(),
-            Region.RESULT: result.data_ptr(),
+            Region.RESULT: self._result.data_ptr(),
         }
         for launch, items, owners in self._placed:
             self._write(items, bind(launch.items(), bases))
@@ -86,3 +77,22 @@ class Execution:
     def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
         flat = array.view(np.uint8)
         self._host[offset : offset + len(flat)] = flat
+
+
+def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:
+    """The launches of a schedule in order, each with the offsets of its descriptors and their owners in the upload,
+    where they take room behind all else: for once."""
+    upload, found = schedule.upload, []
+    for launch in (launch for level in schedule.levels for launch in level.values()):
+        items = offset_of(upload.take(launch.count * launch.dtype.itemsize))
+        found.append((launch, items, offset_of(upload.take(launch.total * 4))))
+    return found
+
+
+def filled(upload: Bytes, each: Sent) -> None:
+    """Fill in something that is sent."""
+    offset = offset_of(each.place)
+    for array in each.content():
+        flat = array.reshape(-1).view(np.uint8)
+        upload[offset : offset + len(flat)] = flat
+        offset += len(flat)

@@ -168,6 +168,7 @@ class _Counts:
 def _off(dataset: Any, order: list[int], workers: int) -> dict[str, Any]:
     """Calls of the profiler's functions while nobody measures, for an image, and what they take."""
     counts = _Counts()
+    next(iter(DataLoader(dataset, _BATCH)))  # what is done but once
     loader = DataLoader(dataset, _BATCH, sampler=order, worker_init_fn=counts, **_with(workers))
     begun = iter(loader)
     if not workers:

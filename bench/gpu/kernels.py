@@ -33,13 +33,13 @@ def uploaded(backend: Any, program: Plan, device: torch.device) -> tuple[Executi
     engine = backend._engine(device)
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(schedule_of(program, [None] * len(program.decodes)), engine.device, engine.pool)
+        execution = Execution(schedule_of(program, [None] * len(program.decodes)), engine.device, engine.pool, result)
         for number, wanted in enumerate(program.decodes):
             pixels = read.pixels(wanted, program.shape[0], backend.options)
             np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
         for fill in execution.sent():
             fill()
-        execution.upload(result)
+        execution.upload()
     return execution, result
 
 

@@ -79,14 +79,14 @@ def _parts(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:
     lowered = timed("program", lambda: schedule_of(program, [None] * len(program.decodes)))
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(lowered, engine.device, engine.pool)
+        execution = Execution(lowered, engine.device, engine.pool, result)
 
         def decode(numbered: tuple[int, Any]) -> None:
             backend._decode(numbered[1], 1, execution, numbered[0])
 
         timed("decode on the host", lambda: backend._parallel.each(enumerate(program.decodes), decode))
         timed("the rest of the upload", lambda: [fill() for fill in execution.sent()])
-        timed("upload", lambda: execution.upload(result))
+        timed("upload", execution.upload)
         timed("kernels", execution.launch)
     timed("recording, in a worker", lambda: recorded(setting.photos, device))
     timed("all but recording", lambda: backend.run_on(plan(recipes), device))

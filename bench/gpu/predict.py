@@ -18,7 +18,7 @@ import torch
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
-from accel.backends.cuda.jpeg.layout import KERNELS
+from accel.backends.cuda.jpeg.batch_fields import KERNELS
 from accel.backends.cuda.jpeg.wanted import is_plain
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder

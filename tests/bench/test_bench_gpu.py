@@ -15,7 +15,7 @@ from torchvision import models
 
 from accel.backends.cuda import device
 from accel.backends.cuda.jpeg import Decoding
-from accel.backends.cuda.jpeg.layout import KERNELS
+from accel.backends.cuda.jpeg.batch_fields import KERNELS
 from accel.cli.error_stats import Different
 from accel.codec import engines
 from accel.runtime import prefetch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accel.backends.cuda import compile
-from accel.backends.cuda.jpeg.layout import KERNELS
+from accel.backends.cuda.jpeg.batch_fields import KERNELS
 from bench.gpu import counts, decode, fused, gpus, predict, resources, sass
 from bench.gpu.setting import Photo
 from bench.machine import ROOT

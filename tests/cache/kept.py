@@ -1,15 +1,21 @@
 """Entries for the tests of a cache: which content belongs to which number, and whether what is found is that."""
 
 import random
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import accel
+from accel.cache import cache as caches
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES, RESULT, File
 from accel.system.memory import Key
+from tests.support.processes import in_child
 
 KINDS = {INDEX: 1, RESULT: 2, PLANES: 7}
 """And how many parts the tests' entries have."""
@@ -70,3 +76,37 @@ def fallbacks() -> Iterator[dict[str, int]]:
     found |= {
         name: n - before.get(name, 0) for name, n in accel.stats()["fallbacks"].items() if n > before.get(name, 0)
     }
+
+
+def opened(folder: Path, budget: int = BUDGET, version: str = "test") -> Cache:
+    """The cache in a folder, in this process."""
+    cache = Cache.open(folder, budget, version=version)
+    assert cache is not None, accel.stats()["fallbacks"]
+    return cache
+
+
+def close_all() -> None:
+    """Close every cache that this process has."""
+    for cache in caches._opened.values():
+        cache.close()
+    caches._opened.clear()
+
+
+def number_of(some: int, every: int) -> Any:
+    """How many times something is tried, as ``times``: some, or all where sweeps are asked for."""
+    return pytest.mark.parametrize(
+        "times", [pytest.param(some, id="some"), pytest.param(every, id="all", marks=pytest.mark.sweep)]
+    )
+
+
+def in_child_shown(function: Callable[[], bool]) -> bool:
+    """The function's result in a child, which prints what it raises."""
+
+    def shown() -> bool:
+        try:
+            return function()
+        except BaseException:
+            traceback.print_exc()
+            return False
+
+    return in_child(shown)()

@@ -3,7 +3,6 @@
 import os
 import random
 import stat
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,32 +12,12 @@ import pytest
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.cache import Cache
-from accel.cache.entry import INDEX, PLANES, RESULT, packed_key
+from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, packed_key
 from accel.options import Options
-from tests.cache.kept import BUDGET, fallbacks, filled, key, parts, put, right
+from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
 
 pytestmark = linux
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    """Every cache that a test opens is closed after it."""
-    yield
-    for cache in caches._opened.values():
-        cache.close()
-    caches._opened.clear()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def opened(folder: Path, budget: int = BUDGET, version: str = "test") -> Cache:
-    cache = Cache.open(folder, budget, version=version)
-    assert cache is not None
-    return cache
 
 
 # -- look, read, put ----------------------------------------------------------------------------------------
@@ -288,7 +267,7 @@ def test_a_folder_that_others_may_enter_or_is_none_is_refused(folder: Path) -> N
 def test_another_versions_is_left_as_it_is(folder: Path) -> None:
     filled(folder, 3).close()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert "it is of version '1 test', not '1 other'" in refused(folder, "other")
+    assert f"it is of version '{FORMAT} test', not '{FORMAT} other'" in refused(folder, "other")
     assert before.items() <= {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}.items()
     assert right(opened(folder), 1) == 2
 
@@ -356,11 +335,30 @@ def test_no_cache_that_outlives_the_run() -> None:
     assert Options(cache=None).cache_size is None
 
 
-@pytest.mark.parametrize("text", ["", "64", "GB", "-1GB", "0GB", "1e3GB", ":1GB", "/a:", "/a:1", "/a"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "got ''"),
+        ("64", "a size needs a unit, as in '64GB'"),
+        ("/a:1", "a size needs a unit, as in '/a:1GB'"),
+        ("/a", "a folder needs a size, as in '/a:64GB'"),
+        ("/a:", "a folder needs a size, as in '/a:64GB'"),
+        ("/a:/b", "a folder needs a size, as in '/a:/b:64GB'"),
+        ("/a:much", "'much' is no size, as '64GB' is"),
+        ("/a:1e3GB", "'1e3GB' is no size, as '64GB' is"),
+        ("0GB", "a size is more than nothing"),
+        ("/a:0GB", "a size is more than nothing"),
+        (":1GB", "no folder is named before the colon"),
+        ("/a\0b:1GB", "a folder's name has no NUL"),
+        ("/a:1GB\0", "a folder's name has no NUL"),
+        ("GB", ""),
+        ("-1GB", ""),
+    ],
+)
+def test_what_is_no_size_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="cache must be 'auto', None, a size or a folder with a size") as error:
         Options(cache=text)
-    assert ("a folder needs a size, as in '/a:64GB'" in str(error.value)) == (text == "/a")
+    assert str(error.value).endswith(said)
 
 
 # -- forks, and processes that are started otherwise ------------------------------------------------------------

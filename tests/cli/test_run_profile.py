@@ -42,6 +42,26 @@ def test_it_ends_as_the_script_does(tmp_path: Path, how: str) -> None:
     assert len(found.stderr.splitlines()) == len(expected.stderr.splitlines()) + 1
 
 
+INTERRUPTED = """
+import os, signal, time, torch, torchvision
+from torch.utils.data import DataLoader
+for number, _ in enumerate(DataLoader(torch.zeros(80), 2)):
+    if number == 30:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+"""
+
+
+@linux
+def test_ctrl_c_in_a_loop_over_a_loader(tmp_path: Path) -> None:
+    """There is something to do at the end, and the script ends by the signal all the same."""
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    found = ended(*RUN, "--profile", "script.py", cwd=tmp_path)
+    assert found.returncode == ended("script.py", cwd=tmp_path).returncode == -signal.SIGINT
+    assert "KeyboardInterrupt\naccel profile, " in found.stderr
+    assert "31 batches of 2" in found.stderr
+
+
 WAITS = """
 import signal, sys, time
 def handle(number, frame):

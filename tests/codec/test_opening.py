@@ -52,12 +52,12 @@ def test_files_are_those_that_python_reads(tmp_path: Path, read: Any, monkeypatc
     names = [str(tmp_path / f"{size} \udcff ä.jpg") for size in sizes]
     for name, size in zip(names, sizes, strict=True):
         Path(name).write_bytes(random.Random(size).randbytes(size))
-    monkeypatch.setattr(opening, "SETTLED", -1.0)  # their times are now
-    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)
+    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)  # their times are now
     for order in (names, names[::-1], 9 * names[:3]):
         for name, file in zip(order, read(order), strict=True):
             expected = file_buffers.read(name)
-            assert file is not None and expected is not None
+            assert file is not None
+            assert expected is not None
             assert bytes(file.buffer[: file.size]) == bytes(expected[0][: expected[1]]) == Path(name).read_bytes()
             assert file.key == expected[2] is not None
             assert file.header is None
@@ -67,7 +67,8 @@ def test_times_that_are_not_settled_make_no_key(tmp_path: Path, read: Any) -> No
     path = tmp_path / "new.jpg"
     path.write_bytes(b"new")
     (file,) = read([str(path)])
-    assert file is not None and file.key is None
+    assert file is not None
+    assert file.key is None
 
 
 def test_what_is_no_file_is_left(tmp_path: Path, read: Any) -> None:
@@ -120,7 +121,9 @@ def test_intact_files_are_plain(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.jpg"
         path.write_bytes(content)
         for file in (opening.read_one(str(path)), *opening.read([str(path)])):
-            assert file is not None and file.header is not None and file.header == claim(content)
+            assert file is not None
+            assert file.header is not None
+            assert file.header == claim(content)
 
 
 @compiled

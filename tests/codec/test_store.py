@@ -4,10 +4,8 @@ import gc
 import mmap
 import os
 import random
-import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +20,7 @@ from accel.codec.file_buffers import file_buffers
 from accel.codec.store import Store
 from accel.system import measuring, memory
 from accel.system.memory import Key, key_of
-from tests.support.processes import in_child, linux
+from tests.support.processes import in_child, killed, linux
 
 pytestmark = linux
 MANY = [pytest.param(4, id="some"), pytest.param(300, id="all", marks=pytest.mark.sweep)]
@@ -168,32 +166,14 @@ def test_a_checksum_that_is_not_looked_at_would_be_noticed(monkeypatch: pytest.M
         test_flipped_bits_lose_entries_and_change_none(400)
 
 
-def _killed(entries: Store, work: Callable[[], None], after: float) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
-        begins, says = os.pipe()
-        pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(says, b"!")
-            work()
-        finally:
-            os._exit(1)
-    os.close(says)  # else a child that fails before it says anything would be waited for, for ever
-    os.read(begins, 1)
-    os.close(begins)
-    time.sleep(after)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-
-
 @pytest.mark.parametrize("times", MANY)
 def test_killed_writers_leave_nothing_half_made(times: int) -> None:
     entries, drawn = made(1 << 24), random.Random(2)
     contents = [[content(number, version) for version in range(4)] for number in range(300)]
     began = 0
 
-    def write() -> None:
+    def write(begun: Callable[[], object]) -> None:
+        begun()
         entries.begin()
         while True:
             number = drawn.randrange(300)
@@ -201,7 +181,7 @@ def test_killed_writers_leave_nothing_half_made(times: int) -> None:
 
     for time_ in range(times):
         drawn.seed(time_)
-        _killed(entries, write, 0.001 * drawn.randrange(2, 12))
+        killed(write, 0.001 * drawn.randrange(2, 12))
         began += entries.used()[0] > 0
         assert all(got(entries, number) in of(number, 4) for number in range(300))
     assert began

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
@@ -93,6 +94,51 @@ def test_pillows_and_torchvisions_results_are_told_apart(files: list[str], place
             check(dataset, place, number, batch_size=1)
 
 
+def test_results_of_both_decoders_are_believed_by_their_own(files: list[str], place: str) -> None:
+    """Neither takes the other's place, whichever came first, and both are found again."""
+    colour = [path for path in files if not path.endswith("04.jpg")]
+    crop = T.CenterCrop(48)  # the same step for both
+    pillows = Each(colour, lambda path: T.ToTensor()(crop(open_rgb(path))))
+    torchvisions = Each(colour, lambda path: T.ConvertImageDtype(torch.float32)(crop(decode_image(path))))
+    counts = Counts()
+    for number in range(3):
+        for dataset in (pillows, torchvisions):
+            check(dataset, place, number)
+    made = counts()
+    assert made["results"] == 2 * len(colour)
+    assert made["results used"] == 4 * len(colour)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_files_that_are_to_be_turned_are_on_a_hit_too(tmp_path: Path, place: str, turned: bool) -> None:
+    """``apply_exif_orientation`` of a file with EXIF is torchvision's to do, also where a cache has its planes."""
+    files = []
+    for number in range(COUNT):
+        files.append(str(tmp_path / f"{number}.jpg"))
+        Path(files[-1]).write_bytes(helpers.jpeg(160, 120, seed=number, exif=helpers.exif()))
+    run = v2.Compose([v2.RandomCrop(40), v2.ToDtype(torch.float32, scale=True)])
+    helpers.run(
+        "cpu", lambda: [epoch(Each(files, lambda path: run(decode_image(path)))) for _ in range(2)], cache=place
+    )
+    counts = Counts()
+    dataset = Each(files, lambda path: run(decode_image(path, apply_exif_orientation=turned)))
+    for number in range(2):
+        check(dataset, place, number)
+    assert ("planes used" in counts()) != turned
+
+
+def test_explain_says_what_is_kept(files: list[str], place: str) -> None:
+    """Of the steps of this image, not of others."""
+    fill(files, place)
+    with accel.image_backend("cpu", cache=place):
+        said = accel.explain(EVALUATION(open_rgb(files[0])))
+        assert "kept by the cache: the result of resize(" in said
+        assert "crop(" in said.partition("kept by the cache: ")[2].partition("\n")[0]
+        assert "half-decoded (" in said
+        other = accel.explain(T.ToTensor()(T.Resize(30)(open_rgb(files[0]))))
+        assert "kept by the cache: half-decoded (" in other
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -151,6 +197,20 @@ def test_several_results_of_a_file(files: list[str], place: str) -> None:
     for transform in (EVALUATION, others, EVALUATION, others):
         check(Files(files, transform), place)
     assert counts() == {"results": 2 * COUNT, "results used": 2 * COUNT}
+
+
+def test_both_results_of_a_file_that_begin_alike(files: list[str], place: str) -> None:
+    """Training and evaluation of one process: the same resize, of which one takes any crop and one the centre."""
+    for number in range(8):
+        check(Files(files, RESIZED), place, number)
+        check(Files(files, EVALUATION), place, number)
+    counts = Counts()
+    for transform in (RESIZED, EVALUATION):
+        helpers.run("cpu", lambda run=transform: epoch(Files(files, run)), cache=place)
+        assert counts() == {"results used": COUNT}
+    with accel.image_backend("cpu", cache=place):
+        said = accel.explain(EVALUATION(open_rgb(files[0])))
+    assert said.count("the result of resize(") == 2
 
 
 def test_images_computed_one_by_one(files: list[str], place: str) -> None:

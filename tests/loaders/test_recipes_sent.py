@@ -1,17 +1,26 @@
 """What the workers of an accelerator's loader send: recipes and files, in shared memory that is used again."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import functional as F
 
 import accel
+from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.ready import Ready
+from accel.codec import stream_index
+from accel.sources import Files as SentFiles
+from accel.system import memory
 from accel.workers import slot_pool
 from tests.support.cuda import needs_compiler
-from tests.support.helpers import Files, is_lazy, undecodable
+from tests.support.helpers import Files, assert_same, is_lazy, jpeg, undecodable
 from tests.support.processes import linux
 
 FIXED = T.Compose([T.Resize((16, 24)), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
@@ -22,7 +31,7 @@ pytestmark = [linux, needs_compiler]
 def test_slots_are_used_again_when_nobody_looks_at_them(paths: list[str], start: str) -> None:
     files = Files(paths * 4, FIXED)
     with accel.image_backend("torchvision"):
-        wanted = [images for images, _ in DataLoader(files, batch_size=2)]
+        expected = [images for images, _ in DataLoader(files, batch_size=2)]
     with accel.image_backend("cuda", device="cpu"):
         loader = DataLoader(
             files, batch_size=2, num_workers=1, persistent_workers=True, multiprocessing_context=start, timeout=60
@@ -36,10 +45,10 @@ def test_slots_are_used_again_when_nobody_looks_at_them(paths: list[str], start:
                 if first is None:
                     first = images  # stays as recipes while others come and go
                 else:
-                    assert torch.equal(images.to("cpu"), wanted[place])
+                    assert torch.equal(images.to("cpu"), expected[place])
                 del images
-        assert torch.equal(first.to("cpu"), wanted[0])  # type: ignore[union-attr]
-        assert arena.taken.max() >= 4 * len(wanted)  # every batch took one
+        assert torch.equal(first.to("cpu"), expected[0])  # type: ignore[union-attr]
+        assert arena.taken.max() >= 4 * len(expected)  # every batch took one
         assert 0 < (arena.taken > 0).sum() <= 8
         assert os.fstat(arena._file).st_blocks * 512 < 8 << 20
         del first
@@ -59,3 +68,129 @@ def test_errors_of_files_in_slots_have_names_and_places(paths: list[str], tmp_pa
     with accel.image_backend("cuda", device="cpu", on_error="replace"):
         _, (bad, _) = DataLoader(files, batch_size=2, num_workers=1, timeout=60)
         assert torch.equal(bad.to("cpu")[1], torch.full((3, 16, 24), -2.5))
+
+
+# -- what a worker finishes -----------------------------------------------------------------------------------
+
+CROPS = T.Compose([T.RandomResizedCrop(40, scale=(0.05, 0.6)), T.RandomHorizontalFlip(), T.ToTensor()])
+Use = Callable[[torch.Tensor], torch.Tensor]
+USES: dict[str, Use] = {
+    "as it is": lambda images: images.to("cpu"),
+    "half": lambda images: images.half().to("cpu"),
+    "channels last": lambda images: images.to("cpu", memory_format=torch.channels_last),
+    "twice": lambda images: images.half().to("cpu").float() + images.to("cpu"),
+    "a part": lambda images: images[1:].to("cpu"),
+    "an image": lambda images: images[1].to("cpu"),
+    "cropped afterwards": lambda images: F.center_crop(images, [20, 24]).to("cpu"),
+    "recorded afterwards": lambda images: (images * 2 - 1).to("cpu"),
+    "on the host": lambda images: images + 1,
+}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What ran in this process: finished work, or files that its decoder was asked for."""
+    found: list[str] = []
+
+    def watch(owner: Any, name: str, said: str) -> None:
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *arguments: found.append(said) or own(*arguments))
+
+    watch(Ready, "__init__", "finished")
+    watch(Decoder, "decode", "files")
+    monkeypatch.setattr(Decoder, "agrees", lambda _: True)
+    monkeypatch.setattr(wanted, "FEWEST", 0)
+    monkeypatch.setattr(memory, "SETTLED", -1.0)
+    yield found
+    stream_index.flush()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of which an index pays, one of them grey, one progressive and one damaged."""
+    (tmp_path / "a").mkdir()
+    for number in range(8):
+        options: dict[str, Any] = {"progressive": True} if number == 3 else {"restart_marker_blocks": 7 * (number % 2)}
+        data = jpeg(420, 320 + 8 * number, "L" if number == 4 else "RGB", seed=number, **options)
+        if number == 6:  # the device notices that, and the host says what is there
+            data = data[: len(data) // 2] + b"\x5a" * 40 + data[len(data) // 2 + 40 :]
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(data)
+    return tmp_path
+
+
+def epochs(folder: Path, count: int, use: Use, **options: Any) -> list[Any]:
+    torch.manual_seed(3)
+    loader = DataLoader(ImageFolder(str(folder), CROPS), 4, shuffle=True, timeout=60, num_workers=1, **options)
+    return [(use(images).clone(), labels) for _ in range(count) for images, labels in loader]
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_the_values_are_torchvisions(folder: Path, ran: list[str], use: Use) -> None:
+    options: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": "fork"}
+    with accel.image_backend("torchvision"):
+        expected = epochs(folder, 4, use, **options)
+    before = accel.stats()
+    with accel.image_backend("cuda", device="cpu"):
+        assert_same(epochs(folder, 4, use, **options), expected)
+    assert "finished" in ran or use not in (USES["as it is"], USES["recorded afterwards"], USES["on the host"])
+    after = accel.stats()
+    assert after["indexes"] - before["indexes"] >= 6
+    assert after["indexed"] - before["indexed"] >= 6
+    reasons = set(after["fallbacks"]) - set(before["fallbacks"])
+    assert "accel declined a JPEG on the device; the host decoded it" in after["fallbacks"]
+    assert not any("ahead" in reason or "shared memory" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
+def test_the_parent_reads_no_headers_and_makes_no_sources(folder: Path, ran: list[str], start: str) -> None:
+    made: list[int] = []
+
+    def use(images: Any) -> torch.Tensor:
+        files = images.lazy.recipes.sources
+        assert isinstance(files, SentFiles)
+        values = images.to("cpu")
+        made.append(len(files._made))
+        return values  # type: ignore[no-any-return]
+
+    for number in (3, 6):  # neither for the host nor damaged
+        (folder / "a" / f"{number}.jpg").write_bytes(jpeg(200, 150, seed=number))
+    with accel.image_backend("cuda", device="cpu", cache=None):
+        epochs(folder, 2, use, multiprocessing_context=start)
+    assert set(ran) == {"finished"}
+    assert set(made) == {0}
+
+
+def test_batches_in_slots_are_computed_late(tmp_path: Path, ran: list[str]) -> None:
+    """A slot is not used again while its batch is lazy, however many others come."""
+    (tmp_path / "a").mkdir()
+    for number in range(40):
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(jpeg(90, 70 + number, seed=number))
+    kept: list[torch.Tensor] = []
+
+    def use(images: torch.Tensor) -> torch.Tensor:
+        kept.append(images)
+        return torch.zeros(())
+
+    with accel.image_backend("torchvision"):
+        expected = epochs(tmp_path, 2, lambda images: images)
+    with accel.image_backend("cuda", device="cpu"):
+        epochs(tmp_path, 2, use)
+        for images, (wanted_images, _) in zip(kept, expected, strict=True):
+            assert torch.equal(images.to("cpu"), wanted_images)
+    assert set(ran) == {"finished"}
+
+
+def test_labels_go_by_value() -> None:
+    """Small tensors, with what they share; larger ones as torch sends them."""
+    base = torch.arange(12)
+    batch = [base, base[2:6], base.view(3, 4).t(), base, torch.zeros(100_000), {"a": torch.tensor(3.5)}]
+    pool: Any = type("Pool", (), {"message": lambda _, tensor: None})()
+    restore, arguments = slot_pool._Outgoing(pool, batch).__reduce__()
+    found = restore(*arguments)
+    assert_same(found, batch)
+    assert found[3] is found[0]
+    found[0][3] = 99
+    assert found[1][1] == found[2][3, 0] == 99
+    assert base[3] == 3
+    assert found[4].is_shared()
+    assert not found[0].is_shared()

@@ -362,7 +362,7 @@ def test_batches_of_which_little_is_noted(count: int) -> None:
     assert sum(exact) > 0.6 * len(result.batches)
     assert result.failed is not None
     if count:
-        assert [each.images for each in workers(result)][0] >= 125 + 102
+        assert next(each.images or 0 for each in workers(result)) >= 125 + 102
 
 
 class Lengthless(Sampler[Any]):

@@ -9,7 +9,7 @@ import pytest
 from accel.profiling import predict
 from accel.profiling.advice import MOST, Advice, advise, candidates
 from accel.profiling.flow import flow
-from accel.profiling.measured import Measured, Trial
+from accel.profiling.measured import Measured, Sample, Trial
 from accel.profiling.verdict import judge
 from tests.profiling.pipeline import Pipeline, measured_rate
 
@@ -187,6 +187,23 @@ def test_what_is_advised_helps_as_predicted() -> None:
     assert len(errors) > 30
     assert bounds > 3
     assert near(errors) >= SHARE
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("rivals", [0.0, 6.0])
+@pytest.mark.parametrize("stage", ["user", "collate"])
+def test_the_bound_without_somebodys_code_holds(stage: str, workers: int, rivals: float) -> None:
+    """Also where what is left is faster then, by finding its data in the caches; and other programs may end."""
+    work = {stage: (120.0, 1.0), "decode": (40.0, 1.0)}
+    samples = [Sample("their.py", 7, "slow", "burn()", process, 20) for process in (100, 101, 102)]
+    pipeline = Pipeline(work, (3.0, 0.0), workers=workers, cores=4, rivals=rivals, samples=samples)
+    measured = pipeline.run()
+    (found,) = [each for each in candidates(measured, judge(measured)) if each.text.startswith("without their.py:7")]
+    assert found.at_most
+    assert found.predicted_rate is not None
+    warm = (40.0 - 0.15 * (pipeline.images if stage == "user" else 1), 1.0)
+    best = replace(pipeline, work={"decode": warm}, rivals=0.0).rate()
+    assert 0.97 * best <= found.predicted_rate <= 1.2 * best  # what batches take is drawn
 
 
 def test_no_advice_where_the_step_is_all() -> None:

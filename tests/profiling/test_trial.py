@@ -1,5 +1,6 @@
 """A trial makes the same samples under two backends, and leaves no trace in the process that is measured."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -94,6 +95,39 @@ def test_batches_are_as_large_as_the_loaders(tmp_path: Path) -> None:
     assert its is not None
     assert trial.measure(its) is not None
     assert max(map(int, sizes.read_text().split())) == 32
+
+
+class Drawn(Dataset[Any]):
+    """Samples that draw, and tell a file what, by which backend."""
+
+    def __init__(self, told: Path) -> None:
+        self.told = told
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> Any:
+        draws = [float(torch.rand(())), random.random(), float(np.random.rand())]  # noqa: NPY002
+        with self.told.open("a") as file:
+            file.write(json.dumps([accel.get_image_backend(), index, *draws]) + "\n")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_both_backends_have_the_same_random_numbers(tmp_path: Path, workers: int) -> None:
+    """In each turn, and other ones in the next."""
+    its = trial.samples(DataLoader(Drawn(tmp_path / "told"), 10, num_workers=workers))
+    assert its is not None
+    found = trial.measure(its)
+    assert found is not None
+    drawn: dict[str, list[Any]] = {"torchvision": [], "cpu": []}
+    for line in (tmp_path / "told").read_text().splitlines():
+        backend, *rest = json.loads(line)
+        drawn[backend].append(rest)
+    one, other = drawn.values()
+    assert len(one) >= found.images
+    assert one == other
+    assert len({number for _, *numbers in one for number in numbers}) > found.images
 
 
 class Endless(IterableDataset[Any]):

@@ -1,6 +1,7 @@
 """Batches on a device that runs everything as late as it may (rig/deferred_device.py)."""
 
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -16,14 +17,18 @@ from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import index, wanted
 from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
+from accel.planning import columns
 from accel.planning.plan import plan
-from accel.runtime import streams
+from accel.rows import Form, Rows, Slot, Structure
+from accel.runtime import compute, streams
+from accel.workers import sent_files
 from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
 from tests.support.cuda import host_only, needs_compiler, stacked
 from tests.support.helpers import jpeg, undecodable
 from tests.support.jpeg import with_room
 
 pytestmark = [needs_compiler, host_only]
+FLOAT = torch.float32
 
 
 def files(seed: int) -> list[bytes]:
@@ -125,6 +130,54 @@ def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.Mo
     monkeypatch.setattr(index, "written", lambda *arguments: made.append(1) or written(*arguments))
     assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
     assert 0 < len(made) < 6 * 5
+
+
+def test_finished_work_in_flight(deferred: Deferred) -> None:
+    """Submitted, and its slot filled with something else, before anything of it runs; a hole, and a flagged file."""
+    structure = Structure.of(
+        Form("crop", (Slot(0), 5, 30, 41)),
+        Form("resize", (20, 24, 2)),
+        Form("hflip", (), 1),
+        Form("to_tensor", (FLOAT,)),
+    )
+
+    def rows(seed: int) -> Rows:
+        data = files(seed)
+        data[2] = jpeg(66, 73, seed=seed, progressive=True)
+        marker = data[1].index(b"\xff\xd9")
+        data[1] = data[1][:marker] + b"\x55" + data[1][marker:]  # bits are left over
+        sources = [F.pil_to_tensor(Image.open(BytesIO(each))).lazy.recipes[0].source for each in data]
+        return Rows(sources, structure, np.array([(n + seed, n % 2) for n in range(len(data))]))
+
+    def declined() -> int:
+        return int(accel.stats()["fallbacks"].get("accel declined a JPEG on the device; the host decoded it", 0))
+
+    before = declined()
+    for seed in range(6):
+        with accel.image_backend("cuda", device="cpu"):
+            one_by_one = plan(list(rows(seed)))
+        streams.aside(DEVICE, partial(deferred.backend.run_on, one_by_one, DEVICE))
+    deferred.finish()
+    flagged = declined() - before
+    assert flagged >= 1
+    found, expected = [], []
+    for seed in range(6):
+        with accel.image_backend("cuda", device="cpu"):
+            own = rows(seed)
+            packed = sent_files.pack(own)
+        with accel.image_backend("cpu"):
+            expected.append(compute.tensors(list(rows(seed))))
+        assert packed is not None
+        planned = columns.plan(sent_files.unpack(packed))
+        assert planned is not None
+        assert planned.ahead is not None
+        result, event = streams.aside(DEVICE, partial(deferred.backend.run_on, planned, DEVICE))
+        packed.data.fill_(0xEE)
+        found.append(deferred.read(result, event))
+        del result, event, planned
+    deferred.finish()
+    assert [torch.equal(values[0], wanted) for values, wanted in zip(found, expected, strict=True)] == [True] * 6
+    assert declined() - before == 2 * flagged  # no other: its coefficients began as zeros
 
 
 def test_chunks_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,9 @@ from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec.jpeg import index_size
 from accel.planning.plan import Plan
+from accel.rows import Form, Rows, Slot, Structure
+from accel.runtime import compute
+from accel.workers import sent_files
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches, more_batches, noise
@@ -83,6 +86,27 @@ def test_results_at_any_address(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Plan, "empty", behind_a_value)
     assert_equals_torchvision(batches()[name])
+
+
+def test_finished_work() -> None:
+    """What a worker sends of a batch, in which nothing is an address yet."""
+    forms = Form("crop", (Slot(0), 2, 20, 22)), Form("resize", (9, 11, 2)), Form("to_tensor", (torch.float32,))
+    files, device = [jpeg(40, 36, seed=seed) for seed in range(3)], PtxDevice(1)
+
+    def rows() -> Rows:
+        opened = [Image.open(BytesIO(data)) for data in files]
+        sources = [transforms.functional.pil_to_tensor(image).lazy.recipes[0].source for image in opened]  # type: ignore[attr-defined]
+        return Rows(sources, Structure.of(*forms), np.arange(3)[:, None])
+
+    with accel.image_backend("cpu"):
+        expected = compute.tensors(list(rows()))
+    with installed(device), accel.image_backend("cuda", device="cpu"):
+        packed = sent_files.pack(rows())
+        assert packed is not None
+        sent = sent_files.unpack(packed)
+        assert sent.ahead is not None
+        assert torch.equal(compute.tensors_on(torch.device("cpu"), sent), expected)
+    assert {"jpeg_coefficients", "jpeg_pixels", "coefficients", "pass3"} <= set(device.ran)
 
 
 @pytest.mark.sweep

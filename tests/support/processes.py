@@ -106,3 +106,23 @@ def eventually(condition: Callable[[], Any]) -> None:
             return
         time.sleep(0.01)
     raise AssertionError("it never came about")
+
+
+def killed(work: Callable[[Callable[[], Any]], Any], after: float) -> None:
+    """Have a child of a group of its own work, and kill the group some time after it has called what it is given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
+        begins, says = os.pipe()
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            work(lambda: os.write(says, b"!"))
+        finally:
+            os._exit(1)
+    os.close(says)
+    os.read(begins, 1)
+    os.close(begins)
+    time.sleep(after)
+    os.killpg(pid, signal.SIGKILL)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL, "it ended by itself"

@@ -40,17 +40,17 @@ class Composition:
         Raises:
             Refused: it has none.
         """
-        if self._guard is None or not self._guard.holds():
-            self._guard = None
+        holds = self._guard is not None and self._guard.holds()
+        before = self._programs.get(begin)
+        if holds and before is not None:
+            return before
+        found = program.compiled(transform, begin)
+        found.prepare(transform)
+        if not holds:
+            self._guard = Guard(transform)
+            self._changes += found is not before  # the clocks of a profile are no change
             self._programs.clear()
-        found = self._programs.get(begin)
-        if found is None:
-            found = program.compiled(transform, begin)
-            found.prepare(transform)
-            if self._guard is None:
-                self._guard = Guard(transform)
-                self._changes += 1
-            self._programs[begin] = found
+        self._programs[begin] = found
         return found
 
     def of_one(self, transform: Any, begin: Kind) -> Program:

@@ -172,8 +172,8 @@ def _graph() -> dict[str, set[str]]:
                 found.setdefault(own, set()).update(_names(function))
     for functional, kernels in _registry._KERNEL_REGISTRY.items():
         for kernel in kernels.values():
-            own = {getattr(kernel, "__name__", ""), *_names(kernel)}
-            found.setdefault(functional.__name__, set()).update(own)
+            names = {getattr(kernel, "__name__", ""), *_names(kernel)}
+            found.setdefault(functional.__name__, set()).update(names)
     return found
 
 

@@ -1,6 +1,7 @@
 """accel's JPEG decoder on the device: from the bytes of many files to pixels equal to Pillow's (docs/jpeg.md).
 
     decoder.py   a batch: upload, launches, which of its files were not for the kernels
+    described.py what the kernels are told of files, computed without a device; wanted.py: which are for them
     wanted.py    what of a plan is for it
     headers.py   all headers of the batch, on the host; index.py: and what stream indexes say of the files
     layout.py    headers -> the kernels' descriptors (of picture.h), and the memory they take
@@ -15,6 +16,6 @@ file makes it say no, and the host's decoders say what the file is.
 """
 
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
-from accel.backends.cuda.jpeg.wanted import Wanted, by_index, device_bytes, wanted_of
+from accel.backends.cuda.jpeg.wanted import Wanted, by_index, device_bytes, device_bytes_of, wanted_of
 
-__all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "wanted_of"]
+__all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "device_bytes_of", "wanted_of"]

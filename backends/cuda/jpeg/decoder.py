@@ -11,22 +11,20 @@ import torch
 
 from accel.backends.cuda.descriptors import Region, bind
 from accel.backends.cuda.device import Device, Mark
-from accel.backends.cuda.jpeg import headers, index, layout
-from accel.backends.cuda.jpeg.layout import LAUNCHES, STATE, Batch
+from accel.backends.cuda.jpeg import index
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
+from accel.backends.cuda.jpeg.described import describe, places
+from accel.backends.cuda.jpeg.layout import STATE, Batch
 from accel.backends.cuda.jpeg.wanted import Wanted
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import Packed
 from accel.system import counters
 
-_ALIGNED = 64
-
 Integers = npt.NDArray[np.int64]
 _NONE: Integers = np.zeros(0, np.int64)
-_Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
+Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A buffer of a pool, to be read once a mark is reached."""
 
 
@@ -41,23 +39,28 @@ class Decoding:
     """
 
     def __init__(
-        self, addresses: list[int | None], numbers: Sequence[int] = (), headers: Integers = _NONE, known: Any = None
+        self,
+        addresses: list[int | None],
+        numbers: Sequence[int] | Integers = (),
+        headers: Integers = _NONE,
+        known: Any = None,
     ) -> None:
         """``numbers``: of those that are decoded, in the decoder's own order; their headers, and ``index.Known``."""
         self.addresses = addresses
         self.indexes: dict[int, npt.NDArray[np.uint8]] = {}
         self._numbers, self._headers, self._known = numbers, headers, known
-        self._watched: _Watched | None = None
+        self._watched: Watched | None = None
 
     def queued(
-        self, pixels: Sequence[int], memory: torch.Tensor, watched: _Watched, points: tuple[Integers, Integers]
+        self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: tuple[Integers, Integers]
     ) -> None:
         """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
 
-        ``points``: offsets in the buffer and sizes of the points that were found.
+        ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer and sizes of the points found.
         """
-        for number, address in zip(self._numbers, pixels, strict=True):
-            self.addresses[number] = address
+        if pixels:
+            for number, address in zip(self._numbers, pixels, strict=True):
+                self.addresses[number] = address
         self._memory, self._watched, self._points = memory, watched, points
 
     def flagged(self) -> list[int]:
@@ -72,11 +75,11 @@ class Decoding:
             mark.synchronize()
         count = len(self._numbers)
         reasons = buffer.numpy()[: count * STATE.itemsize].view(STATE)["reason"]
-        flagged = [number for number, reason in zip(self._numbers, reasons, strict=True) if reason]
+        flagged = [int(self._numbers[n]) for n in np.flatnonzero(reasons).tolist()]
         offsets, sizes = self._points
         for n in np.flatnonzero(self._known.wanted & (reasons == 0)).tolist():
             points = buffer.numpy()[offsets[n] : offsets[n] + sizes[n]].view(index.POINT)
-            self.indexes[self._numbers[n]] = index.written(self._headers[n], int(self._known.digests[n]), points)
+            self.indexes[int(self._numbers[n])] = index.written(self._headers[n], int(self._known.digests[n]), points)
         pool.give_back(buffer, None)
         for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
             if what.any():
@@ -107,38 +110,36 @@ class Decoder:
 
     def decode(self, wanted: Sequence[Wanted | None]) -> Decoding:
         """Queue the decoding of all files whose headers say that they are for this decoder. Waits for nothing."""
-        asked = [(number, each) for number, each in enumerate(wanted) if each is not None]
+        numbers = [number for number, each in enumerate(wanted) if each is not None]
+        asked = [each for each in wanted if each is not None]
         addresses: list[int | None] = [None] * len(wanted)
         if not asked:
             return Decoding(addresses)
-        contents = [_content(each.data) for _, each in asked]
+        contents = [_content(each.data) for each in asked]
         sizes = np.array([len(each) for each in contents], np.int64)
-        starts, total = _places(sizes)
+        starts, total = places(sizes)
         files = _Upload(self._device, self._files, total)
         for content, start in zip(contents, starts.tolist(), strict=True):
             files.host[start : start + len(content)] = content
-        is_whole = all(each.known is None for _, each in asked)
+        is_whole = all(each.known is None for each in asked)
         if is_whole:
             files.send(total)  # on its way while the headers are read
-        boxes = np.array([each.box for _, each in asked], np.int64)
-        channels = np.array([each.channels for _, each in asked], np.int64)
-        good, found, regions = headers.read(files.host, starts, sizes, boxes, channels)
-        bands, first_parts = _packed(asked, good, found, regions)
-        known = index.read(files.host, starts, sizes, good, found, regions, [each.known for _, each in asked])
-        if not is_whole:
-            files.send(int(starts[-1] + sizes[-1]))
-        files.done()
-        taken = np.flatnonzero(good)
-        taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
-        if len(taken) == 0:
-            return Decoding(addresses)
-        known, found, regions = known.of(taken), found[taken], regions[taken]
-        batch = layout.lay_out(
-            found, regions, starts[taken], sizes[taken], boxes[taken], channels[taken], known,
-            bands[taken], first_parts[taken],
+        found = describe(
+            files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
+            np.array([each.channels for each in asked], np.int64), [each.known for each in asked],
+            {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)},
         )  # fmt: skip
-        decoding = Decoding(addresses, [asked[number][0] for number in taken], found, known)
-        self._queue(batch, decoding, files.sent)
+        if not is_whole:
+            index.move(files.host, found.known.pieces)
+            files.send(found.size)
+        files.done()
+        if found.batch is None:
+            return Decoding(addresses)
+        taken = found.taken.tolist()
+        decoding = Decoding(
+            addresses, [numbers[number] for number in taken], found.headers, found.known.of(found.taken)
+        )
+        self._queue(found.batch, decoding, files.sent)
         return decoding
 
     def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
@@ -149,7 +150,7 @@ class Decoder:
             *(batch.owners(kernel) for kernel in LAUNCHES),
             batch.pictures,
         ]
-        starts, total = _places(np.array([array.nbytes for array in arrays], np.int64))
+        starts, total = places(np.array([array.nbytes for array in arrays], np.int64))
         upload = _Upload(self._device, self._descriptors, total)
         segments, *owners, pictures = (starts + upload.sent.data_ptr()).tolist()
         bases = {Region.FILES: files.data_ptr(), Region.UPLOAD: segments, Region.SCRATCH: scratch.data_ptr()}
@@ -161,13 +162,15 @@ class Decoder:
         for kernel, owner in zip(LAUNCHES, owners, strict=True):
             if (blocks := int(batch.blocks[kernel].sum())) > 0:
                 self._device.launch(kernel, blocks, pictures, owner)
-        first = int(batch.pieces["state"][0][0])
-        points, sizes = batch.pieces["points"]
-        told = int(points[-1] + sizes[-1]) - first
-        states = self._states.take(told)
-        states[:told].copy_(scratch[first : first + told], non_blocking=True)
-        watched = self._states, states, self._device.mark()
-        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, (points - first, sizes))
+        (first, told), points = batch.told()
+        watched = self.watch(scratch[first : first + told])
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, points)
+
+    def watch(self, told: torch.Tensor) -> Watched:
+        """Have what the kernels tell of pictures, uint8[...] on the device, sent to the host."""
+        states = self._states.take(len(told))
+        states[: len(told)].copy_(told, non_blocking=True)
+        return self._states, states, self._device.mark()
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
@@ -181,19 +184,6 @@ class Decoder:
 
 def _content(data: Data | Packed) -> npt.NDArray[np.uint8]:
     return data.parts if isinstance(data, Packed) else np.frombuffer(data, np.uint8)
-
-
-def _packed(
-    asked: Sequence[tuple[int, Wanted]], good: npt.NDArray[np.bool_], found: Integers, regions: Integers
-) -> tuple[Integers, Integers]:
-    """Put what is kept of planes in the place of what their parts read as headers; MCU rows of a part, first parts."""
-    bands, first_parts = np.zeros((2, len(asked)), np.int64)
-    for n, (_, each) in enumerate(asked):
-        if isinstance(each.data, Packed):
-            good[n] = planes.lay_out(each.data, each.box, found[n], regions[n])
-            good[n] &= len(each.data.parts) < headers.MAX_FILE and each.channels >= found[n, hd.COMPONENTS]
-            bands[n], first_parts[n] = planes.band(each.data) if good[n] else 0, each.data.first
-    return bands, first_parts
 
 
 class _Upload:
@@ -212,9 +202,3 @@ class _Upload:
 
     def done(self) -> None:
         self._pool.give_back(self._buffer, self._mark)
-
-
-def _places(sizes: Integers) -> tuple[Integers, int]:
-    """Offsets of pieces of these sizes one after another, with room for whole loads; and the end."""
-    taken = -(-sizes // _ALIGNED) * _ALIGNED
-    return np.cumsum(taken) - taken, int(taken.sum())

@@ -23,8 +23,9 @@ _MODULE = "backends.cuda.jpeg.read_index"
 _read = UNIT.function(
     _MODULE,
     "read_segments",
-    "u1[1]w i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w",
+    "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
 )
+_move = UNIT.function(_MODULE, "move_pieces", "u1[1]w i8[2]")
 _write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] u2[1]w")
 
 
@@ -36,6 +37,8 @@ class Known(NamedTuple):
         first, counts: int64[n], those of each file; none: it has no index that will do.
         wanted: bool[n], whether one is to be made. misfits: and whether what is kept is not this file's, or damaged.
         digests: int64[n], of those files and of files with an index.
+        pieces: int64[n, 5], what is needed of each file: so many bytes (3) from an offset on (0), which come to lie at
+            another (2); and so many (4) from an offset (1 + 3) on, behind them.
     """
 
     segments: npt.NDArray[Any]
@@ -44,6 +47,7 @@ class Known(NamedTuple):
     wanted: npt.NDArray[np.bool_]
     misfits: npt.NDArray[np.bool_]
     digests: Integers
+    pieces: Integers
 
     def of(self, taken: Integers) -> Known:
         """Of some of the files."""
@@ -62,28 +66,38 @@ def read(
 ) -> Known:
     """What is known of n files.
 
-    Of those with an index, only what is in front of the scan and what the region needs of that stays: the files move
-    together, in ``files``, ``starts`` and ``sizes``. Offsets of segments are those in what stays.
+    Of those with an index, only what is in front of the scan and what the region needs of that is needed: the files
+    are to move together (``pieces``), and ``starts`` and ``sizes`` become theirs then. Offsets of segments are those
+    in what is needed.
 
     Args:
-        files, starts, sizes: as for ``headers.read``; good, headers, regions: what that found.
+        files, starts, sizes: as for ``headers.read``, which last change; good, headers, regions: what that found.
         indexes: the bytes that are kept for a file's index, perhaps none; None: nobody keeps one.
     """
     asked = np.array([each is not None for each in indexes], np.bool_) & good
     digests, counts = np.zeros((2, len(starts)), np.int64)
     fits = np.ones(len(starts), np.bool_)
     if not asked.any():
-        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests)
+        pieces = np.stack([starts, starts, starts, sizes, np.zeros_like(sizes)], 1)
+        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests, pieces)
     words = [np.zeros(0, np.uint16) if each is None else each[: len(each) // 2 * 2].view(np.uint16) for each in indexes]
     places = np.cumsum([0, *map(len, words)])
     segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
+    pieces = np.empty((len(starts), 5), np.int64)
     total = _read(
         files, starts, sizes, headers, regions, asked, np.concatenate(words), places,
         np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
+        pieces,
     )  # fmt: skip
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)
-    return Known(segments[:total].view(SEGMENT)[:, 0], np.cumsum(counts) - counts, counts, wanted, misfits, digests)
+    first = np.cumsum(counts) - counts
+    return Known(segments[:total].view(SEGMENT)[:, 0], first, counts, wanted, misfits, digests, pieces)
+
+
+def move(files: npt.NDArray[np.uint8], pieces: Integers) -> None:
+    """Have files lie as their ``pieces`` say, in the same memory."""
+    _move(files, pieces)
 
 
 def written(header: Integers, digest: int, points: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

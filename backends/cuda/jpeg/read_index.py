@@ -131,9 +131,19 @@ def _move(files: Any, source: Any, target: Any, first: int, end: int) -> None:
 
 
 @njit
+def move_pieces(files: Any, pieces: Any) -> int:
+    """Move what is needed of files to where it is to lie, in the same memory: see ``index.Known``."""
+    for n in range(len(pieces)):
+        _move(files, pieces[n, 0], pieces[n, 2], 0, pieces[n, 3])
+        if pieces[n, 4] > 0:
+            _move(files, pieces[n, 1], pieces[n, 2], pieces[n, 3], pieces[n, 3] + pieces[n, 4])
+    return 0
+
+
+@njit
 def read_segments(
     files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
-    sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any,
+    sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any, pieces: Any,
 ) -> int:  # fmt: skip
     """``index.read``; returns how many segments there are of all files."""
     total, target = i64(0), i64(0)
@@ -156,9 +166,9 @@ def read_segments(
                         own_segments[i, _FROM] -= shift
                         own_segments[i, _TO] -= shift if own_segments[i, _TO] > 0 else 0
                 total += counts[n]
-        _move(files, start, target, 0, scan if shift > 0 else end)
-        if shift > 0:
-            _move(files, start + shift, target, scan, end - shift)
+        head = scan if shift > 0 else end
+        pieces[n, 0], pieces[n, 1], pieces[n, 2] = start, start + shift, target
+        pieces[n, 3], pieces[n, 4] = head, end - shift - head
         starts[n], sizes[n] = target, end - shift
         target += -(-(end - shift) // _ALIGNED) * _ALIGNED
     return int(total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,10 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
+from accel.rows import Rows
 from accel.runtime import cached, indexes
 from accel.runtime.planes import packed, to_fill
+from accel.sources import Numbers
 
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
@@ -80,6 +82,21 @@ def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
     ]
 
 
+def indexes_of(sources: Sequence[Source], options: Options) -> Sequence[npt.NDArray[np.uint8] | None]:
+    """What is known of files that are wanted together, as ``wanted_of`` and ``by_index`` have it."""
+    if options.cache is None:
+        return [None] * len(sources)
+    known = [stream_index.known(source.key) for source in sources]
+    if len(sources) >= FEWEST:
+        return known
+    return [None if each is not None and len(each) else each for each in known]
+
+
+def plain(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Which sources may be files for the decoder."""
+    return np.array([is_plain(source.header) for source in rows.sources], np.bool_)
+
+
 def is_plain(header: Header | Raw | None) -> bool:
     """Whether a source may be a file for the decoder."""
     return isinstance(header, Header) and header.ordinary and not header.progressive
@@ -90,10 +107,21 @@ def device_bytes(decode: Decode) -> int:
     header = decode.source.header
     if not is_plain(header):
         return 0
-    _, _, height, width = decode.box
-    samples = 3 * (height + 32) * (width + 32)  # of the region, in whole MCUs, at most
-    blocks = 3 * (header.height + 32) * (header.width + 32) // 64
-    return _FIXED + 4 * _size(decode.source) + 3 * samples + 8 * blocks + height * width * decode.channels
+    return int(_bytes(_size(decode.source), header.height, header.width, *decode.box[2:], decode.channels))
+
+
+def device_bytes_of(rows: Rows, boxes: Numbers, channels: int) -> Numbers:
+    """``device_bytes`` of every image."""
+    sizes = np.array([_size(source) for source in rows.sources], np.int64)
+    heights, widths, _ = rows.sizes()
+    found: Numbers = plain(rows) * _bytes(sizes, heights, widths, boxes[:, 2], boxes[:, 3], channels)
+    return found
+
+
+def _bytes(size: Any, height: Any, width: Any, box_height: Any, box_width: Any, channels: int) -> Any:
+    samples = 3 * (box_height + 32) * (box_width + 32)  # of the region, in whole MCUs, at most
+    blocks = 3 * (height + 32) * (width + 32) // 64
+    return _FIXED + 4 * size + 3 * samples + 8 * blocks + box_height * box_width * channels
 
 
 def _size(source: Source) -> int:

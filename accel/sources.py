@@ -1,0 +1,129 @@
+"""Many sources in one piece of memory, of which one is made when somebody looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec.header import Header, Raw
+from accel.options import Selection
+from accel.recipe import Source
+from accel.system.memory import Key
+
+Numbers = npt.NDArray[np.int64]
+"""int64 [images, columns], C-contiguous."""
+
+Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
+"""Heights, widths, and whether pictures are of mode "RGB": arrays [images]."""
+
+
+class Sources(Sequence[Source]):
+    """Sources of which no two are the same, and none is made from pixels that are lazy themselves.
+
+    Attributes:
+        selection: the backend that runs them.
+    """
+
+    __slots__ = ("selection",)
+
+    selection: Selection
+
+    def sizes(self) -> Sizes:
+        raise NotImplementedError
+
+
+class Pictures(Sources):
+    """Pixels of many images of one size as one array. A source is made of an image when somebody looks at it.
+
+    Attributes:
+        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
+        name: what to call them in messages. selection: the backend that runs them.
+    """
+
+    __slots__ = ("_made", "header", "name", "pixels")
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
+        _, height, width, *channels = pixels.shape
+        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
+            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
+        self.pixels, self.name, self.selection = pixels, name, selection
+        self.header = Raw(width, height, "RGB" if channels else "L")
+        self._made: dict[int, Source] = {}
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @overload
+    def __getitem__(self, place: int) -> Source: ...
+    @overload
+    def __getitem__(self, place: slice) -> Pictures: ...
+    def __getitem__(self, place: int | slice) -> Source | Pictures:
+        if isinstance(place, slice):
+            return Pictures(np.ascontiguousarray(self.pixels[place]), self.name, self.selection)
+        place = range(len(self))[place]
+        if place not in self._made:
+            data = self.pixels[place].reshape(-1).data.toreadonly()
+            self._made.setdefault(place, Source(data, self.header, self.name, self.selection))
+        return self._made[place]
+
+    def sizes(self) -> Sizes:
+        width, height, mode = self.header[:3]
+        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pictures, (self.pixels, self.name, self.selection)
+
+
+class Files(Sources):
+    """Files of which no two are the same, in one piece of memory. A source is made of one when somebody looks at it.
+
+    Attributes:
+        content: uint8 [bytes], not to be changed. places: int64 [files, 2], where each begins, and its size.
+        shapes: int64 [files, 3], of the pictures: height, width, and whether they are of mode "RGB".
+        selection: the backend that runs them.
+    """
+
+    __slots__ = ("_about", "_known", "_made", "content", "places", "shapes")
+
+    def __init__(
+        self,
+        content: npt.NDArray[np.uint8],
+        places: Numbers,
+        shapes: Numbers,
+        selection: Selection,
+        about: Callable[[], Sequence[tuple[tuple[Any, ...], str, Key | None]]],
+    ) -> None:
+        """``about``: gives the values of the header, the name and the key of each; called when one is asked for."""
+        self.content, self.places, self.shapes, self.selection = content, places, shapes, selection
+        self._about = about
+        self._known: Sequence[tuple[tuple[Any, ...], str, Key | None]] = ()
+        self._made: dict[int, Source] = {}
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, place: int) -> Source: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Source]: ...
+    def __getitem__(self, place: int | slice) -> Source | Sequence[Source]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        place = range(len(self))[place]
+        if place not in self._made:
+            self._known = self._known or self._about()
+            header, name, key = self._known[place]
+            start, size = self.places[place].tolist()
+            data = self.content[start : start + size].data.toreadonly()
+            self._made.setdefault(place, Source(data, Header(*header), name, self.selection, key=key))
+        return self._made[place]
+
+    def sizes(self) -> Sizes:
+        heights, widths, colour = self.shapes.T
+        return heights, widths, colour != 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)

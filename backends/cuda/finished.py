@@ -1,0 +1,202 @@
+"""A batch of files as finished work: what a DataLoader's worker computes of it, without a device.
+
+All that the device gets is one upload, files and a *program*: descriptors, their owners and tables, in which addresses
+are places (``descriptors``) of four regions. ``Part`` says what is sent (``accel.workers.sent_files``): the program and
+which of its words are places, what of the files is needed, the launches in their order, and what the host wants to know
+when they have run. ``ready`` runs it. Nothing in it is of one device, so a slot's parts may be used where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cuda import columns
+from accel.backends.cuda.compile import UNITS
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
+from accel.backends.cuda.execute import filled, placed
+from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
+from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
+from accel.backends.cuda.jpeg.layout import PICTURE
+from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
+from accel.codec.jpeg import SOURCES
+from accel.codec.jpeg import header_fields as hd
+from accel.native import units
+from accel.options import Options
+from accel.planning.columns import ColumnPlan
+from accel.sources import Numbers
+from accel.system.memory import Scratch
+
+KERNELS = tuple(name for names in UNITS.values() for name in names)
+"""Launches name kernels by their numbers here."""
+_NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
+
+UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
+_MODULE = "backends.cuda.fill_upload"
+fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[2] u1[1] i4[1] u8[1] u1[1]w u8[1]w int")
+_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] u8[1] int")
+
+Arrays = list[npt.NDArray[Any]]
+
+
+class Part(IntEnum):
+    """What is sent of a batch of n images, k of which the device's decoder takes, in the order in which it does."""
+
+    SAID = 0  # int64: see ``Said``
+    LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, and where in the program items and owners are
+    PIECES = 2  # int64 [..., 3]: what is needed of the files: from where, to where, how many bytes
+    PROGRAM = 3  # uint8
+    FIXUPS = 4  # int32: which 64-bit words of the program are places
+    BYTES = 5  # int64 [n]: the memory that each image takes on the device
+    HOLES = 6  # int64 [n - k, 6]: images that the host decodes; where in the program, and the box (4)
+    TAKEN = 7  # int64 [k]: the images that the decoder takes
+    POINTS = 8  # int64 [2, k]: where the points of indexes are, in what is told, and how many bytes
+    KNOWN = 9  # int64 [4, k]: segments of their indexes, misfits, which are to be made, digests (``index.Known``)
+    HEADERS = 10  # int64 [k, HEADER_SIZE], where indexes are to be made
+
+
+class Said(IntEnum):
+    """Numbers of a batch: bytes of files, of scratch memory; parts of that, which are zero, and told to the host."""
+
+    FILES = 0
+    SCRATCH = 1
+    CLEARED = 2  # from there
+    CLEARED_END = 3
+    TOLD = 4  # from there
+    TOLD_SIZE = 5
+
+
+def room(plan: ColumnPlan, sizes: Numbers) -> int:
+    """Bytes that ``parts`` of files of these sizes do not exceed, as a rule."""
+    found, (count, _, height, width) = plan.columns, plan.shape
+    heights, widths, _ = plan.rows.sizes()
+    box = found.boxes[:, 2] * found.boxes[:, 3]
+    blocks = sizes // 1024 + (box + 64 * (found.boxes[:, 2] + found.boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    tiles = (height // 8 + 1) * (width // 8 + 1)
+    each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
+    each += 4 * tiles + 4 * (height + width)
+    return int(
+        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~plain(plan.rows)).sum()
+    ) + (1 << 15)
+
+
+def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, options: Options) -> Arrays:
+    """The parts of a plan that ``columns`` takes; none where no file is for the decoder.
+
+    Args:
+        files, where: as for ``AcceleratorBackend.ahead``.
+    """
+    sources = plan.rows.sources
+    asked = np.flatnonzero(plain(plan.rows))
+    if not len(asked):
+        return []
+    starts, sizes = np.ascontiguousarray(where[asked].T)
+    boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
+    indexes = indexes_of([sources[number] for number in asked.tolist()], options)
+    found = describe(files, starts, sizes, boxes, channels, indexes)
+    if found.batch is None:
+        return []
+    taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
+    batch, numbers = found.batch, asked[found.taken]
+    addresses = np.zeros(len(where), np.uint64)
+    addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
+    schedule = columns.schedule_of(plan, addresses)
+    launches = placed(schedule)
+
+    decoder = [batch.segments, *(batch.owners(kernel) for kernel in LAUNCHES), batch.pictures]
+    offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
+    program = _program.take(-(-(behind + schedule.upload.size) // 8) * 8)
+    upload = program[behind:]
+    for each in schedule.sent:
+        filled(upload, each)
+    for array, start in zip(decoder, offsets.tolist(), strict=True):
+        program[start : start + array.nbytes] = array.view(np.uint8)
+    segments, *owners, pictures = offsets.tolist()
+    listed = [
+        (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
+        for kernel, owner in zip(LAUNCHES, owners, strict=True)
+        if batch.blocks[kernel].any()
+    ]
+    fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
+    scratch = -(-batch.scratch // ALIGNED) * ALIGNED
+    _bind(program.view(np.uint64), fixups[0], _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
+    regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
+    regions[Region.DECODED] = place(Region.SCRATCH, 0)
+    for launch, items, owner in launches:
+        for start, array in ((items, launch.items()), (owner, launch.owners())):
+            upload[start : start + array.nbytes] = array.view(np.uint8)
+        fixups.append(_fixups(launch.dtype, behind + items, launch.count))
+        _bind(program.view(np.uint64), fixups[-1], regions, 0)
+        listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
+    (told, told_size), points = batch.told()
+    said = np.zeros(len(Said), np.int64)
+    said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
+    said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
+    said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
+    on_host = np.flatnonzero(addresses == 0).tolist()
+    holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
+    return [
+        said,
+        np.array(listed, np.int64),
+        _pieces(found),
+        program,
+        np.concatenate(fixups),
+        taking,
+        np.column_stack([np.array(holes, np.int64).reshape(-1, 2), plan.columns.boxes[on_host]]),
+        numbers,
+        np.stack(points),
+        *_known(found),
+    ]
+
+
+_program = Scratch()
+
+
+def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
+    """For ``bind_words``: places that are so much further on in their regions are places as well."""
+    bases = np.zeros(len(Region), np.uint64)
+    for name, offset in offsets.items():
+        bases[Region[name]] = place(Region[name], offset)
+    return bases
+
+
+def _pieces(found: Described) -> Numbers:
+    """What is needed of the files that are taken, in their order in memory."""
+    pieces = found.known.pieces[np.sort(found.taken)]
+    source, behind, target, head, tail = pieces.T
+    first = np.stack([source, target, head], 1)
+    second = np.stack([behind + head, target + head, tail], 1)[tail > 0]
+    return np.concatenate([first, second])
+
+
+def _known(found: Described) -> tuple[Numbers, Numbers]:
+    known = found.known.of(found.taken)
+    headers = found.headers if known.wanted.any() else found.headers[:0]
+    return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
+
+
+def _fixups(dtype: np.dtype[Any], start: int, count: int) -> npt.NDArray[np.int32]:
+    """The words of a structure's places, for so many of them from an offset on."""
+    first = start // 8 + np.arange(count) * (dtype.itemsize // 8)
+    return (first[:, None] + _words(dtype)).reshape(-1).astype(np.int32)
+
+
+@cache
+def _words(dtype: np.dtype[Any]) -> npt.NDArray[np.int64]:
+    assert dtype.itemsize % 8 == 0, dtype
+
+    def offsets(of: np.dtype[Any], at: int) -> list[int]:
+        if of.subdtype is not None:
+            item, shape = of.subdtype
+            return [each for n in range(int(np.prod(shape))) for each in offsets(item, at + n * item.itemsize)]
+        if of.names is None:
+            return [at // 8] if of == np.uint64 else []
+        fields: Mapping[str, Any] = of.fields or {}
+        return [each for name in of.names for each in offsets(fields[name][0], at + fields[name][1])]
+
+    return np.array(offsets(dtype, 0), np.int64)

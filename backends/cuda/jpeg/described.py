@@ -1,0 +1,77 @@
+"""Files as the kernels are to be told of them: from their headers and indexes, without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cuda.jpeg import headers, index, layout
+from accel.backends.cuda.jpeg.headers import Integers
+from accel.backends.cuda.jpeg.index import Known
+from accel.backends.cuda.jpeg.layout import Batch
+from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import planes
+from accel.codec.jpeg.planes import Packed
+
+ALIGNED = 64
+_NOTHING: Mapping[int, Packed] = {}
+
+
+class Described(NamedTuple):
+    """Files for the kernels, which nothing but a device's memory is missing from.
+
+    Attributes:
+        taken: the numbers, among what was wanted, of those that are for the decoder, in its own order.
+        headers: of each. known: what indexes say of them. batch: their descriptors; None: there are none.
+        size: the bytes of all files that were wanted, as they are to lie on the device (``known.pieces``).
+    """
+
+    taken: Integers
+    headers: Integers
+    known: Known
+    batch: Batch | None
+    size: int
+
+
+def describe(
+    files: npt.NDArray[np.uint8],
+    starts: Integers,
+    sizes: Integers,
+    boxes: Integers,
+    channels: Integers,
+    indexes: Sequence[npt.NDArray[np.uint8] | None],
+    packed: Mapping[int, Packed] = _NOTHING,
+) -> Described:
+    """Describe what is wanted of n files that lie in a buffer.
+
+    Args:
+        starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
+        indexes: see ``index.read``. packed: what is kept of planes of some, in the place of files, by their numbers.
+    """
+    good, found, regions = headers.read(files, starts, sizes, boxes, channels)
+    bands, first_parts = np.zeros((2, len(starts)), np.int64)
+    for n, each in packed.items():  # in the place of what their parts read as headers
+        good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
+        good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
+        bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
+    starts, sizes = starts.copy(), sizes.copy()
+    known = index.read(files, starts, sizes, good, found, regions, indexes)
+    taken = np.flatnonzero(good)
+    taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
+    end, found = int(starts[-1] + sizes[-1]), found[taken]
+    if len(taken) == 0:
+        return Described(taken, found, known, None, end)
+    batch = layout.lay_out(
+        found, regions[taken], starts[taken], sizes[taken], boxes[taken], channels[taken], known.of(taken),
+        bands[taken], first_parts[taken],
+    )  # fmt: skip
+    return Described(taken, found, known, batch, end)
+
+
+def places(sizes: Integers) -> tuple[Integers, int]:
+    """Offsets of pieces of these sizes one after another, with room for whole loads; and the end."""
+    taken = -(-sizes // ALIGNED) * ALIGNED
+    return np.cumsum(taken) - taken, int(taken.sum())

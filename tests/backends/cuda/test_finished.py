@@ -1,0 +1,279 @@
+"""Work that a DataLoader's worker has finished: the same values as if it were planned where it runs."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F
+
+import accel
+from accel.backends.cuda import budget, columns, finished
+from accel.backends.cuda.backend import CudaBackend
+from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.jpeg.layout import PICTURE
+from accel.backends.cuda.ready import Ready
+from accel.codec import stream_index
+from accel.codec.header import Raw
+from accel.errors import DecodeError
+from accel.planning import columns as planning
+from accel.recipe import Source
+from accel.rows import Form, Rows, Slot, Structure
+from accel.runtime import compute
+from accel.sources import Files
+from accel.system import memory
+from accel.workers import sent_files
+from tests.support import helpers
+from tests.support.cuda import needs_compiler
+from tests.support.rows import random_rows
+
+SIZES = [(90, 61), (200, 175), (33, 48), (64, 64), (16, 9), (120, 40)]
+FILES = [*(helpers.jpeg(*size) for size in SIZES), helpers.jpeg(50, 70, "L"), helpers.jpeg(40, 60, progressive=True)]
+COLOUR = [data for data, size in zip(FILES, SIZES, strict=False) if size != (16, 9)]
+HOST = torch.device("cpu")
+CROP = Structure.of(
+    Form("crop", (Slot(0), 2, 9, 9)),
+    Form("resize", (12, 12, 2)),
+    Form("hflip", (), 1),
+    Form("to_tensor", (torch.float32,)),
+)
+pytestmark = needs_compiler
+
+
+def sources(files: list[bytes], key: Any = None) -> list[Source]:
+    found = [F.pil_to_tensor(Image.open(BytesIO(data))).lazy.recipes[0].source for data in files]
+    return [
+        Source(each.data, each.header, f"number {n}", each.selection, key=key and (*key, n))
+        for n, each in enumerate(found)
+    ]
+
+
+def cropped(files: list[bytes], key: Any = None) -> Rows:
+    return Rows(sources(files, key), CROP, np.array([(0, n % 2) for n in range(len(files))]))
+
+
+def sent(rows: Rows) -> Rows:
+    """The rows as the parent gets them from a worker."""
+    packed = sent_files.pack(rows)
+    assert packed is not None
+    return sent_files.unpack(packed)
+
+
+def values(recipes: Any, interleaved: bool = False) -> torch.Tensor:
+    return compute.tensors_on(HOST, recipes, interleaved=interleaved)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ran, in order: finished work, or files that the parent's decoder was asked for."""
+    found: list[str] = []
+
+    def watch(owner: Any, name: str, said: str) -> None:
+        own: Callable[..., Any] = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *arguments: found.append(said) or own(*arguments))
+
+    watch(Ready, "__init__", "finished")
+    watch(Decoder, "decode", "files")
+    monkeypatch.setattr(Decoder, "agrees", lambda _: True)
+    return found
+
+
+@pytest.mark.parametrize("decode", ["accel", "host"])
+@pytest.mark.parametrize("seed", range(20))
+def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1, decode=decode):
+        rows, before = random_rows(np.random.default_rng(seed), sources(FILES)), accel.stats()["fallbacks"]
+        found = sent(rows)
+        again = values(found, bool(seed % 2))
+        assert accel.stats()["fallbacks"] == before
+        assert torch.equal(again, values(list(rows), bool(seed % 2)))
+    plan = planning.plan(rows)
+    takes = plan is not None and columns.taken(plan) and decode == "accel"
+    assert (found.ahead is not None) == takes
+    assert made.count("finished") == (takes and not seed % 2)  # what is to lie otherwise in memory is planned anew
+
+
+def test_a_source_is_made_when_it_is_asked_for(made: list[str]) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped(COLOUR)
+        found = sent(rows)
+        assert isinstance(found.sources, Files)
+        values(found)
+        assert found.selection == rows.selection
+        assert not found.sources._known
+        assert made == ["finished"]
+        assert list(map(repr, found)) == list(map(repr, rows))
+        assert [bytes(each.data) for each in found.sources] == COLOUR
+        assert found.sources[1] is found[1].source is found[1:3].sources[0]
+        for copied in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+            assert torch.equal(values(copied), values(list(rows)))
+
+
+def test_files_that_the_host_decodes_are_holes(made: list[str]) -> None:
+    progressive = helpers.jpeg(48, 40, progressive=True)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped([*COLOUR[:2], progressive, *COLOUR[2:], progressive])
+        found = sent(rows)
+        assert torch.equal(values(found), values(list(rows)))
+        assert made[0] == "finished"
+        assert set(found.sources._made) == {2, len(rows) - 1}  # type: ignore[union-attr]
+
+
+def test_a_damaged_file_is_named_with_its_place(made: list[str]) -> None:
+    cut = FILES[1][: len(FILES[1]) // 2] + b"\xff\xd9"
+    files = [*COLOUR[:3], helpers.undecodable(), cut, *COLOUR[3:]]
+
+    def outcome(recipes: Any) -> str:
+        with pytest.raises(DecodeError) as caught:
+            values(recipes)
+        assert caught.value.position == 3
+        return str(caught.value)
+
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        assert outcome(sent(cropped(files))) == outcome(list(cropped(files)))
+    with accel.image_backend("cuda", device="cpu", threads=1, on_error="replace"):
+        assert torch.equal(values(sent(cropped(files))), values(list(cropped(files))))
+    assert made.count("finished") == 2
+
+
+def test_the_first_image_that_fails_speaks_for_the_batch(made: list[str]) -> None:
+    """One that the device flags, and one that the host cannot decode, in either order."""
+    on_host = helpers.undecodable()
+    flagged = bytearray(helpers.jpeg(200, 175, seed=3))
+    counts = flagged.index(b"\xff\xc4") + 5  # of a Huffman table: more short codes than there can be
+    flagged[counts : counts + 16] = bytes([3, sum(flagged[counts : counts + 16]) - 3, *[0] * 14])
+    for files in ([*COLOUR[:2], bytes(flagged), on_host], [COLOUR[0], on_host, bytes(flagged), COLOUR[1]]):
+        with accel.image_backend("cuda", device="cpu", threads=1):
+            said = []
+            for rows in (list(cropped(files)), sent(cropped(files))):
+                with pytest.raises(DecodeError) as caught:
+                    values(rows)
+                said.append((caught.value.position, str(caught.value)))
+            assert said[0] == said[1]
+            assert said[0][0] == (2 if files[3] is on_host else 1)
+
+
+def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wanted, "FEWEST", 0)
+    files = [helpers.jpeg(400, 300 + 16 * n, seed=n, restart_marker_blocks=7 * (n % 2)) for n in range(5)]
+    key = (7, 7, 7, 7)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        before, expected = accel.stats(), values(list(cropped(files)))
+        for epoch in range(3):
+            found = sent(cropped(files, key))
+            assert torch.equal(values(found), expected)
+            stats = accel.stats()
+            assert stats["indexes"] - before["indexes"] == 5
+            assert stats["indexed"] - before["indexed"] == 5 * epoch
+            assert stats["indexes dropped"] == before["indexes dropped"]
+        stream_index.flush()
+        parts = found.ahead.parts  # type: ignore[union-attr]
+        assert parts[finished.Part.SAID].view(np.int64)[finished.Said.FILES] < sum(map(len, files)) / 2
+    assert made.count("finished") == 3
+
+
+def test_chunks(made: list[str]) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1, memory=100_000):
+        rows = cropped(COLOUR)
+        assert torch.equal(values(sent(rows)), values(list(rows)))
+    assert "finished" not in made  # a part of it is no finished work
+
+
+def test_sizes_are_those_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr(
+        budget.Budget, "in_chunks", lambda _, plan, run, sizes, limit: found.append(sizes(plan).tolist())
+    )
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped([*COLOUR, helpers.jpeg(48, 40, progressive=True)])
+        for each in (rows, sent(rows), list(rows)):
+            values(each)
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("way", ["it fails", "it is larger than was said", "there is no room for it"])
+def test_what_cannot_be_finished_is_counted_and_planned(
+    way: str, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("no")
+
+    if way == "it fails":
+        monkeypatch.setattr(CudaBackend, "ahead", broken)
+    elif way == "there is no room for it":
+        monkeypatch.setattr(CudaBackend, "room_ahead", broken)
+    else:
+        monkeypatch.setattr(finished, "room", lambda *_: 64)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        before = accel.stats()["fallbacks"]
+        rows = cropped(COLOUR)
+        found = sent(rows)
+        assert torch.equal(values(found), values(list(rows)))
+        now = accel.stats()["fallbacks"]
+    reasons = {reason for reason in now if now[reason] > before.get(reason, 0)}
+    said = "what a worker had planned ahead found no room beside the files; the parent planned it"
+    assert reasons == {
+        said if way == "it is larger than was said" else "a worker could not plan a batch ahead: ValueError: no"
+    }
+    assert found.ahead is None
+    assert "finished" not in made
+
+
+@pytest.mark.parametrize("change", ["raw", "twice", "steps with tensors"])
+def test_what_is_not_sent_as_files(change: str) -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped(COLOUR)
+        if change == "raw":
+            source = Source(bytes(20 * 20 * 3), Raw(20, 20, "RGB"), "pixels", rows.selection)
+            rows = Rows([*rows.sources[:-1], source], rows.structure, rows.numbers)
+        elif change == "twice":
+            rows = Rows([rows.sources[0]] * len(rows), rows.structure, rows.numbers)
+        else:
+            erase = Form("erase", (0, 0, 2, 2, torch.zeros(3, 2, 2)))
+            rows = Rows(rows.sources, Structure.of(*CROP.forms, erase), rows.numbers)
+        assert sent_files.pack(rows) is None
+
+
+def test_a_format_of_another_version_is_refused() -> None:
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        packed = sent_files.pack(cropped(COLOUR))
+    assert packed is not None
+    packed.data.numpy()[: sent_files.HEADER].view(np.int64)[sent_files.Word.VERSION] += 1
+    with pytest.raises(RuntimeError, match="in format 2, and not in 1"):
+        sent_files.unpack(packed)
+
+
+def test_places_of_structures() -> None:
+    """The words that become addresses are those of all fields of 64 bits, and no others."""
+    items = np.zeros(3, PICTURE)
+    items.view(np.uint64)[finished._fixups(PICTURE, 0, 3)] = 1
+    for name in PICTURE.names or ():
+        field = items[name]
+        if name == "components":
+            assert all((field[each] == (each == "plane")).all() for each in field.dtype.names)
+        else:
+            assert (field == (field.dtype == np.uint64)).all(), name
+
+
+def test_slots_stay_as_long_as_somebody_looks() -> None:
+    lent = memory.lease(np.zeros(1 << 20, np.uint8), 1 << 20)
+    gone: list[int] = []
+    lent.on_release = lambda: gone.append(1)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        packed = sent_files.pack(cropped(COLOUR))
+        assert packed is not None
+        lent[: len(packed.data)] = packed.data.numpy()
+        found = sent_files.unpack(sent_files.SentFiles(torch.from_numpy(lent)))
+        del lent
+        source = found.sources[2]
+        values(found)
+        del found
+        assert not gone
+        assert bytes(source.data) == COLOUR[2]
+        del source
+        assert gone

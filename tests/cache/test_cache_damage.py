@@ -1,0 +1,182 @@
+"""A cache under attack: whatever is flipped, cut or replaced: no wrong byte, no death, no hang, no error."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel.cache import cache as caches
+from accel.cache import entry as entries
+from accel.cache import folder as folders
+from accel.cache.cache import Cache
+from accel.cache.entry import INDEX, PLANES, RESULT
+from accel.cache.faults import ENTRY
+from accel.cache.segments import name_of
+from tests.cache.kept import (
+    BUDGET,
+    close_all,
+    fallbacks,
+    filled,
+    in_child_shown,
+    key,
+    number_of,
+    opened,
+    put,
+    right,
+)
+from tests.support.processes import in_child, linux
+
+pytestmark = linux
+FILES = 40
+
+
+def copied(folder: Path, to: Path) -> list[Path]:
+    """A copy of a cache that is in use, with its log and the index of that; its files that have content."""
+    filled(folder, FILES)
+    shutil.copytree(folder, to)
+    close_all()
+    return [path.relative_to(to) for path in to.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+def flip(path: Path, drawn: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[drawn.randrange(len(content))] ^= drawn.choice([1 << drawn.randrange(8), drawn.randrange(1, 256)])
+    path.write_bytes(content)
+
+
+def used_by_a_child(folder: Path) -> int:
+    """How many entries a process finds that goes on to fill the cache; raises where it dies, hangs or errs."""
+    reader, writer = os.pipe()
+
+    def use() -> bool:
+        cache = Cache.open(folder, BUDGET, version="test")
+        found = sum(right(cache, number) for number in range(FILES)) if cache is not None else 0
+        if cache is not None:
+            for number in range(FILES, FILES + 4):
+                put(cache, number, PLANES)
+            cache.flush()
+            cache._known.clear()
+            for number in range(FILES + 4):
+                right(cache, number)
+            cache.close()
+        os.write(writer, b"%d" % found)
+        return True
+
+    assert in_child_shown(use)
+    os.close(writer)
+    found = os.read(reader, 100)
+    os.close(reader)
+    return int(found)
+
+
+def attacked(times: int, folder: Path, sound: Path, flips: int = 5, only: str = "") -> int:
+    """Flip bytes of a cache, of files of that name or of all, and have it used; how often something was lost."""
+    drawn, lost = random.Random(4), 0
+    files = copied(folder, sound)
+    assert {path.name for path in files} >= {"table.sqlite", "table.sqlite-wal", "table.sqlite-shm", "00000001"}
+    for _ in range(times):
+        shutil.rmtree(folder)
+        shutil.copytree(sound, folder)
+        if only or drawn.random() < 0.5:  # its log is written back first
+            in_child(lambda: opened(folder).close() is None)()
+        for _ in range(flips):
+            path = folder / drawn.choice([path for path in files if only in path.name])
+            if path.exists() and path.stat().st_size:
+                flip(path, drawn)
+        lost += used_by_a_child(folder) < 2 * FILES
+    return lost
+
+
+@number_of(30, 2000)
+def test_flipped_bytes_lose_entries_and_change_none(times: int, folder: Path, tmp_path: Path) -> None:
+    assert attacked(times, folder, tmp_path / "sound") > times / 3, "hardly anything that was flipped mattered"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "only"), [(caches, "sound_parts", "0000"), (entries, "crc32", "table.sqlite")]
+)
+def test_a_check_that_is_not_made_would_be_noticed(
+    module: Any, name: str, only: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attacked(3, folder, tmp_path / "sound", 40, only)
+    close_all()
+    shutil.rmtree(folder)
+    monkeypatch.setattr(module, name, lambda *given: True)
+    with pytest.raises(AssertionError):
+        attacked(6, folder, tmp_path / "again", 40, only)
+
+
+def test_damage_is_counted_and_made_good(folder: Path) -> None:
+    cache = filled(folder, 4)
+    found = cache.look(key(2))
+    assert found is not None
+    entry = found.entries[PLANES]
+    path = folder / folders.SEGMENTS / name_of(entry.segment)
+    content = bytearray(path.read_bytes())
+    begin, end = entry.span(3, 4)
+    content[entry.offset + begin] ^= 1
+    path.write_bytes(content)
+    out = bytearray(entry.size)
+    assert cache.read(entry, 0, 3, out[: entry.span(0, 3)[1]]), "its other parts are sound"
+    with fallbacks() as counted:
+        assert not cache.read(entry, 3, 4, bytearray(end - begin))
+        assert not cache.read(entry, 0, 7, out)
+        assert right(cache, 2) == 1, "it is not found again"
+    assert counted[ENTRY] >= 1
+    cache.flush()
+    cache._dropped.clear()
+    assert right(cache, 2) == 1, "by nobody"
+    assert put(cache, 2, PLANES)
+    cache.flush()
+    assert right(cache, 2) == 2
+
+
+@pytest.mark.parametrize("harm", ["removed", "short", "empty"])
+def test_segments_that_are_cut_or_gone(folder: Path, harm: str) -> None:
+    filled(folder, 4).close()
+    for path in (folder / folders.SEGMENTS).iterdir():
+        if harm == "removed":
+            path.unlink()
+        else:
+            os.truncate(path, path.stat().st_size // 2 if harm == "short" else 0)
+    cache = opened(folder)
+    with fallbacks() as counted:
+        found = sum(right(cache, number) for number in range(4))
+    assert (0 < found < 8) if harm == "short" else found == 0
+    assert counted[ENTRY] == 8 - found
+    for number in range(4):
+        put(cache, number, PLANES)
+        put(cache, number, INDEX)
+    cache.flush()
+    assert [right(cache, number) for number in range(4)] == [2] * 4
+
+
+def test_a_table_that_is_damaged_meanwhile_is_done_without_and_made_anew(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = filled(folder, 200)
+    cache._table.close()
+    with (folder / folders.TABLE).open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(4096)
+        file.write(os.urandom(size - 4096))
+    cache._known.clear()
+    with fallbacks() as counted:
+        assert not any(right(cache, number) for number in range(200))
+        assert not put(cache, 1, RESULT)
+        cache.flush()
+        assert cache.used()[0] == 0
+    assert any("the cache is damaged, and not used any more" in reason for reason in counted)
+
+    def other() -> bool:
+        caches._opened.clear()
+        return Cache.open(folder, BUDGET, version="test") is None  # for this process has it open
+
+    assert in_child(other)()
+    cache.close()
+    assert right(opened(folder), 1) == 0
+    assert "begins anew" in caplog.text
+    assert right(filled(folder, 3), 1) == 2

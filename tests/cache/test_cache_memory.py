@@ -1,0 +1,77 @@
+"""The memory of processes that read one cache together."""
+
+import os
+import re
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accel.cache.cache import Cache
+from accel.cache.entry import PLANES
+from tests.cache.kept import key
+from tests.support.processes import linux
+
+pytestmark = linux
+PROCESSES, FILES, PARTS = 6, 4000, 12
+"""Four workers and two ranks, and entries in so many parts as photos have."""
+
+PART, PHOTO = 40, 240_000
+"""The bytes of a part here, and of all parts of a photo: what a process keeps of an entry depends on neither."""
+
+
+def _own(pid: int) -> int:
+    """The bytes of a process, with its share of what several have."""
+    found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def _read(folder: Path, pipe: Any) -> None:
+    out = np.empty(PARTS * PART, np.uint8)
+    out[:] = 1  # what reads needs a buffer anyway
+    pipe.send(os.getpid())
+    pipe.recv()
+    cache = Cache.open(folder, 1 << 30, version="test")
+    assert cache is not None
+    for number in (*range(FILES), *range(FILES)):
+        found = cache.look(key(number))
+        assert found is not None
+        assert cache.read(found.entries[PLANES], 0, PARTS, out)
+    pipe.send(None)
+    pipe.recv()
+
+
+def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> None:
+    """What each of them has for itself, together, is a twentieth of the entries at most."""
+    cache = Cache.open(tmp_path / "cache", 1 << 30, version="test")
+    assert cache is not None
+    content = np.random.default_rng(1).integers(0, 256, PARTS * PART, np.uint8)
+    ends = list(range(PART, PARTS * PART + 1, PART))
+    for number in range(FILES):
+        content[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
+        assert cache.put(key(number), b"file %d" % number, PLANES, content, b"meta" * 30, ends)
+    cache.flush()
+    context = get_context("fork")
+    pipes, processes = [], []
+    for _ in range(PROCESSES):
+        own, other = context.Pipe()
+        processes.append(context.Process(target=_read, args=(tmp_path / "cache", other)))
+        processes[-1].start()
+        pipes.append(own)
+    try:
+        pids = [pipe.recv() for pipe in pipes]
+        before = sum(map(_own, pids))
+        for pipe in pipes:
+            pipe.send(None)
+        for pipe in pipes:
+            pipe.recv()
+        grown = sum(map(_own, pids)) - before
+        for pipe in pipes:
+            pipe.send(None)
+    finally:
+        for process in processes:
+            process.join(60)
+            process.kill()
+    assert grown <= 0.05 * FILES * PHOTO
