@@ -148,6 +148,7 @@ DRAWING |= {
     v2.RandomZoomOut: (("p", "side_range", *_fill), makers.zoom_out),
     v2.RandomPhotometricDistort: (("p", *makers.JITTERS), makers.distort),
     v2.RandomChannelPermutation: ((), makers.channels),
+    v2.JPEG: (("quality",), makers.compressed),
 }
 _KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
 """Those that change no levels themselves, or say so."""

@@ -224,6 +224,15 @@ def zoom_out(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     return [chances.Perhaps(given["p"], ops)], kind
 
 
+def compressed(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    least, most = given["quality"]
+
+    def apply(image: Any, quality: int) -> Any:
+        return transform.transform(image, {"quality": quality})
+
+    return _asked(1, lambda tape, height, width: least + tape.below(most - least + 1), apply, kind)
+
+
 def resizes(draw: Callable[[Attributes], asked.Draws]) -> Maker:
     """A resize to a size that is drawn."""
 

@@ -148,6 +148,7 @@ _OF_V2: list[Make] = [
     lambda v, r: v.RandomShortestSize([20, 30, 40], r.choice((None, 60))),
     lambda v, r: v.ScaleJitter((40, 50), (0.8, 1.4)),
     lambda v, r: v.RGB(),
+    lambda v, r: v.JPEG(r.choice((50, (20, 90)))),
     lambda v, r: v.Identity(),
 ]
 
