@@ -232,7 +232,7 @@ def pickled(original: Any) -> Any:
 
     @wraps(plain)
     def dumps(*args: Any, **kwargs: Any) -> Any:
-        global _sending
+        global _sending, _sent_ns
         if not _is_sender():
             return plain(*args, **kwargs)
         own, ring, begun = clocks.clock(), measuring.rings[1], now()
@@ -240,8 +240,9 @@ def pickled(original: Any) -> Any:
         try:
             return (told if telling else plain)(*args, **kwargs)
         finally:  # who takes the batch finds what it took
-            entries = _sending, 0 if telling else now() - begun - own.inside << 6 | SEND
-            _sending = 0
+            took = now() - begun
+            entries = _sending, 0 if telling else took - own.inside << 6 | SEND
+            _sending, _sent_ns = 0, _sent_ns + took
             if not ring.put(*filter(None, entries)) or telling:
                 measuring.flush(_ended, add_up=False, own=ring)
 
