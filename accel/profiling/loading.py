@@ -155,7 +155,11 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
 
 def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
     """Say how many batches will be as this one: none is told apart, is an epoch's last or has a size of its own."""
-    if not loader.length or iterator._dataset_kind or batch.images != loader.batch_size:
+    if not loader.length or iterator._dataset_kind:
+        return
+    if batch.images != loader.batch_size and batch.number < loader.length - 1:
+        watched.uneven.add(loader.number)
+    if loader.number in watched.uneven or batch.images != loader.batch_size:
         return
     clock.left = max(min(fetching.untold(), loader.length - 2 - batch.number), 0)
     clock.iterator = ref(iterator)

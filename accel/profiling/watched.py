@@ -43,6 +43,8 @@ class Watched:
         """The backend in force when an epoch began: a script may leave it before measuring ends."""
         self.begun = self.until = 0
         self.images = 0
+        self.uneven: set[int] = set()
+        """Loaders whose batches are not all as large: a collate function may drop samples."""
         self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []

@@ -75,6 +75,20 @@ def test_persistent_workers_from_before(folder: Path) -> None:
         loader._iterator._shutdown_workers()  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_samples_that_collating_drops_are_not_counted(count: int) -> None:
+    given: list[int] = []
+
+    def kept(samples: list[Any]) -> Any:
+        return default_collate([each for each in samples if int(each.max()) * 7919 % 97 > 5])
+
+    loader = DataLoader(Numbers(8000), 8, num_workers=count, collate_fn=kept)
+    result = measured(loader, step=lambda batch: given.append(len(batch)))
+    assert len(set(given)) > 1
+    assert [each.images for each in result.batches] == given
+    assert main(result).images == sum(given)
+
+
 def test_nothing_changes(folder: Path) -> None:
     def epoch(profiled: bool, backend: str, count: int) -> Any:
         helpers.seed_everything(3)
