@@ -129,7 +129,8 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _part_files(but: int) -> None:
     """Have this child read no file where its parent will: places in open files, sockets and pipes are one for both.
 
-    It gets places of its own; what cannot have any is cut off, and who reads it here fails.
+    It gets places of its own; what cannot have any is cut off, and who reads it here fails. What it writes is lost:
+    samples would be in the user's output and logs twice, and so would what the parent has not flushed yet.
     """
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
@@ -138,9 +139,11 @@ def _part_files(but: int) -> None:
         except OSError:  # what the list was read by
             continue
         access = _fcntl.fcntl(number, _fcntl.F_GETFL) & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
-        if number <= 2 or number == but or access == os.O_WRONLY:
+        if number in (0, but):
             continue
-        if stat.S_ISREG(kind):
+        if number <= 2 or access == os.O_WRONLY:
+            own = os.open(os.devnull, os.O_WRONLY)
+        elif stat.S_ISREG(kind):
             own = os.open(f"/proc/self/fd/{number}", access)
             os.lseek(own, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
         elif stat.S_ISSOCK(kind) or stat.S_ISFIFO(kind):

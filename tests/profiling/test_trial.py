@@ -214,3 +214,28 @@ def test_nobody_else_is_talked_to() -> None:
     assert trial.measure(its, "cpu") is None
     assert there.recv_bytes() == b"for the parent"
     assert not there.poll()
+
+
+class Noisy(Photos):
+    """Samples of which a file is told, and standard output."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.log = (folder / "log").open("w")
+
+    def __getitem__(self, index: int) -> Any:
+        self.log.write("sample")
+        self.log.flush()
+        os.write(1, b"sample")
+        return super().__getitem__(index)
+
+
+def test_nothing_is_written_twice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    dataset = Noisy(tmp_path)
+    its = trial.samples(DataLoader(dataset))
+    assert its is not None
+    dataset.log.write("not flushed yet")
+    assert trial.measure(its, "cpu") is not None
+    dataset.log.close()
+    assert (tmp_path / "log").read_text() == "not flushed yet"
+    assert capfd.readouterr().out == ""
