@@ -14,15 +14,16 @@ from accel.cache.entry import INDEX, KINDS
 
 OWN = -1
 _OF_INDEXES = 32  # one byte in so many is theirs
+_OF_LEFT = 64  # one byte in so many of those left is claimed for what is yet to come, so that many processes find some
 _CANDIDATES = 32  # segments that might be filled further, or taken back, looked at each time
 
 
 class Wanted(NamedTuple):
     """What somebody has to write: ``size`` bytes of a segment, ``charge`` of the budget.
 
-    ``most``: as many are claimed where there are, for more to come. ``limit``: the bytes after which a segment gets no
-    more. ``own``: the segments that the caller fills already, by
-    kind. ``lock(segment, whether it is new)`` gives a descriptor that holds its lock, None where another has that.
+    ``most``: as many are claimed at most for more to come. ``limit``: the bytes after which a segment gets no more.
+    ``own``: the segments that the caller fills already, by kind. ``lock(segment, whether it is new)`` gives a
+    descriptor that holds its lock, None where another has that.
     """
 
     kind: int
@@ -88,7 +89,7 @@ def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim
     """
     closed = _closed(connection)
     left = wanted.budget - used(connection) - _reserve(connection, wanted.kind, wanted.budget)
-    charge = max(wanted.charge, min(wanted.most, left))
+    charge = max(wanted.charge, min(wanted.most, left // _OF_LEFT))
     over = charge - left
     if wanted.kind >= closed:
         return None

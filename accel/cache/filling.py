@@ -17,7 +17,7 @@ from accel.cache.table import Row, Table
 from accel.system import fork
 
 _ENTRIES, _SECONDS = 256, 1.0  # that wait at most
-_AT_ONCE, _OF_BUDGET = 16 << 20, 32  # bytes that are claimed together, and one in so many of the budget
+_AT_ONCE = 16 << 20  # bytes that are claimed together, at most
 _SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
 _ROW, _OF_ROW = 64, 2  # bytes of a row in the table besides its own; a table's pages are half full at least
 _FRESH = 1.0  # seconds for which what the budget has left is believed
@@ -88,9 +88,8 @@ class Filling:
         """A piece of a segment for an entry of this size, and more; None where there is no room."""
         if not self._tell(kind):
             return None
-        most = min(self.budget // _OF_BUDGET, _AT_ONCE)
         own = {each: segment for each, (segment, _) in self._own.items()}
-        wanted = Wanted(kind, size, charge, most, self.budget, self._limit, own, self._segments.lock)
+        wanted = Wanted(kind, size, charge, _AT_ONCE, self.budget, self._limit, own, self._segments.lock)
         claim = self._faults.change(self._table.claim, wanted)
         self._left.pop(kind, None)
         if claim is None:

@@ -31,8 +31,9 @@ class Compared(NamedTuple):
 
 
 def files(folder: Path) -> list[Path]:
-    """All files in a folder and below it."""
-    return sorted(Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    """All ordinary files in a folder and below it: a pipe would be waited for."""
+    found = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(path for path in found if path.is_file())
 
 
 def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda: None) -> Compared:

@@ -12,7 +12,8 @@ import pytest
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.cache import Cache
-from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, packed_key
+from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, Entry, numbers_of, packed_key
+from accel.cache.filling import Filling
 from accel.options import Options
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
@@ -171,6 +172,21 @@ def test_the_budget_is_one_for_all_processes(folder: Path) -> None:
     assert size_of(folder / folders.SEGMENTS) <= budget
     found = [right(cache, 1000 * seed + number, 4000) for seed in range(3) for number in range(300)]
     assert sum(found) > 100
+
+
+def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -> None:
+    cache, content = opened(folder, 64 << 20), memoryview(bytes(20_000))
+    own = cache._filling
+    others = [Filling(own.budget, own._table, own._segments, own._faults) for _ in range(100)]
+    for number, each in enumerate(others):
+        for kind in (PLANES, RESULT, INDEX):
+            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", numbers_of(content, [len(content)]))
+            assert each.put(entry, content), f"nothing is left for number {number}"
+    assert cache._table.about("closed") is None
+    for each in others:
+        each.flush()
+        each.let_go()
+    assert cache.used()[0] < 3 * 100 * 21_000, "what was not written was given back"
 
 
 def test_what_is_worth_more_takes_room_back_and_never_the_reverse(folder: Path) -> None:

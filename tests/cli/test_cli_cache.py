@@ -14,7 +14,7 @@ from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.entry import PLANES, RESULT
-from accel.cli import cache_fill
+from accel.cli import cache_compare, cache_fill
 from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import key_of
@@ -123,6 +123,12 @@ def test_the_users_own_is_the_default(
     monkeypatch.setattr(folders, "in_memory", lambda: folder)
     assert main(["cache"]) == 0
     assert "20 files" in capsys.readouterr().out
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    assert cache_compare.files(tmp_path) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
