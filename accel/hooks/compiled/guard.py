@@ -60,7 +60,9 @@ class Guard:
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
         self._tensors: list[tuple[torch.Tensor, Any]] = []
         self._empty: list[Any] = []
-        self._watch(transform, set())
+        self._watch(transform, seen := set[int]())
+        for cls in {type(each) for each in self._instances}:
+            self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), seen)
         self._types = [type(each) for each in self._instances]
         self._lengths = [len(each.__dict__) for each in self._instances]
         self._attributes = self._now()

@@ -110,8 +110,8 @@ def _is(one: Any, other: Any) -> bool:
 
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
-    """What a class has under these names, and the code of it; not the clocks of a profile. A change makes another
-    program."""
+    """What a class has under these names, and the code or content of it; not the clocks of a profile. A change makes
+    another program."""
     found = [getattr(cls, name, None) for name in names]
     if clocks.originals and names is METHODS:
         for place in _CLOCKED:
@@ -120,7 +120,9 @@ def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
 
 
 def _with_code(found: list[Any]) -> tuple[Any, ...]:
-    return (*found, *[each.__code__ for each in found if type(each) is FunctionType])
+    codes = [each.__code__ for each in found if type(each) is FunctionType]
+    contents = [part for each in found if type(each) is dict for item in each.items() for part in item]
+    return (*found, *codes, *contents)
 
 
 _changes = 0

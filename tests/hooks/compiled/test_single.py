@@ -273,6 +273,23 @@ def test_what_is_replaced_between_two_images(
     assert sum(now.values()) == 4
 
 
+def test_a_policys_space_that_is_changed_in_place(root: Path) -> None:
+    dataset = Own(root, v2.Compose([v2.TrivialAugmentWide(), v2.ToImage()]))
+    space = v2.TrivialAugmentWide._AUGMENTATION_SPACE
+
+    def run() -> list[Any]:
+        found = [dataset[number][0].clone() for number in range(4)]
+        with pytest.MonkeyPatch.context() as patched:
+            for name in set(space) - {"Invert"}:
+                patched.setitem(space, name, (lambda *_: None, False))
+            found += [dataset[number][0].clone() for number in range(4)]
+        return [*found, dataset[4][0].clone(), list(helpers.random_states())]
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert ways(before, alone=True)[COMPILED] == 9
+
+
 def test_settings_between_two_images(root: Path) -> None:
     dataset = Own(root, T.Compose([T.RandomResizedCrop(20), T.ToTensor()]))
 
