@@ -100,6 +100,7 @@ def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
     monkeypatch.setattr(single, "FIRST", 0)
     accel.set_image_backend("cpu")
     worker = type("Worker", (), {"num_workers": 1, "id": 0})
+    monkeypatch.setattr(slot_pool, "_pool", None)  # put back: workers that are forked later would take it for their own
     with slot_pool.loader():
         monkeypatch.setattr("torch.utils.data._utils.worker._worker_info", worker)
         for _ in range(2):

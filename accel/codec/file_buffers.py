@@ -73,7 +73,7 @@ class FileBuffers:
                 return content, len(content), key
             finally:
                 os.close(descriptor)
-        except (OSError, AttributeError):  # not every system has these calls
+        except (OSError, AttributeError, TypeError, ValueError):  # no path; not every system has these calls
             return None
         finally:
             self.give_back(unused)

@@ -57,7 +57,10 @@ def read_one(path: Any) -> File | None:
     """Read a file; see ``read``."""
     if type(path) is not str or os.open is not _OPEN or not agrees():
         return _by_python(path)
-    name = path.encode(*_ENCODING) + b"\0"
+    try:
+        name = path.encode(*_ENCODING) + b"\0"
+    except ValueError:
+        return None
     buffer = file_buffers.take() if name.count(0) == 1 else None
     if buffer is None:
         return _by_python(path)
@@ -74,11 +77,14 @@ def _by_python(path: Any) -> File | None:
 
 def _by_compiled(paths: Sequence[str]) -> list[File | None]:
     count = len(paths)
-    names = "\0".join(paths).encode(*_ENCODING) + b"\0"
+    try:
+        names = "\0".join(paths).encode(*_ENCODING) + b"\0"
+        for path in paths:
+            sys.audit("open", path, None, _FLAGS)
+    except (OSError, ValueError):  # of one of them, and not of the others
+        names = b""
     if names.count(0) != count:  # a name with a 0 in it, which Python's own open is to refuse
         return [_by_python(path) for path in paths]
-    for path in paths:
-        sys.audit("open", path, None, _FLAGS)
     buffers = [buffer for _ in paths if (buffer := file_buffers.take()) is not None]
     found = np.empty((len(buffers), of.FIELDS), np.int64)
     oldest = (time.time() - memory.SETTLED) * 1e9

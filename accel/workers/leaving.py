@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
-from io import IOBase
+from io import BufferedIOBase, IOBase, TextIOBase
 from typing import Any
+from zipfile import ZipFile
 
 
 def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,12 +34,20 @@ def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
 def _leave() -> None:
     atexit.unregister(_leave)
     atexit._run_exitfuncs()
-    files = [each for each in gc.get_objects() if issubclass(type(each), _FILE)]
-    for each in (*files, sys.stdout, sys.stderr):
+    found = gc.get_objects()
+    for kinds, end in _ENDS:
+        for each in found:
+            if issubclass(type(each), kinds) and (end == "flush" or type(each).__module__ != "_io"):
+                with suppress(Exception):
+                    getattr(each, end)()
+    for each in (sys.stdout, sys.stderr):
         with suppress(Exception):
             each.flush()
     os._exit(0)
 
 
-_FILE: Any = IOBase.__base__
+_FILE, _BUFFERED, _TEXT = (each.__base__ for each in (IOBase, BufferedIOBase, TextIOBase))
 """What every file object is made of; to ask whether a thing is one runs no code of it."""
+
+_ENDS: Any = ((_TEXT, "flush"), (ZipFile, "close"), (_BUFFERED, "close"), (_FILE, "flush"))
+"""What is done to files, in this order; those that compress, which are made in Python, have an end to write."""

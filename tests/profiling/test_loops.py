@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import gzip
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+import zipfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -480,8 +482,10 @@ class Slow(Exception):
 def leave_behind(folder: Path, worker: int) -> None:
     """What a worker has not written, nor done, when its loop ends."""
     global kept
-    kept = open(folder / "open", "w")  # noqa: SIM115
-    kept.write(str(worker))
+    files = open(folder / "open", "w"), gzip.open(folder / "zipped", "wt")  # noqa: SIM115
+    for file in files:
+        file.write(str(worker))
+    kept = *files, zipfile.ZipFile(folder / "archive", "w")
     said = folder / "at exit"
     atexit.register(lambda: said.write_text(said.read_text() + " second"))
     atexit.register(said.write_text, "first")
@@ -507,7 +511,12 @@ def test_a_worker_that_ends_while_it_sends(backend: str, profiled: bool, tmp_pat
         (worker,) = iterator._workers  # type: ignore[attr-defined]
         iterator._shutdown_workers()  # type: ignore[attr-defined]
     assert worker.exitcode == 0
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"open": "0", "at exit": "first second"}
+    assert gzip.decompress((tmp_path / "zipped").read_bytes()) == b"0"
+    assert zipfile.is_zipfile(tmp_path / "archive")
+    assert {name: (tmp_path / name).read_text() for name in ("open", "at exit")} == {
+        "open": "0",
+        "at exit": "first second",
+    }
 
 
 def test_a_loader_that_is_new_for_each_epoch() -> None:
