@@ -188,14 +188,6 @@ class Cache:
         """The bytes that are taken, and the budget."""
         return self._faults.ask(self._table.used) or 0, self._filling.budget
 
-    def balance(self) -> float:
-        """An account that all processes have together, in what unit they like; 0 in a new cache."""
-        return self._filling.balance()
-
-    def earn(self, amount: float, most: float) -> None:
-        """Add to the account, up to ``most``; others know it after ``flush``."""
-        self._filling.earn(amount, most)
-
     def flush(self, *, if_due: bool = False) -> None:
         """Have all processes find what was put; ``if_due``: if it has waited for long, for the end of a batch."""
         if if_due:

@@ -50,8 +50,6 @@ class Filling:
         self._lock = fork.Lock()
         self._pieces: dict[int, _Piece] = {}  # by kind
         self._dropped: list[Row] = []
-        self._earned, self._most = 0.0, 0.0
-        self._balance: float | None = None  # as it was told last
         self._since: float | None = None  # when the first thing came that waits
         self._own: dict[int, tuple[int, int]] = {}  # by kind: the segment that this process fills, its descriptor
         self._left: dict[int, tuple[float, int]] = {}  # by kind: when it was asked, and what there was
@@ -139,18 +137,6 @@ class Filling:
             self._left[kind] = monotonic(), left
         return size < left
 
-    def balance(self) -> float:
-        """The account of all processes, as far as it is known here."""
-        if self._balance is None:
-            self._balance = self._faults.ask(self._table.balance, 0.0, 0.0) or 0.0
-        return self._balance + self._earned
-
-    def earn(self, amount: float, most: float) -> None:
-        """Add to the account, which then has no more than ``most``, unless it had."""
-        if amount < 0 or self.balance() < most:
-            self._earned, self._most = self._earned + amount, max(most, self._most)
-            self._since = self._since or monotonic()
-
     def is_due(self) -> bool:
         """Whether something has waited for long."""
         return self._since is not None and monotonic() > self._since + _SECONDS
@@ -169,10 +155,6 @@ class Filling:
         if self._dropped and self.writes():
             self._faults.change(self._table.drop, self._dropped)
         self._dropped = []
-        if self._earned and self.writes():
-            balance = self._faults.change(self._table.balance, self._earned, self._most)
-            if balance is not None:
-                self._balance, self._earned = balance, 0.0
         told = [self._tell(kind) for kind in sorted(self._pieces)]
         self._since = None if all(told) else monotonic()
         return all(told)

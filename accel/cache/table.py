@@ -165,19 +165,6 @@ class Table:
                 connection.executemany(insert, [(number, claim.segment, row) for number, row in rows.items()])
         return bool(changed.rowcount == 1)
 
-    def balance(self, earned: float, most: float) -> float:
-        """What the account has then (``Filling.earn``)."""
-        query = "SELECT value + 0.0 FROM about WHERE name = 'balance'"
-        if not earned:
-            with _lock:
-                found = (self._connection or self._connect()).execute(query).fetchone()
-            return float(found[0]) if found else 0.0
-        with self._transaction() as connection:
-            (before,) = connection.execute(query).fetchone() or (0.0,)
-            after = min(before + earned, max(before, most))
-            connection.execute("INSERT OR REPLACE INTO about VALUES ('balance', ?)", (after,))
-        return float(after)
-
     def drop(self, rows: Iterable[Row]) -> None:
         """Forget rows, if they are still the same."""
         with self._transaction() as connection:

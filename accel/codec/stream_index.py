@@ -106,17 +106,6 @@ def noted(
     return made
 
 
-def has(key: Key) -> bool:
-    """Whether something is known of a file: it was decoded before."""
-    entries = store.current()
-    return entries is not None and (key in _waiting or entries.find(key)[0] != 0)
-
-
-def was_known() -> bool:
-    """Whether something was known of the file that this thread decoded last."""
-    return _thread.index.used
-
-
 def flush() -> None:
     """Keep what was found out, and count it: for the end of a batch.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from time import thread_time
 
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
-from accel.codec import stream_index
 from accel.codec.decode import choose
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
@@ -20,9 +18,6 @@ from accel.system import counters
 from accel.system.memory import Scratch
 
 _packed, _pixels = Scratch(), Scratch()
-_MEASURED = 8  # of so many files that are found one is measured
-_turns = count()
-_OF_PLANES = 0.4  # a file's bytes by its planes', about
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
@@ -44,21 +39,18 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
     """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
-    known, begun = source.cached, 0.0
+    known = source.cached
     if known.planes is None:
         return None
-    measured = next(_turns) % _MEASURED == 0
-    if measured:
-        begun = thread_time()
+    begun = thread_time()
     found = packed(source, box)
     if found is None:
         return None
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
     pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
-    if measured and pixels is not None:
-        size = int(_OF_PLANES * known.planes.size)
-        work = pace.work(size, source.header.height, source.header.width, box, known=True)
-        pace.of(known.cache).read(work, 1e6 * (thread_time() - begun), _MEASURED)
+    if pixels is not None:
+        own = pace.of(known.cache)
+        own.read(own.is_large(source.header, box), 1e6 * (thread_time() - begun))
     return pixels
 
 
@@ -92,13 +84,9 @@ def decoded(
     if key is None or not (known.fills or known.planes) or not _room(known.cache, header):
         return None, None
     data, own = source.data, pace.of(known.cache)
-    reckoned = partial(pace.work, len(data), header.height, header.width, box)
-    if not (known.now or own.may()) or not fits(source, engine):
-        # whether there was an index is known then
-        return None, lambda took: own.decoded(reckoned(stream_index.was_known()), took)
-    work = reckoned(stream_index.has(key))
-    if not (known.now or own.allows(work)):
-        return None, partial(own.decoded, work)
+    large = own.is_large(header, box)
+    if not (known.now or own.allows(large)) or not fits(source, engine):
+        return None, partial(own.decoded, large)
     begun = thread_time()
     said, made = cached.packed(source), planes.encode(data, box, channels=channels)
     if said is None or made is None:
@@ -106,5 +94,5 @@ def decoded(
     if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
         if not known.now:
-            own.filled(work, 1e6 * (thread_time() - begun))
+            own.filled(large, 1e6 * (thread_time() - begun))
     return made.pixels, None
