@@ -61,8 +61,11 @@ class FileBuffers:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                key = key_of(os.fstat(descriptor))
+                known = os.fstat(descriptor)
+                key = key_of(known)
                 size = self.ORDINARY if buffer is None else os.preadv(descriptor, (buffer,), 0)
+                if size < known.st_size:  # it is large, or its file system gives less than it has
+                    size = self.ORDINARY
                 if buffer is not None and self.SMALL < size < self.ORDINARY:
                     unused = None
                     return buffer, size, key

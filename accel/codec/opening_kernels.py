@@ -110,7 +110,7 @@ def _content(calls: Any, descriptor: int, place: int, room: int, found: Any, i: 
     found[i, of.READ] = size
     if size < 0:
         return of.NONE
-    if size >= room:
+    if size >= room or size < found[i, of.BYTES]:  # some file systems give less than they have
         return of.LARGE
     return of.PLAIN if _plain(_bytes(place), size, found, i) else of.OTHER
 

@@ -4,9 +4,11 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from ctypes import CFUNCTYPE, c_char, c_int, c_size_t, c_ssize_t, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accel.codec import opening
@@ -136,3 +138,24 @@ def test_who_listens_for_opened_files_hears_of_them(tmp_path: Path) -> None:
     opening.read_one(path)
     opening.read([path, path])
     assert heard == 4 * [heard[0]]
+
+
+@compiled
+def test_file_systems_that_give_less_than_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = random.Random(0).randbytes(60_000)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content)
+    own, into = os.pread, os.preadv
+
+    @CFUNCTYPE(c_ssize_t, c_int, c_void_p, c_size_t, c_ssize_t)
+    def few(descriptor: int, place: int, _: int, at: int) -> int:
+        return into(descriptor, [(c_char * 1000).from_address(place)], at)
+
+    calls = np.array(opening._calls())
+    calls[2] = cast(few, c_void_p).value
+    monkeypatch.setattr(opening, "_calls", lambda: calls)
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: own(descriptor, min(size, 1000), at))
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, at: into(file, [memoryview(buffers[0])[:1000]], at))
+    for file in (*opening.read([str(path)]), opening.read_one(str(path)), file_buffers.read(str(path))):
+        assert file is not None
+        assert bytes(file[0][: file[1]]) == content
