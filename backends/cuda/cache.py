@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from accel.backends.cuda.declarations import SOURCES
 from accel.native.cache import cached, cached_path, digest, folder
 
 __all__ = ["SOURCES", "cached", "cached_path", "folder", "key"]
-
-SOURCES = Path(__file__).resolve().parent
 
 
 def key(*parts: str) -> str:

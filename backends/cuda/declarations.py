@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from accel.backends.cuda.cache import SOURCES
+SOURCES = Path(__file__).resolve().parent
 
 _CODES = {
     "u8": "u1",

@@ -149,6 +149,8 @@ def test_a_cache_is_filled_ahead(
     count = int(shown.split()[0])
     assert 1 < count <= len(paths)
     assert f"{len(paths) + 1 - count} others have no such form" in " ".join(shown.split())
+    for each in filter(None, cached._caches.values()):
+        each.close()
     caches._opened.clear()
     cached._caches.clear()
     assert main(command) == 0

@@ -12,7 +12,6 @@ import pytest
 from accel.backends.cuda import declarations, host
 from accel.backends.cuda import descriptors as work
 from accel.backends.cuda.declarations import constant, enumerators, structure
-from accel.backends.cuda.jpeg import layout as pictures
 from accel.codec.jpeg import header_fields, idct, layout_fields
 from tests.support.cuda import needs_compiler
 
@@ -31,7 +30,9 @@ NUMBERS: dict[str, Mapping[str, int]] = {
     "effects/filter.h": {"TILE": work.TILE, "PIXELS": constant("effects/filter.h", "PIXELS")},
     "effects/statistic.h": {"MEASURED": work.MEASURED, "sizeof(Counters)": work.COUNTERS},
     "patch.cu": {"LINES": work.LINES},
-    "jpeg/picture.h": {name: getattr(pictures, name) for name in ("TABLES", "BLOCK", "GROUP", "SUBSEQUENCE", "SPAN")},
+    "jpeg/picture.h": {
+        name: constant("jpeg/picture.h", name) for name in ("TABLES", "BLOCK", "GROUP", "SUBSEQUENCE", "SPAN")
+    },
     "jpeg/pixels.cu": {"SAFE_SUM": idct.SAFE_SUM, "MAX_QUANT": idct.MAX_QUANT},
 }
 """Values of C++, by the file that has them."""
