@@ -27,9 +27,28 @@ class Sources(Sequence[Source]):
         selection: the backend that runs them.
     """
 
-    __slots__ = ("selection",)
+    __slots__ = ("_made", "selection")
 
-    selection: Selection
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._made: dict[int, Source] = {}
+
+    @overload
+    def __getitem__(self, place: int) -> Source: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Source]: ...
+    def __getitem__(self, place: int | slice) -> Source | Sequence[Source]:
+        if isinstance(place, slice):
+            return self._several(place)
+        place = range(len(self))[place]
+        return self._made.get(place) or self._made.setdefault(place, self._one(place))
+
+    def _one(self, place: int) -> Source:
+        """Make a source."""
+        raise NotImplementedError
+
+    def _several(self, places: slice) -> Sequence[Source]:
+        return [self[each] for each in range(len(self))[places]]
 
     def sizes(self) -> Sizes:
         raise NotImplementedError
@@ -43,31 +62,24 @@ class Pictures(Sources):
         name: what to call them in messages. selection: the backend that runs them.
     """
 
-    __slots__ = ("_made", "header", "name", "pixels")
+    __slots__ = ("header", "name", "pixels")
 
     def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
         _, height, width, *channels = pixels.shape
         if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
             raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
-        self.pixels, self.name, self.selection = pixels, name, selection
+        super().__init__(selection)
+        self.pixels, self.name = pixels, name
         self.header = Raw(width, height, "RGB" if channels else "L")
-        self._made: dict[int, Source] = {}
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    @overload
-    def __getitem__(self, place: int) -> Source: ...
-    @overload
-    def __getitem__(self, place: slice) -> Pictures: ...
-    def __getitem__(self, place: int | slice) -> Source | Pictures:
-        if isinstance(place, slice):
-            return Pictures(np.ascontiguousarray(self.pixels[place]), self.name, self.selection)
-        place = range(len(self))[place]
-        if place not in self._made:
-            data = self.pixels[place].reshape(-1).data.toreadonly()
-            self._made.setdefault(place, Source(data, self.header, self.name, self.selection))
-        return self._made[place]
+    def _one(self, place: int) -> Source:
+        return Source(self.pixels[place].reshape(-1).data.toreadonly(), self.header, self.name, self.selection)
+
+    def _several(self, places: slice) -> Pictures:
+        return Pictures(np.ascontiguousarray(self.pixels[places]), self.name, self.selection)
 
     def sizes(self) -> Sizes:
         width, height, mode = self.header[:3]
@@ -86,7 +98,7 @@ class Files(Sources):
         selection: the backend that runs them.
     """
 
-    __slots__ = ("_about", "_known", "_made", "content", "places", "shapes")
+    __slots__ = ("_about", "_known", "content", "places", "shapes")
 
     def __init__(
         self,
@@ -97,29 +109,20 @@ class Files(Sources):
         about: Callable[[], Sequence[tuple[tuple[Any, ...], str, Key | None]]],
     ) -> None:
         """``about``: gives the values of the header, the name and the key of each; called when one is asked for."""
-        self.content, self.places, self.shapes, self.selection = content, places, shapes, selection
+        super().__init__(selection)
+        self.content, self.places, self.shapes = content, places, shapes
         self._about = about
         self._known: Sequence[tuple[tuple[Any, ...], str, Key | None]] = ()
-        self._made: dict[int, Source] = {}
 
     def __len__(self) -> int:
         return len(self.places)
 
-    @overload
-    def __getitem__(self, place: int) -> Source: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Source]: ...
-    def __getitem__(self, place: int | slice) -> Source | Sequence[Source]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(len(self))[place]]
-        place = range(len(self))[place]
-        if place not in self._made:
-            self._known = self._known or self._about()
-            header, name, key = self._known[place]
-            start, size = self.places[place].tolist()
-            data = self.content[start : start + size].data.toreadonly()
-            self._made.setdefault(place, Source(data, Header(*header), name, self.selection, key=key))
-        return self._made[place]
+    def _one(self, place: int) -> Source:
+        self._known = self._known or self._about()
+        header, name, key = self._known[place]
+        start, size = self.places[place].tolist()
+        data = self.content[start : start + size].data.toreadonly()
+        return Source(data, Header(*header), name, self.selection, key=key)
 
     def sizes(self) -> Sizes:
         heights, widths, colour = self.shapes.T
