@@ -3,14 +3,11 @@
 import copy
 import pickle
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import budget, columns, finished
@@ -23,38 +20,16 @@ from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
 from accel.recipe import Source
-from accel.rows import Form, Rows, Slot, Structure
-from accel.runtime import compute
+from accel.rows import Form, Rows, Structure
 from accel.sources import Files
 from accel.system import memory
 from accel.workers import sent_files
+from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support import helpers
 from tests.support.cuda import needs_compiler
 from tests.support.rows import random_rows
 
-SIZES = [(90, 61), (200, 175), (33, 48), (64, 64), (16, 9), (120, 40)]
-FILES = [*(helpers.jpeg(*size) for size in SIZES), helpers.jpeg(50, 70, "L"), helpers.jpeg(40, 60, progressive=True)]
-COLOUR = [data for data, size in zip(FILES, SIZES, strict=False) if size != (16, 9)]
-HOST = torch.device("cpu")
-CROP = Structure.of(
-    Form("crop", (Slot(0), 2, 9, 9)),
-    Form("resize", (12, 12, 2)),
-    Form("hflip", (), 1),
-    Form("to_tensor", (torch.float32,)),
-)
 pytestmark = needs_compiler
-
-
-def sources(files: list[bytes], key: Any = None) -> list[Source]:
-    found = [F.pil_to_tensor(Image.open(BytesIO(data))).lazy.recipes[0].source for data in files]
-    return [
-        Source(each.data, each.header, f"number {n}", each.selection, key=key and (*key, n))
-        for n, each in enumerate(found)
-    ]
-
-
-def cropped(files: list[bytes], key: Any = None) -> Rows:
-    return Rows(sources(files, key), CROP, np.array([(0, n % 2) for n in range(len(files))]))
 
 
 def sent(rows: Rows) -> Rows:
@@ -62,10 +37,6 @@ def sent(rows: Rows) -> Rows:
     packed = sent_files.pack(rows)
     assert packed is not None
     return sent_files.unpack(packed)
-
-
-def values(recipes: Any, interleaved: bool = False) -> torch.Tensor:
-    return compute.tensors_on(HOST, recipes, interleaved=interleaved)
 
 
 @pytest.fixture
@@ -125,19 +96,10 @@ def test_files_that_the_host_decodes_are_holes(made: list[str]) -> None:
 
 
 def test_a_damaged_file_is_named_with_its_place(made: list[str]) -> None:
-    cut = FILES[1][: len(FILES[1]) // 2] + b"\xff\xd9"
-    files = [*COLOUR[:3], helpers.undecodable(), cut, *COLOUR[3:]]
-
-    def outcome(recipes: Any) -> str:
-        with pytest.raises(DecodeError) as caught:
-            values(recipes)
-        assert caught.value.position == 3
-        return str(caught.value)
-
     with accel.image_backend("cuda", device="cpu", threads=1):
-        assert outcome(sent(cropped(files))) == outcome(list(cropped(files)))
+        assert outcome(sent(cropped(DAMAGED))) == outcome(list(cropped(DAMAGED)))
     with accel.image_backend("cuda", device="cpu", threads=1, on_error="replace"):
-        assert torch.equal(values(sent(cropped(files))), values(list(cropped(files))))
+        assert torch.equal(values(sent(cropped(DAMAGED))), values(list(cropped(DAMAGED))))
     assert made.count("finished") == 2
 
 

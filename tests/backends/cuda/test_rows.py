@@ -1,38 +1,20 @@
 """Plans of rows by columns of descriptors: the same values as the plans of their recipes, one by one."""
 
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import columns, lowering
-from accel.errors import DecodeError
 from accel.planning import columns as planning
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import plan
-from accel.recipe import Source
-from accel.rows import Form, Pictures, Rows, Slot, Structure
-from accel.runtime import compute
+from accel.rows import Pictures, Rows
 from accel.switch import active
-from tests.support import helpers
+from tests.backends.cuda.cropped import COLOUR, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support.rows import lacking, random_rows
-
-SIZES = [(90, 61), (200, 175), (33, 48), (64, 64), (16, 9), (120, 40)]
-FILES = [*(helpers.jpeg(*size) for size in SIZES), helpers.jpeg(50, 70, "L"), helpers.jpeg(40, 60, progressive=True)]
-HOST = torch.device("cpu")
-
-
-def sources(files: list[bytes]) -> list[Source]:
-    return [F.pil_to_tensor(Image.open(BytesIO(data))).lazy.recipes[0].source for data in files]
-
-
-def values(recipes: Any, interleaved: bool = False) -> torch.Tensor:
-    return compute.tensors_on(HOST, recipes, interleaved=interleaved)
 
 
 def equal(rows: Rows, again: Rows, interleaved: bool) -> None:
@@ -95,21 +77,6 @@ def test_bytes(seed: int) -> None:
         assert found.scratch.size == wanted.scratch.size
 
 
-CROP = Structure.of(
-    Form("crop", (Slot(0), 2, 9, 9)),
-    Form("resize", (12, 12, 2)),
-    Form("hflip", (), 1),
-    Form("to_tensor", (torch.float32,)),
-)
-
-
-COLOUR = [data for data, size in zip(FILES, SIZES, strict=False) if size != (16, 9)]
-
-
-def cropped(files: list[bytes]) -> Rows:
-    return Rows(sources(files), CROP, np.array([(0, n % 2) for n in range(len(files))]))
-
-
 def test_chunks(by_columns: list[ColumnPlan]) -> None:
     with accel.image_backend("cuda", device="cpu", threads=1, memory=100_000):
         equal(cropped(COLOUR), cropped(COLOUR), False)
@@ -118,19 +85,10 @@ def test_chunks(by_columns: list[ColumnPlan]) -> None:
 
 @pytest.mark.parametrize("decoder", ["accel", "host"])
 def test_a_damaged_file(decoder: str, by_columns: list[ColumnPlan]) -> None:
-    cut = FILES[1][: len(FILES[1]) // 2] + b"\xff\xd9"
-    files = [*COLOUR[:3], helpers.undecodable(), cut, *COLOUR[3:]]
-
-    def outcome(recipes: Any) -> str:
-        with pytest.raises(DecodeError) as caught:
-            values(recipes)
-        assert caught.value.position == 3
-        return str(caught.value)
-
     with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder):
-        assert outcome(cropped(files)) == outcome(list(cropped(files)))
+        assert outcome(cropped(DAMAGED)) == outcome(list(cropped(DAMAGED)))
     with accel.image_backend("cuda", device="cpu", threads=1, decode=decoder, on_error="replace"):
-        equal(cropped(files), cropped(files), False)
+        equal(cropped(DAMAGED), cropped(DAMAGED), False)
     assert len(by_columns) == 2
 
 
