@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +32,14 @@ from accel.system.cores import delayed_ns
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
 
-_FEWEST, _MOST = 2, 96
-"""Turns of a backend at least, and images of one at most, if its batches are smaller."""
-_TURN_S, _SECONDS = 0.08, 0.6
-"""Of a backend at a time, after its first samples, for which things are done that are done once; and of all."""
-_FIRST = 4
-"""Images that a turn begins with, as many as are drawn in one go."""
+_FEWEST, _MOST = 6, 96
+"""Batches of a backend at least, and images of a turn at most, if its batches are smaller."""
+_TURN_S, _LEAST_S, _MOST_S = 0.08, 0.6, 3.0
+"""Of a backend at a time, after its first samples, for which things are done that are done once; and of all turns."""
+_ERROR = 0.05
+"""Standard error of the backends' ratio at which it is known well enough: crops cost one of them more than others."""
+_FIRST, _FIRST_S = 4, 0.03
+"""Images that a turn begins with, as many as are drawn in one go, if they take no longer than this."""
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
 _MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
@@ -69,7 +72,7 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
 
 
 def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
-    """Compare a backend, with its default options, with the one in force on some samples, which takes a second.
+    """Compare a backend, with its default options, with the one in force on some samples, which takes one to three seconds.
 
     ``say`` is told before it begins, if it does.
 
@@ -82,7 +85,7 @@ def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None
     if threading.current_thread() is not threading.main_thread():
         return None
     if say is not None:
-        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: about a second')
+        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: one to three seconds')
     begun = time.perf_counter()
     said = _said_by_child(lambda: _compared(its, present, name))
     if "error" in said:
@@ -166,34 +169,53 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     few = [drawn.randrange(length)]
     slowest = 0.0
     for each in (present, name):
-        _time_of(its, each, [few], 0)
-        slowest = max(slowest, min(_time_of(its, each, [few], 0)[0] for _ in range(2)))
+        slowest = max(slowest, min(each.seconds for each in _times_of(its, each, [few] * 4, 0)[1:]))
     size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # its own: an image takes less of a large batch
     number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
-    times: dict[str, list[tuple[float, float]]] = {present: [], name: []}
+    batches.insert(0, batches[0][: max(min(int(_FIRST_S / slowest), _FIRST), 1)])
+    times: dict[str, list[_Time]] = {present: [], name: []}
     turns = 0
-    while turns < _FEWEST or time.perf_counter() - begun < _SECONDS:
+    while turns < 2 or not _known(*times.values(), time.perf_counter() - begun):
         turns += 1
         for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
-            times[each].append(_time_of(its, each, batches, turns))
-    (base_s, base_cpu_s), (seconds, cpu_s) = (_mean(found[1:]) for found in times.values())
+            found = _times_of(its, each, batches, turns)
+            if turns > 1:  # what comes once in a process was in the first
+                times[each] += found
+    base, tried = (_mean(found, size) for found in times.values())
     return {
-        "images": size * number * (turns - 1),
-        "seconds": seconds,
-        "cpu_s": cpu_s,
-        "base_seconds": base_s,
-        "base_cpu_s": base_cpu_s,
+        "images": size * len(times[name]),
+        "seconds": tried.seconds,
+        "cpu_s": tried.cpu_s,
+        "base_seconds": base.seconds,
+        "base_cpu_s": base.cpu_s,
     }
 
 
-def _mean(times: list[tuple[float, float]]) -> tuple[float, float]:
+class _Time(NamedTuple):
+    """Of a batch, or of an image: seconds without waiting for a core, and seconds of CPU."""
+
+    seconds: float
+    cpu_s: float
+
+
+def _known(base: list[_Time], tried: list[_Time], spent_s: float) -> bool:
+    """Whether both were timed often enough to tell what one is to the other, or for long enough."""
+    if spent_s < _LEAST_S or len(tried) < _FEWEST:
+        return spent_s >= _MOST_S
+    present, other = (np.array([each.seconds for each in times]) for times in (base, tried))
+    ratio = other.sum() / present.sum()
+    error = np.sqrt(((other - ratio * present) ** 2).sum()) / other.sum()
+    return bool(error <= _ERROR) or spent_s >= _MOST_S
+
+
+def _mean(times: list[_Time], images: int) -> _Time:
     seconds, cpu_s = map(sum, zip(*times, strict=True))
-    return seconds / len(times), cpu_s / len(times)
+    return _Time(seconds / len(times) / images, cpu_s / len(times) / images)
 
 
-def _time_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> tuple[float, float]:
-    """Seconds without waiting for a core, and seconds of CPU, that an image takes under a backend with its values.
+def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> list[_Time]:
+    """How long a backend takes for all batches but the first, with their values.
 
     Each has the same random numbers, so what is done by chance is done in both.
     """
@@ -201,15 +223,13 @@ def _time_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> tu
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  as users have it
     with switch.image_backend(name):
-        first = batches[0][:_FIRST]  # what comes once after a switch is done for them
-        loader = iter(DataLoader(its.dataset, batch_sampler=[first, *batches], collate_fn=its.collate_fn))
-        begun = _with_values(next(loader))
-        for batch in loader:
-            _with_values(batch)
-        now = _clocks()
-    images = sum(map(len, batches))
-    cpu_s = (now[1] - begun[1]) / images
-    return max((now[0] - begun[0]) / images, min(cpu_s, (now[2] - begun[2]) / images)), cpu_s
+        loader = DataLoader(its.dataset, batch_sampler=batches, collate_fn=its.collate_fn)
+        clocks = [_with_values(batch) for batch in loader]
+    times = []
+    for before, after in pairwise(clocks):
+        undelayed, cpu_s, clock = (now - begun for begun, now in zip(before, after, strict=True))
+        times.append(_Time(max(undelayed, min(cpu_s, clock)), cpu_s))
+    return times
 
 
 def _with_values(batch: Any) -> tuple[float, float, float]:
