@@ -13,7 +13,7 @@ from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
 _MOST_WORKERS, _MOST_AHEAD = 64, 16
-_REFILL_NS = 200_000  # to read 2 MB, as large as a core's own caches are, at 10 GB a second
+_REFILL_NS = 400_000  # to read 2 MB, as large as a core's own caches are, at 5 GB a second, as most is not read in order
 _NEARLY = 0.97  # of the best rate: what costs less and gives as much comes first
 _CROPS = "other random numbers: crops change"
 _SAME = "results stay bit-identical"
