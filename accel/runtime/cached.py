@@ -19,6 +19,7 @@ import torch
 import torchvision
 from PIL import Image, ImageFile, features
 
+from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
@@ -35,6 +36,9 @@ private("PIL.Image", "_decompression_bomb_check")
 
 FORMAT = "2"
 """Of what is kept: headers, and what is said of an entry (``meta``)."""
+
+VERSION = f"{entry.FORMAT} {FORMAT}"
+"""Of a folder that is used."""
 
 in_use = False
 """Whether a backend has a cache, or had one before another: where none has, nobody need ask for one."""
