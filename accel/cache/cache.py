@@ -137,7 +137,14 @@ class Cache:
 
         False: they are not there any more, or damaged, which is counted; the buffer then has anything in it.
         """
-        return not self.read_all([(entry, first, last)], out)
+        begin, end = entry.span(first, last)
+        view = memoryview(out).cast("B")
+        if len(view) != end - begin:
+            raise ValueError(f"a buffer of {end - begin} bytes is needed, got {len(view)}")
+        if self._segments.read(((entry, first, last),), view):
+            return True
+        self._lost(entry)
+        return False
 
     def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
         """``read`` of parts of many entries, one behind the other; which of them are damaged, or not there any more."""

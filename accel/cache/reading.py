@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -23,30 +25,31 @@ UNIT = units.Unit(
 _read = UNIT.function("cache.reading_kernels", "read", "int i8[2] u4[1] u1[1]w u8[1]w")
 
 
-class Wanted(NamedTuple):
-    """The parts first to last (excluded) of an entry, and the descriptor of its segment's file."""
-
-    descriptor: int
-    entry: Entry
-    first: int
-    last: int
+Wanted = tuple[int, Entry, int, int]
+"""The descriptor of a segment's file, an entry, the first of its parts that is wanted, and the one behind the last."""
 
 
-def read(wanted: Sequence[Wanted], out: Any) -> int:
-    """Read parts into a buffer of bytes, one behind the other; how many entries are sound, up to the first that is not.
+def read(wanted: Sequence[Wanted], view: memoryview) -> int:
+    """Read parts into bytes, one behind the other; how many entries are sound, up to the first that is not.
 
     A file that is shorter than its table says gives fewer bytes, and no signal, as mapped memory would.
     """
-    view = memoryview(out).cast("B")
     if not opening.agrees():
         return _by_python(wanted, view)
-    rows = [(file, entry.offset, len(entry.numbers) // 12, first, last) for file, entry, first, last in wanted]
-    numbers = np.frombuffer(b"".join([each.entry.numbers for each in wanted]), np.uint32)
+    asked = array("q")
     try:
-        asked = np.array(rows, np.int64)
+        for file, entry, first, last in wanted:
+            asked.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
     except OverflowError:  # a place that no file has
         return _by_python(wanted, view)
-    return _read(int(opening.calls()[2]), asked, numbers, np.frombuffer(view, np.uint8), _work.sums)
+    numbers = np.frombuffer(b"".join([each[1].numbers for each in wanted]), np.uint32)
+    rows = np.frombuffer(asked, np.int64).reshape(-1, 5)
+    return _read(_pread(), rows, numbers, np.frombuffer(view, np.uint8), _work.sums)
+
+
+@cache
+def _pread() -> int:
+    return int(opening.calls()[2])
 
 
 def _by_python(wanted: Sequence[Wanted], view: memoryview) -> int:

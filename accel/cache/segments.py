@@ -50,16 +50,14 @@ class Segments:
 
         How many entries are as their digests say, up to the first that is not, or whose segment cannot be read.
         """
-        files, asked = dict[int, _File](), list[reading.Wanted]()
+        files, asked = list[_File](), list[reading.Wanted]()  # which are held until they are read
         for entry, first, last in wanted:
-            segment = entry.segment
-            if segment not in files:
-                try:
-                    files[segment] = self._opened(segment)
-                except (OSError, OverflowError):
-                    break
-            asked.append(reading.Wanted(files[segment].descriptor, entry, first, last))
-        return reading.read(asked, out) if asked else 0
+            try:
+                files.append(self._open.get(entry.segment) or self._opened(entry.segment))
+            except (OSError, OverflowError):
+                break
+            asked.append((files[-1].descriptor, entry, first, last))
+        return reading.read(asked, memoryview(out)) if asked else 0
 
     def size(self, segment: int) -> int:
         """The bytes of a segment's file.
