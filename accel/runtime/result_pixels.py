@@ -1,6 +1,6 @@
 """The pixels of results that a cache has: a source for one image, and for a batch that begins with them alike, rows.
 
-Results of one size are read together, in one call, and are then pictures of one array.
+Of results of one size several are read in one call.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.backend import backend_of
 from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Raw
-from accel.errors import DecodeError
 from accel.planning.order import Steps, parts
 from accel.recipe import Recipe, Source
-from accel.rows import Form, Pictures, Rows, Structure
+from accel.rows import Form, Rows, Structure
 from accel.runtime.result_entries import channels
+from accel.sources import Pictures, Unread
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -77,8 +78,11 @@ def rows_after(rows: Rows, results: Sequence[Source], lengths: Mapping[int, int]
     structure = Structure.of(*rest)
     numbers = rows.numbers[:, : structure.columns]
     made = cast(Sequence[Result], results)
-    pictures = _pictures(made) if _shows_most(structure, numbers[0].tolist(), made[0]) else None
-    return Rows(made if pictures is None else pictures, structure, numbers)
+    together = _together(made) if _shows_most(structure, numbers[0].tolist(), made[0]) else None
+    if not backend_of(rows.selection).devices:
+        return Rows(made if together is None else together, structure, numbers)
+    pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
+    return None if pictures is None else Rows(pictures, structure, numbers)
 
 
 def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
@@ -94,19 +98,26 @@ def _shows_most(structure: Structure, row: Sequence[int], result: Result) -> boo
     return bool(_MOSTLY * height * width >= result.header.height * result.header.width)
 
 
-def _pictures(results: Sequence[Result]) -> Pictures | None:
-    """All results in one array; None where they are of several sizes, or one is damaged and its file gone."""
-    header = results[0].header
-    if any(each.header != header for each in results):
+def _together(results: Sequence[Result]) -> Unread | None:
+    """Results that are read together; None where they are of several sizes."""
+    if any(each.header != results[0].header for each in results):
         return None
-    shape = len(results), header.height, header.width, *((3,) if channels(header) == 3 else ())
-    pixels = memory.results.empty(shape, torch.uint8).numpy()
     cache = results[0].of.source.cached.cache
-    damaged = cache.read_all([(each.entry, 0, len(each.entry.ends)) for each in results], pixels)
-    counters.count(counters.RESULT_HITS, len(results) - len(damaged))
-    try:
-        for place in damaged:
-            pixels[place] = results[place].computed().reshape(shape[1:])
-    except DecodeError:  # which is to name the image
-        return None
-    return Pictures(pixels, "results of a cache", results[0].selection)
+
+    def read(which: range, out: Pixels) -> bool:
+        wanted = [results[place].entry for place in which]
+        if cache.read_all([(entry, 0, len(entry.ends)) for entry in wanted], out):
+            return False
+        counters.count(counters.RESULT_HITS, len(wanted))
+        return True
+
+    return Unread(results, read)
+
+
+def _read(together: Unread) -> Pictures | None:
+    """All of them as one array; None where one is damaged."""
+    header = together.header
+    shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
+    pixels = memory.results.empty(shape, torch.uint8).numpy()
+    whole = together.read(range(len(pixels)), pixels)
+    return Pictures(pixels, "results of a cache", together.selection) if whole else None

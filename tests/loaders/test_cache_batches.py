@@ -13,8 +13,9 @@ import accel
 from accel.codec import opening
 from accel.errors import DecodeError
 from accel.planning import columns
-from accel.rows import Pictures, Rows
+from accel.rows import Rows
 from accel.runtime import compute
+from accel.sources import Unread
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
@@ -54,7 +55,7 @@ def harmed(cache: Path) -> None:
 def test_a_batch_of_results_is_rows(
     folder: Path, place: str, transform: Any, together: bool, compiled: bool, planned: list[Any], monkeypatch: Any
 ) -> None:
-    """Those of one size, of which most is shown, are one array; one picture is grey."""
+    """Those of one size, of which most is shown, are read together; one picture is grey."""
     if not compiled:
         monkeypatch.setattr(opening, "agrees", lambda: False)
     dataset = ImageFolder(folder, transform)
@@ -65,7 +66,7 @@ def test_a_batch_of_results_is_rows(
     for number in range(2):
         check(dataset, place, number + 2)
     assert counts() == {"results used": 2 * COUNT}
-    assert [isinstance(sources, Pictures) for sources in planned] == [together] * 2
+    assert [isinstance(sources, Unread) for sources in planned] == [together] * 2
 
 
 def test_damaged_ones_of_a_batch_are_computed_anew(folder: Path, place: str, tmp_path: Path) -> None:
