@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -22,6 +22,8 @@ from accel.system import memory
 
 BATCH, LARGE = 32, 32
 _APART = 1 << 20  # seeds of epochs that are run together
+
+T = TypeVar("T")
 
 
 class Photos(NamedTuple):
@@ -80,8 +82,8 @@ def epoch(
     return 1000 * spent / len(dataset) / count, hash(tuple(digests))  # type: ignore[arg-type]
 
 
-def alike(name: str, runs: Mapping[str, Callable[[], tuple[float, int]]], *, turn: int = 0) -> dict[str, float]:
-    """The milliseconds of epochs that must give the same, from number ``turn`` on and around."""
+def alike(name: str, runs: Mapping[str, Callable[[], tuple[T, int]]], *, turn: int = 0) -> dict[str, T]:
+    """What runs give that must come to the same digests, from number ``turn`` on and around."""
     order = [*runs][turn % len(runs) :] + [*runs][: turn % len(runs)]
     found = {which: runs[which]() for which in order}
     if len({digest for _, digest in found.values()}) > 1:
