@@ -66,7 +66,7 @@ def read_one(path: Any) -> File | None:
         return _by_python(path)
     sys.audit("open", path, None, _FLAGS)
     oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
-    _read(_calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
+    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
     return _file(path, buffer, work.one.tolist()[0], oldest)
 
 
@@ -89,7 +89,7 @@ def _by_compiled(paths: Sequence[str]) -> list[File | None]:
     found = np.empty((len(buffers), of.FIELDS), np.int64)
     oldest = (time.time() - memory.SETTLED) * 1e9
     places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
-    _read(_calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
+    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
     rows = zip(paths, buffers, found.tolist(), strict=False)
     files = [_file(path, buffer, row, oldest) for path, buffer, row in rows]
     return files + [_by_python(path) for path in paths[len(buffers) :]]
@@ -131,7 +131,7 @@ _work = _Work()
 
 
 @cache
-def _calls() -> Any:
+def calls() -> Any:
     """The addresses of the system's calls; None: it has others."""
     if not sys.platform.startswith("linux") or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
@@ -145,7 +145,7 @@ def _calls() -> Any:
 @cache
 def agrees() -> bool:
     """Whether compiled code reads this very file as Python does; tried once."""
-    if _calls() is None:
+    if calls() is None:
         return False
     same = False
     try:

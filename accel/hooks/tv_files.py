@@ -68,16 +68,25 @@ def opened(path: Any, selection: Selection) -> Source | None:
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
     source = read(path, selection, _claimed_by_pillow)
-    if source is None and cached.in_use and not pillow_open.replaces():
-        return pillow_file.read(path, selection)
-    return source
+    return _by_pillow(path, selection) if source is None and cached.in_use else source
+
+
+def _by_pillow(path: Any, selection: Selection) -> Source | None:
+    """The pixels of a file that is no JPEG, which a cache may keep; None for one that Pillow is to open."""
+    return None if pillow_open.replaces() else pillow_file.read(path, selection)
 
 
 def opened_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
     """The files that ``pil_loader`` opens one after the other; see ``opened``."""
-    if cached.in_use or ahead.sources is not None:
+    if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
-    return _read_together(paths, selection)
+    if not cached.in_use:
+        return _read_together(paths, selection)
+    sources = cached.opened_all(paths, selection)
+    others = [number for number, source in enumerate(sources) if source is None]
+    for number, read in zip(others, _read_together([paths[each] for each in others], selection), strict=True):
+        sources[number] = _by_pillow(paths[number], selection) if read is None else read
+    return [source if source is None or source.is_read or cached.allowed(source.header) else None for source in sources]
 
 
 class _Ahead(threading.local):
