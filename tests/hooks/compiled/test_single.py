@@ -25,6 +25,7 @@ import accel
 from accel.hooks.compiled import compositions, single
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TO_FLOAT, epochs, ways
 from tests.support import helpers
+from tests.support.loaders import started_by
 
 COMPILED = "alone, compiled"
 pytestmark = pytest.mark.filterwarnings("ignore:.*image decoding and encoding:DeprecationWarning")
@@ -98,9 +99,10 @@ def assert_not_compiled(dataset: Any, why: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_images_are_torchvisions(name: str, root: Path) -> None:
-    found = check(Own(root, PIPELINES[name]()), seeds=20)
-    assert found.get(COMPILED, 0) > 20 * 13 // 2, found
+def test_images_are_torchvisions(name: str, root: Path, thorough: bool) -> None:
+    seeds = 20 if thorough else 5
+    found = check(Own(root, PIPELINES[name]()), seeds)
+    assert found.get(COMPILED, 0) > seeds * 13 // 2, found
 
 
 @pytest.mark.parametrize("name", ["train", "train of v2", "eval of v2", "two views of v2"])
@@ -460,7 +462,7 @@ def test_a_dataset_that_changes_between_epochs(root: Path) -> None:
 @pytest.mark.parametrize("workers", ["fork", "spawn"])
 def test_in_workers(workers: str, root: Path) -> None:
     dataset = Own(root, PIPELINES["train"]())
-    helpers.assert_equal_runs(epochs(dataset, 1, num_workers=1, multiprocessing_context=workers))
+    helpers.assert_equal_runs(lambda: epochs(dataset, 1, num_workers=1, **started_by(workers))())
 
 
 def test_threads(root: Path) -> None:
