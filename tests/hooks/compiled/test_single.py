@@ -385,6 +385,38 @@ def test_labels_beside_an_image(name: str, labels: tuple[Any, ...], root: Path) 
     assert check(Labelled(root, PIPELINES[name](), *labels)).get(COMPILED, 0) > 13
 
 
+SAMPLES: dict[str, tuple[Callable[[Any], dict[str, Any]], bool]] = {
+    "image and label": (lambda image: {"image": image, "label": 3}, True),
+    "label and image": (lambda image: {"a": "cat", "b": None, "pixels": image}, True),
+    "tensor": (lambda image: {"image": image, "label": torch.tensor(3)}, False),
+    "nested": (lambda image: {"image": image, "more": {"label": 3}}, False),
+    "tensor image": (lambda image: {"image": F.pil_to_tensor(image), "label": 3}, False),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("name", ["train of v2", "v2 on Pillow images", "one of several of v2"])
+def test_dictionaries_with_an_image(name: str, sample: str, root: Path) -> None:
+    (make, compiled), transform = SAMPLES[sample], PIPELINES[name]()
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for path in sorted(root.rglob("*.jpg")):
+            given = make(helpers.open_rgb(path))
+            made = transform(given)
+            assert made is not given
+            found += [
+                [*made],
+                [torch.clone(each) if isinstance(each, torch.Tensor) else each for each in made.values()],
+            ]
+            found.append(list(helpers.random_states()))
+        return found
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert (COMPILED in ways(before, alone=True)) == compiled
+
+
 def test_labels_that_are_transformed(root: Path) -> None:
     """An array becomes an image, too."""
     transform = v2.Compose([v2.RandomHorizontalFlip(), v2.ToImage(), v2.RandomVerticalFlip()])
