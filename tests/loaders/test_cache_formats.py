@@ -24,7 +24,7 @@ from accel.system import content
 from tests.support import helpers
 from tests.support.cached import COUNT, EVALUATION, RESIZED, TRAIN, Counts, check, epoch
 from tests.support.cuda import needs_compiler
-from tests.support.helpers import Each, assert_same, open_rgb
+from tests.support.helpers import Each, assert_same, open_closed_rgb, open_file_rgb, open_rgb
 from tests.support.processes import linux
 
 pytestmark = [
@@ -112,21 +112,11 @@ def files(folder: Path) -> list[str]:
     return sorted(map(str, folder.rglob("*.*")))
 
 
-def _of_file(path: str) -> Image.Image:
-    with open(path, "rb") as file:
-        return Image.open(file).convert("RGB")
-
-
 def _of_bytes(path: str) -> Image.Image:
     return Image.open(BytesIO(Path(path).read_bytes())).convert("RGB")
 
 
-def _with_open(path: str) -> Image.Image:
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-READERS = {"Image.open": open_rgb, "with": _with_open, "open file": _of_file, "bytes": _of_bytes}
+READERS = {"Image.open": open_rgb, "with": open_closed_rgb, "open file": open_file_rgb, "bytes": _of_bytes}
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)

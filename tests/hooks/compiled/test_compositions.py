@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder
@@ -17,7 +17,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 import accel
 from accel.hooks.compiled import single
-from tests.hooks.compiled.support import MEAN, STD, TO_FLOAT, TOGETHER, ways
+from tests.hooks.compiled.support import MEAN, STD, TO_FLOAT, TOGETHER, ways, with_states
 from tests.support import helpers
 
 
@@ -232,13 +232,9 @@ def test_compositions_of_single_images(root: Path, thorough: bool, monkeypatch: 
     assert compiled > len(seeds) // 3
 
 
-def _with_states(samples: list[Any]) -> Any:
-    return default_collate(samples), helpers.random_states()
-
-
 @pytest.mark.sweep
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_compositions_in_workers(root: Path, context: str) -> None:
-    options = {"num_workers": 2, "multiprocessing_context": context, "collate_fn": _with_states}
+    options = {"num_workers": 2, "multiprocessing_context": context, "collate_fn": with_states}
     for seed in range(1000, 1060 if context == "fork" else 1006):
         _compare(root, seed, **options)
