@@ -39,7 +39,10 @@ def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
     return _source(path, opening.read_one(path), selection, claimed)
 
 
-def _read_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
+    in_slot = None if cached.in_use else slot_files.read(paths, selection, _many_pixels, _claimed_by_pillow)
+    if in_slot is not None:
+        return in_slot
     files = zip(paths, opening.read(paths), strict=True)
     return [_source(path, file, selection, _claimed_by_pillow) for path, file in files]
 
@@ -85,8 +88,7 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
     if not cached.in_use:
-        in_slot = slot_files.read(paths, selection, _many_pixels, _claimed_by_pillow)
-        return _read_together(paths, selection) if in_slot is None else in_slot
+        return _read_together(paths, selection)
     sources = cached.opened_all(paths, selection)
     others = [number for number, source in enumerate(sources) if source is None]
     for number, read in zip(others, _read_together([paths[each] for each in others], selection), strict=True):
