@@ -7,7 +7,6 @@ import threading
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
