@@ -108,6 +108,12 @@ class Run:
         self.pieces: list[Piece] = []
         self.row: list[int] = []
 
+    def alike(self, row: list[int]) -> Run:
+        """Another image, that became the same by other numbers."""
+        other = Run(self.tape)
+        other.pieces, other.row = list(self.pieces), row
+        return other
+
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
         begin, steps = 0, list[Step]()

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from accel.hooks.compiled import draws, known, stock
+from accel.hooks.compiled import drawing, draws, known, stock
 from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
 from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
 from accel.recipe import Recipe, Source
-from accel.rows import Form, Rows
+from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
 
 
@@ -37,6 +37,7 @@ class Program:
         self._ops: list[Op] = []
         self._usual = 8  # draws of an image
         self._trusted: bool | None = None
+        self._together = False  # whether compiled code draws as the parts do
         self._why = "it records something else"
 
     def run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
@@ -93,6 +94,23 @@ class Program:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
     def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
+        together = self._drawn_together(sizes, grey, tape) if self._together else None
+        return together or self._drawn_one_by_one(sizes, grey, tape)
+
+    def _drawn_together(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn | None:
+        run = Run(tape)
+        if True in grey:
+            run.pieces.append(_TO_RGB)
+            run.row.append(grey[0])
+        found = drawing.numbers_of(self._ops, sizes, run)
+        if found is None:
+            return None
+        numbers, size = found
+        if True in grey:
+            numbers[:, 0] = grey
+        return Drawn([run], [size] * len(sizes), tape, numbers)
+
+    def _drawn_one_by_one(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
         any_grey = True in grey
@@ -112,11 +130,42 @@ class Program:
         state, python = torch.default_generator.get_state(), random.getstate()
         trial.goes_on = True
         try:
-            return all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
+            right = all(self._does_as(transform, size, seed) for seed, size in enumerate(2 * _SIZES))
+            self._together = right and self._is_same_together()
+            return right
         finally:
             trial.goes_on = False
             torch.default_generator.set_state(state)
             random.setstate(python)
+
+    def _is_same_together(self) -> bool:
+        """Whether batches, of one size and of several, are drawn by compiled code as one by one."""
+        if not drawing.knows(self._ops):
+            return False
+        batches = [2 * _SIZES, *(8 * (size,) for size in _SIZES)]
+        same = all(self._draws_same_together(sizes, seed) for seed, sizes in enumerate(batches))
+        if not same:
+            counters.fallback("batches are drawn by Python: compiled code does not draw them as it does")
+        return same
+
+    def _draws_same_together(self, sizes: Sequence[Size], seed: int) -> bool:
+        state = torch.Generator().manual_seed(seed).get_state()
+        length = len(sizes) * sum(op.most for op in self._ops) + 1
+        grey = [self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))]
+        try:
+            expected = self._drawn_one_by_one(sizes, grey, Tape(state, length))
+        except Refused:
+            return True  # it will then be refused as well
+        try:
+            found = self._drawn_together(sizes, grey, Tape(state, length))
+        except Exception:
+            return False  # it could not be compiled
+        if found is None or found.numbers is None:
+            return True  # it will then be drawn one by one
+        pieces = found.runs[0].pieces
+        same = all(run.pieces == pieces for run in expected.runs)
+        same = same and found.numbers.tolist() == [run.row for run in expected.runs]
+        return same and found.sizes == expected.sizes and found.tape.at == expected.tape.at
 
     def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
         """Whether this does with an image of a size, a retry and all, what the transform does."""
@@ -137,20 +186,28 @@ class Program:
 
 
 class Drawn(NamedTuple):
-    """Images that were drawn: what for each, the sizes that they have then, and the tape, which is to be committed."""
+    """Images that were drawn: what for each, the sizes that they have then, and the tape, which is to be committed.
+
+    ``numbers``: those of all images, where they have the pieces of the only run; None: there is a run for each.
+    """
 
     runs: list[Run]
     sizes: list[Size]
     tape: Tape
+    numbers: Numbers | None = None
 
     def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
         """What was drawn, as rows where the images have one structure."""
-        first = self.runs[0].pieces
-        structure = draws.structure(tuple(first)) if all(run.pieces == first for run in self.runs) else None
+        runs, numbers = self.runs, self.numbers
+        first = runs[0].pieces
+        structure = draws.structure(tuple(first)) if all(run.pieces == first for run in runs) else None
         if structure is not None:
-            numbers = np.array([run.row for run in self.runs], np.int64).reshape(len(sources), structure.columns)
+            if numbers is None:
+                numbers = np.array([run.row for run in runs], np.int64).reshape(len(sources), structure.columns)
             return Rows(sources, structure, numbers)
-        return tuple(Recipe(source, run.steps()) for source, run in zip(sources, self.runs, strict=True))
+        if numbers is not None:
+            runs = [runs[0].alike(row) for row in numbers.tolist()]
+        return tuple(Recipe(source, run.steps()) for source, run in zip(sources, runs, strict=True))
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 Bounds = tuple[float, float]
@@ -35,32 +36,45 @@ class Tape:
         self._follower: torch.Generator | None = None
         self._followed = 0
         self._python: random.Random | None = None
-        self._uniform: dict[Bounds, list[float]] = {}
-        self._exp: dict[Bounds, list[float]] = {}
-        self._raw: list[int] | None = None
+        self._uniform: dict[Bounds, memoryview] = {}  # their items are Python's numbers
+        self._exp: dict[Bounds, memoryview] = {}
+        self._raw: memoryview | None = None
 
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
-        values = self._uniform.get(bounds)
-        if values is None:
-            values = self._uniform[bounds] = self._floats(bounds).tolist()
+        values = self._uniform.get(bounds) or self.uniforms(bounds).data
         self.at += 1
         return values[self.at - 1]
 
     def exp(self, bounds: Bounds) -> float:
         """``torch.exp(torch.empty(1).uniform_(*bounds)).item()``."""
-        values = self._exp.get(bounds)
-        if values is None:
-            values = self._exp[bounds] = self._floats(bounds).exp_().tolist()
+        values = self._exp.get(bounds) or self.exps(bounds).data
         self.at += 1
         return values[self.at - 1]
 
     def below(self, limit: int) -> int:
         """``torch.randint(0, limit, (1,)).item()``, for less than 2**28."""
-        if self._raw is None:
-            self._raw = self._outputs()
+        values = self._raw or self.outputs().data
         self.at += 1
-        return self._raw[self.at - 1] % limit
+        return values[self.at - 1] % limit
+
+    def uniforms(self, bounds: Bounds) -> npt.NDArray[np.float32]:
+        """What ``uniform`` gives at any place."""
+        if bounds not in self._uniform:
+            self._uniform[bounds] = self._floats(bounds).numpy().data
+        return np.asarray(self._uniform[bounds])
+
+    def exps(self, bounds: Bounds) -> npt.NDArray[np.float32]:
+        """What ``exp`` gives at any place."""
+        if bounds not in self._exp:
+            self._exp[bounds] = self._floats(bounds).exp_().numpy().data
+        return np.asarray(self._exp[bounds])
+
+    def outputs(self) -> npt.NDArray[np.int64]:
+        """The generator's outputs, of 32 bits, of which ``below`` gives the remainder."""
+        if self._raw is None:
+            self._raw = self._outputs().numpy().data
+        return np.asarray(self._raw)
 
     def once(self, bounds: Bounds) -> float:
         """``uniform``, of bounds that will not come again."""
@@ -93,15 +107,14 @@ class Tape:
         self._generator.set_state(self._state)
         return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
 
-    def _outputs(self) -> list[int]:
-        """The generator's outputs, of 32 bits, of which a random int64 shows the remainder."""
+    def _outputs(self) -> torch.Tensor:
+        """The generator's outputs: a random int64 shows their remainder."""
         low, remainder = (torch.empty(self._length, dtype=torch.int64) for _ in range(2))
         for values, limit in ((low, 1 << 24), (remainder, 257)):
             self._generator.set_state(self._state)
             values.random_(0, limit, generator=self._generator)
         # 2**24 is -1 modulo 257
-        outputs: list[int] = (low + ((low - remainder) % 257 << 24)).tolist()
-        return outputs
+        return low + ((low - remainder) % 257 << 24)
 
     def after(self) -> torch.Tensor:
         """The generator's state when what has been used is drawn."""

@@ -1,0 +1,140 @@
+"""The draws of a batch in one loop, by numba: what the classes of ``draws`` do with one image after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from accel.hooks.compiled.drawing_codes import (
+    COLUMNS,
+    CROP,
+    FIRST,
+    FLIP,
+    KIND,
+    OTHERWISE,
+    RESIZED,
+    ROWS,
+    SECOND,
+    SHORT,
+    THIRD,
+    WIDE,
+)
+
+_RETRIES = 10
+_LONGEST = float(1 << 31)
+
+
+@njit
+def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: int, at: int, numbers: Any) -> Any:
+    """Fill the numbers of images from the second on; those of the first are in every row.
+
+    Args:
+        codes: int64 [parts, CODES]. reals: float64 [parts, 2], the smallest and largest ratio, or the chance first.
+        floats: float32 [tables, outputs], what the generator gives as such. outputs: int64, as it gives them.
+        sizes: int64 [images, 2], heights and widths. limit: pixels, of a crop at most. at: outputs used already.
+        numbers: int64 [images, columns], with so many columns before the first part as the parts do not fill.
+
+    Returns:
+        How many outputs are used then, ``SHORT`` or ``OTHERWISE``.
+    """
+    begin = numbers.shape[1]
+    for part in range(len(codes)):
+        begin -= codes[part, COLUMNS]
+    for i in range(1, len(sizes)):
+        height, width, column = sizes[i, 0], sizes[i, 1], begin
+        for part in range(len(codes)):
+            code, row = codes[part], numbers[i, column : column + codes[part, COLUMNS]]
+            kind = code[KIND]
+            if kind == RESIZED:
+                at = _resized_crop(code, reals[part], floats, outputs, height, width, at, row)
+                if at >= 0 and row[2] * row[3] > limit:
+                    return OTHERWISE
+            elif kind == CROP:
+                if code[ROWS] * code[WIDE] > limit:
+                    return OTHERWISE
+                at = _crop(code, outputs, height, width, at, row)
+            elif kind == FLIP:
+                if at >= len(outputs):
+                    return SHORT
+                row[0] = floats[code[FIRST], at] < reals[part, 0]
+                at += 1
+            elif height != code[FIRST] or width != code[SECOND]:
+                return OTHERWISE
+            if at < 0:
+                return at
+            if kind != FLIP:
+                height, width = code[ROWS], code[WIDE]
+            column += len(row)
+    return at
+
+
+@njit
+def _resized_crop(code: Any, ratios: Any, floats: Any, outputs: Any, height: int, width: int, at: int, row: Any) -> Any:
+    area = float(height * width)
+    rows, columns, found = 0, 0, False
+    for _ in range(_RETRIES):
+        if at + 2 > len(outputs):
+            return SHORT
+        wanted, ratio = area * np.float64(floats[code[FIRST], at]), np.float64(floats[code[SECOND], at + 1])
+        at += 2
+        if not (wanted >= 0.0 and ratio > 0.0):
+            return OTHERWISE
+        wide, high = math.sqrt(wanted * ratio), math.sqrt(wanted / ratio)
+        if not (wide < _LONGEST and high < _LONGEST):
+            return OTHERWISE
+        columns, rows = _rounded(wide), _rounded(high)
+        if 0 < columns <= width and 0 < rows <= height:
+            found = True
+            break
+    if found:
+        if at + 2 > len(outputs):
+            return SHORT
+        row[0] = outputs[at] % (height - rows + 1)
+        row[1] = outputs[at + 1] % (width - columns + 1)
+        at += 2
+    else:
+        whole = float(width) / float(height)
+        rows, columns = height, width
+        if whole < ratios[0]:
+            rows = _rounded(float(columns) / ratios[0])
+        elif whole > ratios[1]:
+            columns = _rounded(float(rows) * ratios[1])
+        row[0], row[1] = (height - rows) // 2, (width - columns) // 2
+    row[2], row[3] = rows, columns
+    row[4] = code[THIRD] != 0 or rows != height or columns != width
+    row[5] = rows != code[ROWS] or columns != code[WIDE]
+    return at
+
+
+@njit
+def _crop(code: Any, outputs: Any, height: int, width: int, at: int, row: Any) -> Any:
+    rows, columns, both = code[ROWS], code[WIDE], code[FIRST] != 0
+    if height < rows or width < columns or (height == rows and width == columns) != (len(row) == 0):
+        return OTHERWISE
+    if len(row) == 0:
+        return at
+    if at + 2 > len(outputs):
+        return SHORT
+    row[0] = row[1] = 0
+    row[2], row[3] = rows, columns
+    if both or height > rows:
+        row[0] = outputs[at] % (height - rows + 1)
+        at += 1
+    if both or width > columns:
+        row[1] = outputs[at] % (width - columns + 1)
+        at += 1
+    return at
+
+
+@njit
+def _rounded(number: float) -> Any:
+    """The next integer, of two as near the even one, as Python rounds."""
+    whole = math.floor(number)
+    rest = number - whole
+    found = int(whole)
+    if rest > 0.5 or (rest == 0.5 and found % 2 == 1):
+        found += 1
+    return found

@@ -1,0 +1,78 @@
+"""Batches drawn in one loop of compiled code, beside the same drawn image by image."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel.hooks.compiled import compositions, drawing, program
+from accel.hooks.compiled.fixed import RGB
+from accel.hooks.compiled.stock import Refused
+from accel.recipe import Recipe
+from tests.hooks.compiled.support import PIPELINES, TOGETHER, check
+
+CODED = ["train", "train of v2", "retries", "no crop fits", "padded", "padded by v2", "whole or not", "grey"]
+SIZED = {"padded", "padded by v2", "whole or not"}
+SIZES = {
+    "one size": lambda source: [(source.randint(40, 90), source.randint(40, 90))] * 20,
+    "photos": lambda source: [(source.randint(1, 700), source.randint(1, 700)) for _ in range(60)],
+    "long": lambda source: [(source.choice((3, 40, 2000)), source.choice((5, 300, 3000))) for _ in range(30)],
+}
+
+
+def steps(drawn: program.Drawn) -> list[Any]:
+    recipes = drawn.recipes([object()] * len(drawn.sizes))  # type: ignore[list-item]
+    return [recipe.steps for recipe in recipes if isinstance(recipe, Recipe)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", CODED)
+def test_compiled_code_draws_what_is_drawn_one_by_one(name: str, sizes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with accel.image_backend("cpu"):
+        own = compositions.program_of(PIPELINES[name](), RGB)
+        for seed in range(10):
+            source = random.Random(seed)
+            given = SIZES[sizes](source)
+            grey = [source.random() < 0.2 * (seed % 3) for _ in given]
+            torch.manual_seed(seed)
+            torch.rand(seed * 60)
+            found = own.run(given, grey)
+            with monkeypatch.context() as patch:
+                patch.setattr(drawing, "numbers_of", lambda *given: None)
+                expected = own.run(given, grey)
+            assert steps(found) == steps(expected)
+            assert (found.sizes, found.tape.at) == (expected.sizes, expected.tape.at)
+            assert expected.numbers is None
+            assert (found.numbers is None) == (len(set(given)) > 1 and name in SIZED)
+
+
+def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = drawing._draw
+
+    def wrong(*given: Any) -> int:
+        at = own(*given)
+        given[-1][-1, 3] += given[4][0, 0] == 3  # of images of height 3 alone
+        return at
+
+    monkeypatch.setattr(drawing, "_draw", wrong)
+    monkeypatch.setattr(program, "_programs", {})
+    reason = "batches are drawn by Python: compiled code does not draw them as it does"
+    before = accel.stats()["fallbacks"].get(reason, 0)
+    dataset = ImageFolder(str(root), PIPELINES["train"]())
+    assert check(dataset) == {TOGETHER: 52}
+    assert accel.stats()["fallbacks"][reason] > before
+
+
+def test_a_crop_that_pillow_warns_of_is_left_to_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    with accel.image_backend("cpu"):
+        own = compositions.program_of(PIPELINES["no crop fits"](), RGB)
+        given = [(20, 20), *[(40, 40)] * 5]
+        assert own.run(given, [False] * 6).numbers is not None
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+        with pytest.raises(Refused, match="larger"):
+            own.run(given, [False] * 6)
