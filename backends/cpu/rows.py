@@ -5,14 +5,14 @@ Of files the region is decoded and one compiled call makes the values; pictures 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import passes, stages
+from accel.backends.cpu import passes, shares, stages
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
@@ -22,17 +22,19 @@ from accel.rows import Numbers, Pictures
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
-Task = tuple[int, Callable[[], None]]
-"""The first image that it computes, and the work."""
+Work = Callable[[], "Iterable[Task] | None"]
+Task = tuple[int, Work]
+"""The first image that it computes, and the work, which gives more of it that it leaves."""
 
 _AT_LEAST = 16
 """Pictures that a thread takes at a time."""
 
 
-def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterator[Task] | None:
+def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int, together: bool) -> Iterator[Task] | None:
     """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
 
-    ``read`` gives the pixels of a decode; of its items it looks at their positions.
+    ``read`` gives the pixels of a decode; of its items it looks at their positions. ``together``: threads may take
+    many files in one call.
     """
     columns = plan.columns
     if columns.resample in SUPPORT and not stages.resizes_as_pillow():
@@ -42,7 +44,7 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterato
     pictures, channels = columns.rows.sources, columns.channels
     if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3):
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
-    return run.of_files(plan.sources, read)
+    return run.of_files(plan, read, threads, together)
 
 
 class _Run:
@@ -64,12 +66,24 @@ class _Run:
         given = columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures, which, rows, cols, *given, self._target, self._planar, factors=factors)
 
-    def of_files(self, wanted: list[Decode], read: Read) -> Iterator[Task]:
-        columns = self._columns
-        each = *columns.axes, columns.rows_first
-        numbers = zip(wanted, *[values.tolist() for values in each], strict=True)
-        for position, row in enumerate(numbers):
-            yield position, partial(self._file, position, read, *row)
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, together: bool) -> Iterator[Task]:
+        if not together:
+            yield from self._each(plan, read, range(plan.shape[0]))
+            return
+        shared = shares.Shared(self._columns, list(self._columns.rows.sources), plan.rows.selection.options.cache)
+        for _ in range(min(threads, len(shared))):
+            yield 0, partial(self._share, plan, read, shared)
+        yield from self._each(plan, read, shared.others)
+
+    def _share(self, plan: ColumnPlan, read: Read, shared: shares.Shared) -> Iterator[Task]:
+        left = shared.run((self._fills, *self._values), self._target, self._planar)
+        return self._each(plan, read, left)
+
+    def _each(self, plan: ColumnPlan, read: Read, positions: Iterable[int]) -> Iterator[Task]:
+        (rows, columns), order = self._columns.axes, self._columns.rows_first
+        for each in positions:
+            axes = rows[each].tolist(), columns[each].tolist(), bool(order[each])
+            yield each, partial(self._file, each, read, plan.source(each), *axes)
 
     def _file(self, position: int, read: Read, wanted: Decode, row: Any, col: Any, order: bool) -> None:
         columns, (table, factors) = self._columns, self._values
