@@ -20,7 +20,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,17 +195,6 @@ class _Own:
     def __del__(self) -> None:
         if self.cells[of.AT] < self.cells[of.END]:
             self._left.append(self.words)
-
-
-@cache
-def crc_tables() -> npt.NDArray[np.uint32]:
-    """What eight bytes at once add to ``zlib.crc32``: for each its place from the end, [8, 256]."""
-    tables = np.arange(256, dtype=np.uint32)[None].repeat(8, 0)
-    for _ in range(8):
-        tables[0] = np.where(tables[0] & 1, tables[0] >> 1 ^ 0xEDB88320, tables[0] >> 1)
-    for place in range(1, 8):
-        tables[place] = tables[place - 1] >> 8 ^ tables[0][tables[place - 1] & 0xFF]
-    return tables
 
 
 def _tag(mark: int) -> int:

@@ -49,7 +49,7 @@ def find(words: Any, levels: Any, place: Any, keys: Any, k: int) -> Any:
 
 @njit
 def checksum(content: Any, first: int, count: int, mark: Any, tables: Any) -> Any:
-    """``zlib.crc32`` of words, which begins with a key's hash; ``tables``: ``store.crc_tables``."""
+    """``zlib.crc32`` of words, which begins with a key's hash; ``tables``: ``store_fields.crc_tables``."""
     low, table = u64(0xFF), pointer_to(tables)
     crc = ~mark & u64(0xFFFFFFFF)
     for i in range(first, first + count):

@@ -43,9 +43,9 @@ class Call:
                 like: Any = np.empty((0,) * parameter.dimensions, parameter.code)
                 own, words = ctypes.string_at(id(like), HEAD + 8 * _OWN), self.words[at : at + size]
                 words[: HEAD // 8 + _OWN] = np.frombuffer(own, np.int64)
-                words[HEAD // 8 + 2] = words[HEAD // 8 + _OWN :].ctypes.data
+                words[HEAD // 8 + 2] = _address(words[HEAD // 8 + _OWN :])
                 self._held[place] = like.dtype
-                self.words[FIRST + place] = words.ctypes.data
+                self.words[FIRST + place] = _address(words)
                 at += size
             elif parameter.dimensions:
                 self.hold(place, value)
@@ -56,3 +56,8 @@ class Call:
         """Pass this array, which lives as long as it is passed."""
         self._held[place] = array
         self.words[FIRST + place] = id(array)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -20,12 +20,7 @@ from accel.ops.resample import SUPPORT, Aten, rows_first
 from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.column_fields import LENGTH as LENGTH
-from accel.planning.column_fields import SIZE as SIZE
-from accel.planning.column_fields import START as START
-from accel.planning.column_fields import STEP as STEP
-from accel.planning.column_fields import WINDOW as WINDOW
-from accel.planning.column_fields import WINDOW_STEP as WINDOW_STEP
+from accel.planning.column_fields import LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
@@ -84,11 +79,7 @@ class ColumnPlan(Plan):
     @cached_property
     def sources(self) -> list[Decode]:
         """What to decode, in the order of the images: of an item no more than its place."""
-        rows, channels, boxes, *_, table = self.columns
-        return [
-            Decode(source, channels, tuple(box), (Item(position, (), table),))
-            for position, (source, box) in enumerate(zip(rows.sources, boxes.tolist(), strict=True))
-        ]
+        return [self.source(position) for position in range(len(self.rows))]
 
     def source(self, position: int) -> Decode:
         """One of ``sources``."""

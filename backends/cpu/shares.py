@@ -15,7 +15,7 @@ from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
-from accel.codec import jpeg, store, stream_index
+from accel.codec import jpeg, store, store_fields, stream_index
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
@@ -92,7 +92,7 @@ class Shared:
             _run_share(
                 self.counter, self.images, self.keys, columns.boxes, columns.axes, columns.rows_first.view(np.uint8),
                 left, said, prepare.words, decode.words, fused.words, header, *compiled, own,
-                store.crc_tables(), index, windows, pixels, target, item, columns.channels, planar,
+                store_fields.crc_tables(), index, windows, pixels, target, item, columns.channels, planar,
             )  # fmt: skip
             if said[sh.CURRENT] < 0:
                 break

@@ -332,6 +332,29 @@ def test_a_file_that_changes_after_it_was_opened_is_named(files: list[str], plac
             helpers.run("cpu", lambda: [epoch(dataset) for _ in range(2)], cache=place) if change != "gone" else None
 
 
+def test_bytes_that_are_overwritten_after_they_were_opened_are_pillows(place: str) -> None:
+    """What was opened is another image than what is there: neither is kept under the other's key."""
+    contents = []
+    for number in range(COUNT):
+        noise = np.random.default_rng(number).integers(0, 256, (90, 70), np.uint8)
+        image = Image.fromarray(noise).convert("P")
+        image.putpalette(noise.tobytes()[:768])  # what was opened gives its colours, what is there its levels
+        image.save(file := BytesIO(), "PNG", compress_level=0)
+        contents.append(file.getvalue())
+
+    def overwritten(content: bytes) -> Image.Image:
+        file = BytesIO(contents[0])
+        image = Image.open(file)
+        file.seek(0)
+        file.write(content)
+        return image.convert("RGB")
+
+    for _ in range(2):
+        check(Each(contents, lambda data: EVALUATION(overwritten(data))), place)
+    for _ in range(2):
+        check(Each(contents, lambda data: EVALUATION(Image.open(BytesIO(data)).convert("RGB"))), place)
+
+
 def test_damage_is_pillows_to_say(files: list[str], place: str) -> None:
     """A file that is cut short raises what Pillow raises, or is black, and neither is kept."""
     path = next(path for path in files if path.endswith("png.png"))
