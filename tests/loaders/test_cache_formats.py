@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -427,13 +428,17 @@ def test_an_accelerators_batches(folder: Path, files: list[str], place: str, pip
         assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_share_it(folder: Path, files: list[str], place: str, method: str) -> None:
+def test_workers_share_it(folder: Path, files: list[str], place: str) -> None:
     suffixes = tuple({os.path.splitext(path)[1] for path in files})
     dataset = ImageFolder(folder, EVALUATION)
     dataset.samples = [(path, 0) for path in files if path.endswith(suffixes)]
+    options = {"num_workers": 1, "batch_size": len(files)}
+    expected = helpers.run("torchvision", lambda: epoch(dataset, **options))
     counts = Counts()
-    for number in range(2):
-        check(dataset, place, number, num_workers=1, multiprocessing_context=method, batch_size=len(files))
-    if method == "fork":  # to a process that starts anew the files are young
-        assert counts()["results used"] >= len(KEPT)
+    for method in ("fork", "fork", "spawn"):
+        if method == "spawn":
+            time.sleep(2.1)  # to a process that starts anew the files are young
+        options["multiprocessing_context"] = method
+        assert_same(helpers.run("cpu", lambda: epoch(dataset, **options), cache=place), expected)
+        assert method == "fork" or counts()["results used"] >= len(KEPT)
+        counts()
