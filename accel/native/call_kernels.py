@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 
-from accel.native.calls import FIRST, HEAD
+from accel.native.call_fields import FIRST, HEAD
 from accel.native.intrinsics import emitted
 from accel.native.signatures import parameters
 

@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from accel.native.call_fields import FIRST, HEAD
 from accel.native.signatures import parameters
 from accel.native.units import Function
 
-HEAD = object.__basicsize__
-"""Bytes of an array's object before its own: its address of items, dimensions, address of sizes, and so on."""
-
-FIRST = 2
 _OWN, _MOST = 7, 4  # words of an array's object that are read, and dimensions
 
 

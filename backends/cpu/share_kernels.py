@@ -9,19 +9,20 @@ from llvmlite import ir
 from numba import njit, types
 
 from accel.backends.cpu import pass_fields as ps
-from accel.codec import jpeg, store_kernels
 from accel.codec import store_fields as st
+from accel.codec import store_kernels
+from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg.memory import i64, pointer_to
+from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, length, show
-from accel.native.calls import FIRST
 from accel.native.intrinsics import emitted
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 from . import share_fields as sh
 
-_prepare = caller(jpeg.PREPARE.order[2])
-_decode = caller(jpeg.DECODE.order[2])
+_prepare = caller(df.PREPARE)
+_decode = caller(df.DECODE)
 _pass = caller(ps.SIGNATURE)
 _DONE, _OTHERWISE, _ROOM = 0, 1, 2
 
@@ -77,9 +78,9 @@ def _image(
     needed = _prepare(pointer_to(prepare))
     if needed <= 0 or channels < header[hd.COMPONENTS]:
         return _OTHERWISE
-    if header[hd.INTERVALS] > length(decode, jpeg.ENDS):
+    if header[hd.INTERVALS] > length(decode, df.ENDS):
         return _wants(said, sh.ENDS, header[hd.INTERVALS])
-    if needed > length(decode, jpeg.PLANES):
+    if needed > length(decode, df.PLANES):
         return _wants(said, sh.PLANES, needed)
     size, at, slot = i64(0), i64(0), i64(0)
     if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
@@ -97,8 +98,8 @@ def _image(
         index[: size >> 3] = 0
     show(decode, 0, data, count)
     decode[FIRST + 3], decode[FIRST + 4] = top, left
-    show(decode, jpeg.WORDS, index.ctypes.data, size >> 1)
-    show(decode, jpeg.OUT, pixels.ctypes.data, height, width, channels)
+    show(decode, df.INDEX, index.ctypes.data, size >> 1)
+    show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
     if done <= 0:
         return _OTHERWISE
@@ -113,9 +114,9 @@ def _image(
     state = _pass(pointer_to(fused))
     if state != 0:
         return _wants(said, sh.PASS, state) if state > 0 else _OTHERWISE
-    said[sh.USED] += 1 if done & jpeg.USED else 0
-    said[sh.DROPPED] += 1 if done & jpeg.DROPPED else 0
-    if size > 0 and done & jpeg.GROWN:
+    said[sh.USED] += 1 if done & df.USED else 0
+    said[sh.DROPPED] += 1 if done & df.DROPPED else 0
+    if size > 0 and done & df.GROWN:
         if store_kernels.put(words, levels, places, own, at, slot, keys, number, tables, size, index):
             said[sh.KEPT] += at == 0
         elif slot != 0:

@@ -16,6 +16,7 @@ from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
+from accel.codec.jpeg import decode_fields as df
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
@@ -25,7 +26,7 @@ from accel.runtime import read
 _SOURCES = (
     *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
     *("codec/store_kernels.py", "codec/store_fields.py", "codec/jpeg/*.py", "planning/column_fields.py"),
-    *("codec/header.py", "codec/progressive.py", "native/call_kernels.py", "native/calls.py"),
+    *("codec/header.py", "codec/progressive.py", "native/call_kernels.py", "native/call_fields.py"),
 )
 UNIT = units.Unit("share", *_SOURCES, seconds=1)
 _run_share = UNIT.function(
@@ -102,7 +103,7 @@ class Shared:
             elif wanted == sh.INDEX:
                 index = np.empty(size, np.uint64)
             else:
-                name, place = ("ends", jpeg.ENDS) if wanted == sh.ENDS else ("planes", jpeg.PLANES)
+                name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
                 decode.hold(place, jpeg.room(name, size))
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)

@@ -23,6 +23,7 @@ import numpy as np
 from accel.native import units
 from accel.native.calls import Call
 
+from . import decode_fields as df
 from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
@@ -44,15 +45,8 @@ __all__ = [
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
-PREPARE = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bool int int int int")
-DECODE = UNIT.function(
-    "codec.jpeg.scan",
-    "decode_scan",
-    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
-    " i8[1]w u8[1]w u2[1]w u1[3]w",
-)
-ENDS, STUFFED, STREAM, PLANES, WORDS, OUT = 14, 15, 16, 17, 20, 21
-"""Parameters of ``DECODE``, for other compiled code that calls it (``calls``)."""
+PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
+DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
 _digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
@@ -96,7 +90,6 @@ class _Scratch(threading.local):
 
 _scratch = _Scratch()
 _NONE = np.empty(0, np.uint16)
-_GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8  # as in scan.py
 
 
 def decode(
@@ -193,7 +186,7 @@ def _tried(
     if not done:
         return None
     if index is not None:
-        index.said(done & USED != 0, done & GROWN != 0, done & DROPPED != 0)
+        index.said(done & df.USED != 0, done & df.GROWN != 0, done & df.DROPPED != 0)
     return out, planes
 
 
