@@ -20,11 +20,16 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from multiprocessing import reduction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec import store_fields as of
 from accel.system import cores, counters, fork, memory
 from accel.system.memory import Key
 
@@ -34,12 +39,20 @@ Found = tuple[int, int]
 SHARE = 16
 """The store takes one part in so many of the memory that is left when it is made."""
 
-_PAGE, _WINDOW, _FIRST, _SEGMENT = 4096, 8, 512, 1 << 14
+_PAGE, _WINDOW, _SEGMENT, _FIRST = of.PAGE, of.WINDOW, of.SEGMENT, 512
 _SLOT_BYTES = 512  # of entries that there is a slot for
 _SMALLEST = 1 << 20
 _HEAD = struct.Struct("=QQQqqII")  # the key, the size of the content, its checksum
 _KEY = struct.Struct("=QQQqq")
 _SIZES = struct.Struct("=II")  # the end of a head
+
+
+class Compiled(NamedTuple):
+    """A store as compiled code takes it (``store_kernels``): its memory as uint64, its tables, and what is where."""
+
+    words: npt.NDArray[np.uint64]
+    levels: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
 
 
 class Store:
@@ -61,7 +74,17 @@ class Store:
 
     def begin(self) -> None:
         """Fill segments of this process's own from now on."""
-        self._threads, self._left = threading.local(), list[tuple[int, int, int, int]]()
+        self._threads, self._left = threading.local(), list[Any]()
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        places = np.array([self._owners, self._segments, self._data >> 3], np.int64)
+        return Compiled(np.frombuffer(self._bytes, np.uint64), np.array(self._levels, np.int64), places)
+
+    def own(self) -> npt.NDArray[np.uint64]:
+        """What this thread knows of the segment that it fills, for compiled code of this thread."""
+        words: npt.NDArray[np.uint64] = self._own.words
+        return words
 
     @property
     def _own(self) -> _Own:
@@ -126,51 +149,52 @@ class Store:
 
     def _room(self, size: int) -> int:
         """The address of so many bytes in a segment of this thread's own; 0: none are left."""
-        own, size = self._own, -(-size // 8) * 8
-        if self._words[own.owner] != own.token:  # another took the segment at the same time
-            own.at = own.end = 0
-        if own.at + size > own.end:
-            self._claim(-(-size // _SEGMENT))
-            if own.at + size > own.end:
+        own, size = self._own.cells, -(-size // 8) * 8
+        if self._words[own[of.OWNER]] != own[of.TOKEN]:  # another took the segment at the same time
+            own[of.AT] = own[of.END] = 0
+        if own[of.AT] + size > own[of.END]:
+            self._claim(own, -(-size // _SEGMENT))
+            if own[of.AT] + size > own[of.END]:
                 return 0
-        own.at += size
-        return own.at - size
+        at: int = own[of.AT]
+        own[of.AT] = at + size
+        return at
 
-    def _claim(self, count: int) -> None:
+    def _claim(self, own: memoryview, count: int) -> None:
         """Take so many segments side by side for this thread."""
-        words, own, first = self._words, self._own, self._words[0]
+        words, first = self._words, self._words[0]
         while first + count <= self._segments:
             places = range(self._owners + first, self._owners + first + count)
             if not any(words[places.start : places.stop].tolist()):
                 for place in places:
-                    words[place] = own.token
+                    words[place] = own[of.TOKEN]
                 words[0] = first + count
-                if all(words[place] == own.token for place in places):  # or another was here at the same time
+                if all(words[place] == own[of.TOKEN] for place in places):  # or another was here at the same time
                     start = self._data + first * _SEGMENT
-                    own.at = own.at if start == own.end else start
-                    own.end, own.owner = start + count * _SEGMENT, places.stop - 1
+                    own[of.AT] = own[of.AT] if start == own[of.END] else start
+                    own[of.END], own[of.OWNER] = start + count * _SEGMENT, places.stop - 1
                     return
             first += 1
-        own.at = own.end = 0
+        own[of.AT] = own[of.END] = 0
 
 
 class _Own:
-    """The segment that a thread fills: where its next entry lies, where it ends, the word that says whose it is.
+    """The segment that a thread fills: ``words`` as ``store_fields`` has them, and the same as ``cells``.
 
     What a thread has left when it ends, another of its process fills.
     """
 
-    def __init__(self, left: list[tuple[int, int, int, int]]) -> None:
+    def __init__(self, left: list[Any]) -> None:
         self._left = left
         try:
-            self.token, self.at, self.end, self.owner = left.pop()
+            self.words = left.pop()
         except IndexError:
-            self.token = int.from_bytes(os.urandom(8), "little") | 1
-            self.at = self.end = self.owner = 0
+            self.words = np.array([int.from_bytes(os.urandom(8), "little") | 1, 0, 0, 0], np.uint64)
+        self.cells = self.words.data
 
     def __del__(self) -> None:
-        if self.at < self.end:
-            self._left.append((self.token, self.at, self.end, self.owner))
+        if self.cells[of.AT] < self.cells[of.END]:
+            self._left.append(self.words)
 
 
 def _tag(mark: int) -> int:

@@ -129,6 +129,22 @@ def flush() -> None:
         counters.count(name, happened.count(name))
 
 
+def is_full() -> bool:
+    """Whether files of which nothing is kept are decoded without an index."""
+    return _full
+
+
+def counted(used: int, dropped: int, kept: int, full: bool, crowded: int) -> None:
+    """Count what compiled code has done with indexes of many files; as ``noted`` and ``flush`` do."""
+    global _full
+    for name, number in ((counters.INDEXED, used), (counters.MISFITS, dropped), (counters.INDEXES, kept)):
+        if number:
+            counters.count(name, number)
+    for _ in range(0 if _full else crowded + full):
+        counters.fallback(FULL)
+    _full |= full
+
+
 def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> bool:
     """Put an index in; whether it is its file's first."""
     global _full

@@ -44,6 +44,14 @@ class Function:
         self.order = (module, name, signature)
         self._unit = unit
         self._entry: Any = None
+        self._address = 0
+
+    @property
+    def address(self) -> int:
+        """Where its code is, for other compiled code (``calls``); the unit is loaded first, if need be."""
+        if self._entry is None:
+            ready([self._unit])
+        return self._address
 
     def __call__(self, *arguments: Any) -> int:
         """Call it.
@@ -67,7 +75,8 @@ class Function:
             for parameter in parameters(signature)
         ]
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *kinds)
-        self._entry = kind(engine.get_function_address(name))
+        self._address = engine.get_function_address(name)
+        self._entry = kind(self._address)
 
     def _refuse(self, result: int, arguments: Sequence[Any]) -> NoReturn:
         if result == FAILED:

@@ -20,14 +20,11 @@ from accel.ops.resample import SUPPORT, Aten, rows_first
 from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import plan as planning
 from accel.planning import values
+from accel.planning.column_fields import LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
 from accel.rows import Ahead, Form, Numbers, Rows, Slot, Structure
-
-START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
-"""The numbers of an axis: its view, onto the decoded box; what that is resampled to, or its own length again; and the
-window on that, which is affine: where it is outside, it shows the fill colour."""
 
 
 class Columns(NamedTuple):
@@ -82,11 +79,13 @@ class ColumnPlan(Plan):
     @cached_property
     def sources(self) -> list[Decode]:
         """What to decode, in the order of the images: of an item no more than its place."""
+        return [self.source(position) for position in range(len(self.rows))]
+
+    def source(self, position: int) -> Decode:
+        """One of ``sources``."""
         rows, channels, boxes, *_, table = self.columns
-        return [
-            Decode(source, channels, tuple(box), (Item(position, (), table),))
-            for position, (source, box) in enumerate(zip(rows.sources, boxes.tolist(), strict=True))
-        ]
+        top, left, height, width = boxes[position].tolist()
+        return Decode(rows.sources[position], channels, (top, left, height, width), (Item(position, (), table),))
 
     @property
     def example(self) -> Stage:

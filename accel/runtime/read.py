@@ -10,7 +10,7 @@ import numpy as np
 from accel.codec import stream_index
 from accel.codec.decode import choose, decoded, region, view
 from accel.codec.engines import Pixels
-from accel.codec.header import Raw
+from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
@@ -19,9 +19,17 @@ from accel.runtime import cached, indexes, kept, planes, result_entries, result_
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 
-_room = Scratch()
-_LARGE, _LARGEST = 1 << 20, 1 << 26
+room = Scratch()
+_LARGE, LARGEST = 1 << 20, 1 << 26
 """Bytes of pixels that a thread decodes to the same memory: new one for each would be cleared by the system first."""
+
+
+def is_plain(source: Source) -> bool:
+    """Whether ``pixels`` would decode this source by a baseline decoder, and nothing else, if its file is sound."""
+    header = source.header
+    if source.path is not None or source.cached is not None or source.shared or source.asked:
+        return False
+    return source.picture is None and isinstance(header, Header) and header.ordinary and not header.progressive
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
@@ -56,7 +64,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         durable = indexes.of(source) if cached.in_use and measured is None else None
         shape = (*wanted.box[2:], wanted.channels)
         size = math.prod(shape)
-        out = _room.take(size).reshape(shape) if _LARGE <= size <= _LARGEST else None
+        out = room.take(size).reshape(shape) if _LARGE <= size <= LARGEST else None
         begun = 0.0 if measured is None else thread_time()
         found = stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
         if measured is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, rows, stages
+from accel.backends.cpu import effects, passes, rows, shares, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.codec import decode, stream_index
@@ -21,8 +21,9 @@ from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import read
+from accel.runtime import cached, read
 from accel.runtime.parallel import ParallelFor
+from accel.sources import Sources
 from accel.system import fork
 from accel.system.memory import Allocate
 
@@ -69,7 +70,7 @@ class CpuBackend(HostBackend):
         with _preparing:
             if not self._prepared:
                 planes = [] if self.options.cache_size is None else [jpeg_planes.UNIT]
-                units.ready([passes.UNIT, *decode.UNITS, *planes])
+                units.ready([passes.UNIT, shares.UNIT, *decode.UNITS, *planes])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
                 self._prepared = True
@@ -80,12 +81,15 @@ class CpuBackend(HostBackend):
         targets = [plan.target(allocate) for plan in plans]
         failed: dict[tuple[int, int], Exception] = {}
 
-        def work(task: tuple[int, int, Callable[[], None]]) -> None:
+        def work(task: tuple[int, int, rows.Work]) -> None:
             number, position, run = task
             try:
-                run()
+                left = run()
             except Exception as error:
                 failed[number, position] = error
+            else:
+                for each in left or ():
+                    work((number, *each))
 
         self._parallel.each(
             [
@@ -107,7 +111,9 @@ class CpuBackend(HostBackend):
         def pixels(wanted: Decode) -> Pixels:
             return read.pixels(wanted, of, self.options, self.options.decode)
 
-        of_rows = rows.tasks(plan, target, pixels, self._parallel.size) if isinstance(plan, ColumnPlan) else None
+        of_rows = None
+        if isinstance(plan, ColumnPlan):
+            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, self._shared(plan))
         if of_rows is not None:
             return of_rows
         planar = not plan.interleaved
@@ -115,6 +121,11 @@ class CpuBackend(HostBackend):
             (wanted.items[0].position, partial(self._image, wanted, pixels, target, planar=planar))
             for wanted in plan.decodes
         ]
+
+    def _shared(self, plan: ColumnPlan) -> bool:
+        """Whether files of the plan may be decoded by compiled calls for many."""
+        ours = self.options.decode in ("auto", "accel") and not cached.in_use
+        return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}

@@ -12,17 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cpu import pass_fields
 from accel.backends.cpu.normalization import NO_FACTORS, find_factors
 from accel.native import units
 from accel.ops.resample import rows_first
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
 UNIT = units.Unit("passes", *_SOURCES, "backends/shared/numba_memory.py", seconds=4)
-_run = UNIT.function(
-    "backends.cpu.pass_image",
-    "run_pass",
-    "u1[3] int int int f8 f8 int i4[1] int int int f8 f8 int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool u1[1]w",
-)
+RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",
     "run_batch",
@@ -102,7 +99,7 @@ def run_ordered(
 ) -> None:
     """``run`` where it is known whether the rows come first (``order``), and what the factors are."""
     item = _itemsize(table, out)
-    _with_workspace(_run, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
+    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
 
 
 def run_batch(
@@ -142,14 +139,20 @@ def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
 
 
 def _with_workspace(function: units.Function, *given: Any) -> None:
-    memory = _workspace.memory
+    memory = workspace.memory
     while (status := function(*given, memory)) > 0:  # the bytes that it takes
-        memory = np.empty(status, np.uint8)
-        if status <= MOST_RETAINED:
-            _workspace.memory = memory
+        memory = larger(status)
     if status:
         described = [each.shape if isinstance(each, np.ndarray) else each for each in given]
         raise ValueError(f"arguments do not fit together: {described}")
+
+
+def larger(size: int) -> npt.NDArray[np.uint8]:
+    """A workspace of so many bytes, which the thread keeps if it is none of the largest."""
+    memory = np.empty(size, np.uint8)
+    if size <= MOST_RETAINED:
+        workspace.memory = memory
+    return memory
 
 
 def factors_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -163,4 +166,4 @@ class _Workspace(threading.local):
     memory = np.empty(0, np.uint8)
 
 
-_workspace = _Workspace()
+workspace = _Workspace()

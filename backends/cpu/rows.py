@@ -6,18 +6,19 @@ Of files the region is decoded and one compiled call makes the values; pictures 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import passes, stages
+from accel.backends.cpu import passes, shares, stages
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
-from accel.planning.columns import SIZE, START, WINDOW, WINDOW_STEP, ColumnPlan, Columns
+from accel.planning.column_fields import SIZE, START, WINDOW, WINDOW_STEP
+from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
 from accel.sources import Unread
@@ -25,8 +26,9 @@ from accel.system.memory import Scratch
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
-Task = tuple[int, Callable[[], None]]
-"""The first image that it computes, and the work."""
+Work = Callable[[], "Iterable[Task] | None"]
+Task = tuple[int, Work]
+"""The first image that it computes, and the work, which gives more of it that it leaves."""
 
 _AT_LEAST, _IN_CACHE = 16, 4
 """Pictures that a thread takes at a time; and of those that it reads, so that they are still in a core's own cache."""
@@ -34,10 +36,11 @@ _AT_LEAST, _IN_CACHE = 16, 4
 _pixels = Scratch()
 
 
-def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterator[Task] | None:
+def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int, together: bool) -> Iterator[Task] | None:
     """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
 
-    ``read`` gives the pixels of a decode; of its items it looks at their positions.
+    ``read`` gives the pixels of a decode; of its items it looks at their positions. ``together``: threads may take
+    many files in one call.
     """
     columns = plan.columns
     if columns.resample in SUPPORT and not stages.resizes_as_pillow():
@@ -49,7 +52,7 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterato
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
     if isinstance(pictures, Unread) and (pictures.header.mode == "RGB") == (channels == 3):
         return run.of_unread(pictures, plan, read)
-    return run.of_files(plan.sources, read)
+    return run.of_files(plan, read, threads, together)
 
 
 class _Run:
@@ -80,26 +83,37 @@ class _Run:
             which = range(first, min(first + _IN_CACHE, len(pictures)))
             yield first, partial(self._unread, pictures, which, both, plan, read)
 
-    def _unread(self, pictures: Unread, which: range, both: Any, plan: ColumnPlan, read: Read) -> None:
+    def _unread(self, pictures: Unread, which: range, both: Any, plan: ColumnPlan, read: Read) -> Iterator[Task] | None:
         columns, (table, factors), header = self._columns, self._values, pictures.header
         shape = len(which), header.height, header.width, columns.channels
         pixels = _pixels.take(math.prod(shape)).reshape(shape)
         part = slice(which.start, which.stop)
         if not pictures.read(which, pixels):
-            for _, work in list(self.of_files(plan.sources, read))[part]:
-                work()
-            return
+            return self._each(plan, read, which)
         rows, cols = [(axis[part], windows[part]) for axis, windows in both]
         given = columns.resample, columns.rows_first[part], self._fills, table
         target = self._target[part]
         passes.run_batch(pixels, range(len(which)), rows, cols, *given, target, self._planar, factors=factors)
+        return None
 
-    def of_files(self, wanted: list[Decode], read: Read) -> Iterator[Task]:
-        columns = self._columns
-        each = *columns.axes, columns.rows_first
-        numbers = zip(wanted, *[values.tolist() for values in each], strict=True)
-        for position, row in enumerate(numbers):
-            yield position, partial(self._file, position, read, *row)
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, together: bool) -> Iterator[Task]:
+        if not together:
+            yield from self._each(plan, read, range(plan.shape[0]))
+            return
+        shared = shares.Shared(self._columns, list(self._columns.rows.sources), plan.rows.selection.options.cache)
+        for _ in range(min(threads, len(shared))):
+            yield 0, partial(self._share, plan, read, shared)
+        yield from self._each(plan, read, shared.others)
+
+    def _share(self, plan: ColumnPlan, read: Read, shared: shares.Shared) -> Iterator[Task]:
+        left = shared.run((self._fills, *self._values), self._target, self._planar)
+        return self._each(plan, read, left)
+
+    def _each(self, plan: ColumnPlan, read: Read, positions: Iterable[int]) -> Iterator[Task]:
+        (rows, columns), order = self._columns.axes, self._columns.rows_first
+        for each in positions:
+            axes = rows[each].tolist(), columns[each].tolist(), bool(order[each])
+            yield each, partial(self._file, each, read, plan.source(each), *axes)
 
     def _file(self, position: int, read: Read, wanted: Decode, row: Any, col: Any, order: bool) -> None:
         columns, (table, factors) = self._columns, self._values

@@ -26,7 +26,8 @@ from accel.backends.cuda.descriptors import (
 )
 from accel.backends.cuda.schedule import Schedule
 from accel.ops.resample import SUPPORT
-from accel.planning.columns import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP, ColumnPlan, Columns
+from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import bits
 from accel.rows import Numbers
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from accel.codec import store
+from accel.codec import store, store_fields
 from accel.codec.file_buffers import file_buffers
 from accel.codec.store import Store
 from accel.system import measuring, memory
@@ -290,7 +290,7 @@ def test_a_segment_that_another_took_is_left_to_it() -> None:
     one._words[0] = 0  # as when both had counted from the same number
     one._words[one._owners] = 0
     put(other, 2)
-    assert one._own.end == other._own.end, "both are in one segment"
+    assert one.own()[store_fields.END] == other.own()[store_fields.END], "both are in one segment"
     put(one, 3)
     put(other, 4)
     assert [got(one, number) for number in (2, 3, 4)] == [content(number).tobytes() for number in (2, 3, 4)]

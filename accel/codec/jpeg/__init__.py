@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from accel.native import units
+from accel.native.calls import Call
 
+from . import decode_fields as df
 from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
@@ -43,13 +45,8 @@ __all__ = [
 
 SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
-_prepare = UNIT.function("codec.jpeg.layout", "prepare", "u1[1] i8[1]w i8[2]w bool int int int int")
-_decode_scan = UNIT.function(
-    "codec.jpeg.scan",
-    "decode_scan",
-    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
-    " i8[1]w u8[1]w u2[1]w u1[3]w",
-)
+PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
+DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
 _digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
@@ -93,7 +90,6 @@ class _Scratch(threading.local):
 
 _scratch = _Scratch()
 _NONE = np.empty(0, np.uint16)
-_GOOD, _USED, _GROWN, _DROPPED = 1, 2, 4, 8  # as in scan.py
 
 
 def decode(
@@ -161,7 +157,7 @@ def _tried(
     header, words = _scratch.header, _NONE
     source = np.frombuffer(data, np.uint8)
     top, left, height, width = (0, 0, 0, 0) if box is None else (int(edge) for edge in box)
-    size = _prepare(source, header, _scratch.layout, whole or box is None, top, left, height, width)
+    size = PREPARE(source, header, _scratch.layout, whole or box is None, top, left, height, width)
     if size == 0:
         return None
     rows, columns = int(header[hd.HEIGHT]), int(header[hd.WIDTH])
@@ -180,7 +176,7 @@ def _tried(
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
     planes = _scratch.room("planes", size)
-    done = _decode_scan(
+    done = DECODE(
         source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
         _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
         _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
@@ -190,8 +186,28 @@ def _tried(
     if not done:
         return None
     if index is not None:
-        index.said(done & _USED != 0, done & _GROWN != 0, done & _DROPPED != 0)
+        index.said(done & df.USED != 0, done & df.GROWN != 0, done & df.DROPPED != 0)
     return out, planes
+
+
+def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
+    """``PREPARE`` and ``DECODE`` in this thread's working memory, of files of at most so many bytes.
+
+    And the header, which the one fills.
+    """
+    own = _scratch
+    prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
+    decode = Call(
+        DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
+        own.slots, own.predictions, own.spare, own.ends, own.room("stuffed", largest // 2 + 1),
+        own.room("stream", largest + SLACK), own.planes, own.trail, own.sums, None, None,
+    )  # fmt: skip
+    return prepare, decode, own.header
+
+
+def room(name: str, size: int) -> Any:
+    """More of this thread's working memory, for one of these calls."""
+    return _scratch.room(name, size)
 
 
 def digest(data: bytes | memoryview) -> int:
@@ -217,7 +233,7 @@ def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bo
 
 def index_size(data: bytes | memoryview) -> int:
     """The bytes that an index of the file takes; 0: it has none."""
-    found = _prepare(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
+    found = PREPARE(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
     return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
 
 

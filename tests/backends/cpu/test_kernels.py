@@ -401,7 +401,7 @@ def test_a_forked_child_goes_on() -> None:
 
 def test_large_workspace_is_not_kept() -> None:
     check(picture(2, 3, 1), axis(2, 9), axis(3, 9), BILINEAR)
-    kept = passes._workspace.memory
+    kept = passes.workspace.memory
     check(picture(5000, 3, 1), axis(5000, 7), axis(3, 5000), BILINEAR)
-    assert passes._workspace.memory is kept
+    assert passes.workspace.memory is kept
     assert kept.nbytes <= passes.MOST_RETAINED

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.cpu import passes, stages
+from accel.backends.cpu import passes, shares, stages
 from accel.errors import DecodeError
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Pictures, Rows, Slot, Structure
@@ -92,6 +92,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             original(*given, **more)
 
         monkeypatch.setattr(passes, name, called)
+    share = shares.Shared.run
+
+    def run(*given: Any) -> list[int]:
+        found.append("shares")
+        return share(*given)
+
+    monkeypatch.setattr(shares.Shared, "run", run)
     return found
 
 
@@ -103,7 +110,7 @@ def test_there_is_no_object_for_an_image(calls: list[str], monkeypatch: pytest.M
         monkeypatch.setattr(Rows, "__iter__", None)
         monkeypatch.setattr("accel.runtime.compute.selection_of", lambda recipes: pictures.selection)
         values(files)
-        assert calls == ["run_ordered"] * len(FILES)
+        assert calls == ["shares"]
         calls.clear()
         monkeypatch.setattr(Pictures, "__getitem__", None)
         values(Rows(pictures, CROP, np.zeros((50, 3))))
@@ -150,6 +157,6 @@ def test_steps_that_some_images_lack(calls: list[str]) -> None:
     files = [data for data, size in zip(FILES, SIZES, strict=True) if size != (16, 9)] * 2 + [GREY, GREY]
     with accel.image_backend("cpu", threads=1):
         found = values(lacking(sources(files)))
-        assert calls.count("run_ordered") - calls.count("run") == len(files)  # the one calls the other
+        assert calls == ["shares"]
         wanted = values(list(lacking(sources(files))))
     assert torch.equal(found, wanted)

@@ -1,0 +1,12 @@
+"""The parameters of ``layout.prepare`` and ``scan.decode_scan``, for who calls them, and what the latter returns."""
+
+PREPARE = "u1[1] i8[1]w i8[2]w bool int int int int"
+DECODE = (
+    "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
+    " i8[1]w u8[1]w u2[1]w u1[3]w"
+)
+ENDS, PLANES, INDEX, OUT = 14, 17, 20, 21
+"""Parameters of ``DECODE``."""
+
+USED, GROWN, DROPPED = 2, 4, 8
+"""What it may say besides, as in scan.py."""

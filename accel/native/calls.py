@@ -1,0 +1,60 @@
+"""Calls that compiled code makes of another unit's functions: an address, and a word for each parameter.
+
+A word is a number (a float by its bits), or the address of an array: of NumPy's object, or of words that stand in for
+one, of which ``entry`` (``compiling``) reads no more than they have. Compiled code says what these show, and calls
+(``call_kernels``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from accel.native.call_fields import FIRST, HEAD
+from accel.native.signatures import parameters
+from accel.native.units import Function
+
+_OWN, _MOST = 7, 4  # words of an array's object that are read, and dimensions
+
+
+class Call:
+    """A call of a function, whose arguments stay from one to the next where nobody changes them.
+
+    Attributes:
+        words: int64 [n]: the address, the type of arrays, the word of each parameter (from ``FIRST`` on), and what
+            stands in for arrays.
+    """
+
+    def __init__(self, function: Function, *given: Any) -> None:
+        """``given``: for each parameter a number, an array, or None: compiled code will say what it shows."""
+        named = parameters(function.order[2])
+        size = HEAD // 8 + _OWN + _MOST
+        self._held: dict[int, Any] = {}
+        at = FIRST + len(named)
+        self.words = np.zeros(at + size * sum(value is None for value in given), np.int64)
+        self.words[:FIRST] = function.address, id(np.ndarray)
+        for place, (parameter, value) in enumerate(zip(named, given, strict=True)):
+            if value is None:
+                like: Any = np.empty((0,) * parameter.dimensions, parameter.code)
+                own, words = ctypes.string_at(id(like), HEAD + 8 * _OWN), self.words[at : at + size]
+                words[: HEAD // 8 + _OWN] = np.frombuffer(own, np.int64)
+                words[HEAD // 8 + 2] = _address(words[HEAD // 8 + _OWN :])
+                self._held[place] = like.dtype
+                self.words[FIRST + place] = _address(words)
+                at += size
+            elif parameter.dimensions:
+                self.hold(place, value)
+            else:
+                self.words[FIRST + place] = np.float64(value).view(np.int64) if parameter.code[0] == "f" else int(value)
+
+    def hold(self, place: int, array: Any) -> None:
+        """Pass this array, which lives as long as it is passed."""
+        self._held[place] = array
+        self.words[FIRST + place] = id(array)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,5 @@
+"""What is in a row of ``columns.Columns.axes``."""
+
+START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
+"""The numbers of an axis: its view, onto the decoded box; what that is resampled to, or its own length again; and the
+window on that, which is affine: where it is outside, it shows the fill colour."""

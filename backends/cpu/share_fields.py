@@ -1,0 +1,14 @@
+"""What is in the arrays that a thread's share of a batch of files works on (``shares``, ``share_kernels``)."""
+
+POSITION, DATA, BYTES, HAS_KEY = range(4)
+"""Of an image that the batch's threads share: its place in the batch, where its file is, how long that is."""
+IMAGE = 4
+
+CURRENT, LEFT, WANTED, ROOM, USED, DROPPED, KEPT, FULL, CROWDED = range(9)
+"""What a share says: the image to go on with (-1: the next one), how many are left to Python, the working memory that
+it needs more of (-1: none) and how much; of indexes how many were used, did not fit, and are kept for the first time,
+whether there is no room for more, and how many had no slot."""
+SAID = 9
+
+ENDS, PLANES, INDEX, PASS = range(4)
+"""Working memory that a share may need more of."""

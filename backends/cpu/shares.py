@@ -1,0 +1,113 @@
+"""A batch of files shared by threads, of which each takes its images in one compiled call.
+
+That is the plain case: a baseline JPEG file that is here, decoded by accel's own decoder, with its stream index. What
+the call leaves, because it is none, goes the way of a single image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu import passes
+from accel.backends.cpu import share_fields as sh
+from accel.backends.shared.pixels import Pixels
+from accel.codec import jpeg, store, store_fields, stream_index
+from accel.codec.jpeg import decode_fields as df
+from accel.native import units
+from accel.native.calls import Call
+from accel.planning.columns import Columns
+from accel.recipe import Source
+from accel.runtime import read
+
+_SOURCES = (
+    *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
+    *("codec/store_kernels.py", "codec/store_fields.py", "codec/jpeg/*.py", "planning/column_fields.py"),
+    *("codec/header.py", "codec/progressive.py", "native/call_kernels.py", "native/call_fields.py"),
+)
+UNIT = units.Unit("share", *_SOURCES, seconds=1)
+_run_share = UNIT.function(
+    "backends.cpu.share_kernels",
+    "run_share",
+    "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] u8[1]w u4[2]"
+    " u8[1]w i4[2]w u1[1]w any[4]w int int bool",
+)
+
+_NONE = store.Compiled(np.zeros(1, np.uint64), np.zeros((0, 2), np.int64), np.zeros(3, np.int64))
+
+
+class Shared:
+    """The images of a batch that are the plain case. ``others``: the places of those that are not."""
+
+    def __init__(self, columns: Columns, sources: list[Source], cache: str | None) -> None:
+        self.others: list[int] = []
+        rows: list[tuple[int, int, int, int]] = []
+        keys: list[tuple[int, ...]] = []
+        sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
+        self._held: list[Any] = []
+        for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
+            if size > read.LARGEST or not read.is_plain(source):
+                self.others.append(position)
+                continue
+            file = np.frombuffer(source.data, np.uint8)
+            self._held.append(file)
+            key = None if cache is None else source.key
+            rows.append((position, file.__array_interface__["data"][0], len(file), key is not None))
+            keys.append((0, 0, 0, 0, 0, 0) if key is None else (*key, hash(key) & 0xFFFFFFFFFFFFFFFF))
+        self.columns, self._sources = columns, sources
+        self.images = np.array(rows, np.int64).reshape(-1, sh.IMAGE)
+        self.keys = np.array(keys, np.uint64).reshape(-1, 6)
+        self.counter = np.zeros(1, np.int64)
+        self.largest = max((row[sh.BYTES] for row in rows), default=0)
+        self.room = max((size for position, size in enumerate(sizes) if size <= read.LARGEST), default=0)
+        for position in self.images[:, sh.POSITION].tolist():
+            sources[position].asked += 1
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def run(
+        self, given: tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]], target: npt.NDArray[Any], planar: bool
+    ) -> list[int]:
+        """Take images until there is none; the places of those that are left to Python.
+
+        ``given``: fill colours, table and factors of the pass.
+        """
+        columns, (fills, table, factors) = self.columns, given
+        entries = store.current()
+        compiled, own = (_NONE, _NONE.words) if entries is None else (entries.compiled, entries.own())
+        prepare, decode, header = jpeg.calls(self.largest)
+        item, index = target.dtype.itemsize, np.empty(self.largest // 400 + 64, np.uint64)
+        fused = Call(
+            passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
+            None, planar, passes.workspace.memory,
+        )  # fmt: skip
+        left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
+        said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
+        windows = np.empty((2, max(target.shape[1:])), np.int32)
+        pixels = read.room.take(self.room)
+        while True:
+            _run_share(
+                self.counter, self.images, self.keys, columns.boxes, columns.axes, columns.rows_first.view(np.uint8),
+                left, said, prepare.words, decode.words, fused.words, header, *compiled, own,
+                store_fields.crc_tables(), index, windows, pixels, target, item, columns.channels, planar,
+            )  # fmt: skip
+            if said[sh.CURRENT] < 0:
+                break
+            wanted, size = int(said[sh.WANTED]), int(said[sh.ROOM])
+            if wanted == sh.PASS:
+                fused.hold(ps.SCRATCH, passes.larger(size))
+            elif wanted == sh.INDEX:
+                index = np.empty(size, np.uint64)
+            else:
+                name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
+                decode.hold(place, jpeg.room(name, size))
+        used, dropped, kept, full, crowded = said[sh.USED :].tolist()
+        stream_index.counted(used, dropped, kept, bool(full), crowded)
+        found: list[int] = left[: said[sh.LEFT]].tolist()
+        for position in found:
+            self._sources[position].asked -= 1
+        return found
