@@ -29,7 +29,7 @@ from tests.cache.kept import (
     put,
     right,
 )
-from tests.support.processes import in_child, killed, linux
+from tests.support.processes import descriptors, in_child, killed, linux
 
 pytestmark = linux
 FILES = 40
@@ -328,9 +328,6 @@ def test_a_folder_that_is_replaced_is_left_to_who_replaced_it(folder: Path, tmp_
 def test_locks_and_descriptors_are_given_back(folder: Path) -> None:
     cache = Cache.open(folder, 2_000_000, version="test")
     assert cache is not None
-
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
 
     for number in range(60):
         put(cache, number, PLANES, 9000)

@@ -19,7 +19,7 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.damage import BROKEN, GOOD, PROGRESSIVE, scan_at
-from tests.support.helpers import MEAN, STD, assert_same, is_lazy, outcome
+from tests.support.helpers import MEAN, STD, assert_same, is_lazy, open_closed_rgb, outcome
 from tests.support.loaders import FIXED, epoch
 
 
@@ -45,15 +45,10 @@ def later_or_same(actual: Any, expected: Any) -> bool:
     return actual is expected or (actual is accel.DecodeError and issubclass(expected, (OSError, SyntaxError)))
 
 
-def open_carefully(path: str) -> Image.Image:
-    with Image.open(path) as image:  # Pillow leaves the file of a broken image open
-        return image.convert("RGB")
-
-
 def check(path: Path, data: bytes, transform: Callable[[Any], Any] = FIXED) -> Any:
     """The image or error that a file gives, through both ways of opening, is the same with and without accel."""
     path.write_bytes(data)
-    for load in (default_loader, open_carefully):
+    for load in (default_loader, open_closed_rgb):
 
         def run(load: Callable[[str], Any] = load) -> Any:
             with warnings.catch_warnings():

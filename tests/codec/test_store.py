@@ -20,7 +20,7 @@ from accel.codec.file_buffers import file_buffers
 from accel.codec.store import Store
 from accel.system import measuring, memory
 from accel.system.memory import Key, key_of
-from tests.support.processes import in_child, killed, linux
+from tests.support.processes import descriptors, in_child, killed, linux
 
 pytestmark = linux
 MANY = [pytest.param(4, id="some"), pytest.param(300, id="all", marks=pytest.mark.sweep)]
@@ -425,10 +425,6 @@ def test_threads_that_come_and_go_fill_one_segment() -> None:
     assert [got(entries, number) for number in range(12)] == [content(number).tobytes() for number in range(12)]
     needed = sum(56 + len(content(number)) for number in range(12))
     assert entries.used()[0] <= needed + 2 * (1 << 14)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:

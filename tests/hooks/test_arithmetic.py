@@ -19,16 +19,12 @@ from accel.system import arithmetic
 from tests.support import helpers
 from tests.support.helpers import assert_same
 from tests.support.loaders import epoch
-from tests.support.processes import in_threads
+from tests.support.processes import in_thread
 
 LARGE = helpers.jpeg(500, 375)  # large enough for torch to share out its sums among threads
 SMALL = helpers.jpeg(80, 60)
 
 Transform = Callable[[Image.Image], torch.Tensor]
-
-
-def in_a_thread(function: Callable[[], Any]) -> Any:
-    return in_threads([function])[0]
 
 
 SUMS: dict[str, Transform] = {
@@ -48,7 +44,7 @@ USES: dict[str, Callable[[list[torch.Tensor]], list[torch.Tensor]]] = {
     "one by one": lambda images: [image + 0 for image in images],
     "stacked": lambda images: list(torch.stack(images) + 0),
     "submitted": lambda images: list(accel.submit(images).result()),
-    "in a thread": lambda images: in_a_thread(lambda: [image + 0 for image in images]),
+    "in a thread": lambda images: in_thread(lambda: [image + 0 for image in images]),
 }
 
 
@@ -110,10 +106,10 @@ def test_other_threads_keep_their_number() -> None:
         before = torch.get_num_threads()
         with arithmetic.own_threads():
             arithmetic.use_threads(2)
-            inside, fresh = torch.get_num_threads(), in_a_thread(torch.get_num_threads)
+            inside, fresh = torch.get_num_threads(), in_thread(torch.get_num_threads)
         return before, inside, fresh, torch.get_num_threads()
 
-    assert in_a_thread(work) == (3, 2, 3, 3)
+    assert in_thread(work) == (3, 2, 3, 3)
     assert torch.get_num_threads() == 3
 
 

@@ -18,7 +18,7 @@ from accel.backend import backend_of
 from accel.hooks import tv_transforms
 from tests.support import helpers
 from tests.support.patches import table
-from tests.support.processes import in_threads
+from tests.support.processes import in_thread
 
 
 def test_auto_is_a_real_backend_that_runs_here() -> None:
@@ -139,10 +139,6 @@ def test_a_new_thread_sees_the_default_and_not_the_context() -> None:
         assert in_thread(accel.get_image_backend) == "torchvision"
         kind = in_thread(lambda: type(Image.open(BytesIO(helpers.jpeg(9, 9)))))
         assert kind is JpegImagePlugin.JpegImageFile
-
-
-def in_thread(function: Callable[[], Any]) -> Any:
-    return in_threads([function])[0]
 
 
 def begun(name: str, **options: Any) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Large files are read when more than their header is asked for; files of several pictures begin as lazy images."""
 
-import gc
 import os
 import pickle
 import warnings
@@ -23,6 +22,7 @@ import accel
 from accel.codec.progressive import survey
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, outcome
+from tests.support.processes import descriptors
 
 LARGE = 1 << 18
 
@@ -49,11 +49,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(os, "pread", pread)
     return sizes
-
-
-def descriptors() -> int:
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize(

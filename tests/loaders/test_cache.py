@@ -33,7 +33,7 @@ from tests.support.cached import (
     fill,
 )
 from tests.support.cuda import needs_compiler
-from tests.support.helpers import Each, Files, assert_same, open_rgb
+from tests.support.helpers import Each, Files, assert_same, open_file_rgb, open_rgb
 from tests.support.processes import in_child, linux
 
 pytestmark = [
@@ -53,7 +53,7 @@ def test_every_epoch_is_the_same_and_later_ones_open_no_file(
     if kind == "ImageFolder":
         dataset: Any = ImageFolder(folder, transform)
     else:
-        load = _with_open if kind == "open file" else open_rgb
+        load = open_file_rgb if kind == "open file" else open_rgb
         dataset = Each(files, lambda path: transform(load(path)))
     for number in range(3):
         expected, states = helpers.run("torchvision", lambda: epoch(dataset), number)
@@ -66,11 +66,6 @@ def test_every_epoch_is_the_same_and_later_ones_open_no_file(
     made = counts()
     assert made[kept] == COUNT
     assert made[f"{kept} used"] >= COUNT
-
-
-def _with_open(path: str) -> Image.Image:
-    with open(path, "rb") as file:
-        return Image.open(file).convert("RGB")
 
 
 @pytest.mark.parametrize("mode", ["UNCHANGED", "RGB"])

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +24,7 @@ from accel.system import content
 from tests.support import helpers
 from tests.support.cached import COUNT, EVALUATION, RESIZED, TRAIN, Counts, check, epoch
 from tests.support.cuda import needs_compiler
-from tests.support.helpers import Each, assert_same, open_rgb
+from tests.support.helpers import Each, assert_same, open_closed_rgb, open_file_rgb, open_rgb
 from tests.support.processes import linux
 
 pytestmark = [
@@ -111,21 +112,11 @@ def files(folder: Path) -> list[str]:
     return sorted(map(str, folder.rglob("*.*")))
 
 
-def _of_file(path: str) -> Image.Image:
-    with open(path, "rb") as file:
-        return Image.open(file).convert("RGB")
-
-
 def _of_bytes(path: str) -> Image.Image:
     return Image.open(BytesIO(Path(path).read_bytes())).convert("RGB")
 
 
-def _with_open(path: str) -> Image.Image:
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-READERS = {"Image.open": open_rgb, "with": _with_open, "open file": _of_file, "bytes": _of_bytes}
+READERS = {"Image.open": open_rgb, "with": open_closed_rgb, "open file": open_file_rgb, "bytes": _of_bytes}
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
@@ -427,13 +418,17 @@ def test_an_accelerators_batches(folder: Path, files: list[str], place: str, pip
         assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_share_it(folder: Path, files: list[str], place: str, method: str) -> None:
+def test_workers_share_it(folder: Path, files: list[str], place: str) -> None:
     suffixes = tuple({os.path.splitext(path)[1] for path in files})
     dataset = ImageFolder(folder, EVALUATION)
     dataset.samples = [(path, 0) for path in files if path.endswith(suffixes)]
+    options = {"num_workers": 1, "batch_size": len(files)}
+    expected = helpers.run("torchvision", lambda: epoch(dataset, **options))
     counts = Counts()
-    for number in range(2):
-        check(dataset, place, number, num_workers=1, multiprocessing_context=method, batch_size=len(files))
-    if method == "fork":  # to a process that starts anew the files are young
-        assert counts()["results used"] >= len(KEPT)
+    for method in ("fork", "fork", "spawn"):
+        if method == "spawn":
+            time.sleep(2.1)  # to a process that starts anew the files are young
+        options["multiprocessing_context"] = method
+        assert_same(helpers.run("cpu", lambda: epoch(dataset, **options), cache=place), expected)
+        assert method == "fork" or counts()["results used"] >= len(KEPT)
+        counts()

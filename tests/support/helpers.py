@@ -228,6 +228,18 @@ def open_rgb(path: str) -> Image.Image:
     return Image.open(path).convert("RGB")
 
 
+def open_closed_rgb(path: str) -> Image.Image:
+    """The same, and the file is closed: Pillow leaves that of a broken image open."""
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+def open_file_rgb(path: str) -> Image.Image:
+    """As ``ImageFolder``'s own."""
+    with open(path, "rb") as file:
+        return Image.open(file).convert("RGB")
+
+
 class Files(Dataset[Any]):
     """A user's own map-style dataset: transformed images and their numbers."""
 

@@ -1,5 +1,6 @@
 """Helpers of the tests of hard use: loaders of large batches, and scripts in processes of their own."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -97,6 +98,17 @@ def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return results
+
+
+def descriptors() -> int:
+    """How many files this process has open, without those that nothing refers to any more."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """The function's result in a thread of its own."""
+    return in_threads([function])[0]
 
 
 def eventually(condition: Callable[[], Any]) -> None:

@@ -137,7 +137,8 @@ def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
 
 
 _TO_TENSOR = ("to_tensor", "pil_to_tensor")
-_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
+_IMAGES = {LazyPlainImage, LazyJpegFile}
+_LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
 
 
 def _is_of_transforms(container: nn.Sequential) -> bool:
@@ -179,6 +180,19 @@ _HANDED_ON = frozenset({int, float, str, bool, type(None), torch.Tensor})
 """What v2's transforms hand on as it is, beside an image that comes first."""
 
 
+def _name_of_image(sample: dict[Any, Any]) -> Any:
+    """The name of the one image in a sample that has nothing else but numbers and strings; None of others.
+
+    It is none of a lazy tensor: where all transforms are applied by chance, torchvision may return the very sample.
+    """
+    names = [name for name, value in sample.items() if type(value) in _IMAGES]
+    plain = all(type(value) in _PLAIN for name, value in sample.items() if name not in names)
+    return names[0] if plain and len(names) == 1 else None
+
+
+_PLAIN = _HANDED_ON - {torch.Tensor}
+
+
 def _v2(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, *inputs: Any) -> Any:
@@ -187,6 +201,11 @@ def _v2(original: Function) -> Function:
             tensor = made(self, image, alone=not more)
             if tensor is not None:
                 return (tensor, *more) if more else tensor
+        elif type(image) is dict and not more and type(self) is v2.Compose:
+            name = _name_of_image(image)
+            tensor = None if name is None else made(self, image[name], alone=False)
+            if tensor is not None:
+                return {**image, name: tensor}
         return original(self, *inputs)
 
     return forward

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 from torchvision import transforms as T
 from torchvision.transforms import InterpolationMode, v2
 
@@ -185,6 +185,11 @@ def ways(before: dict[str, int], alone: bool = False) -> dict[str, int]:
     """Images of batches by their way since then; ``alone``: those that came to a composition one by one."""
     now = {name: n for name, n in accel.stats()["ways"].items() if name.startswith("alone") == alone}
     return {name: n - before.get(name, 0) for name, n in now.items() if n != before.get(name, 0)}
+
+
+def with_states(samples: list[Any]) -> Any:
+    """A batch, and the random states in the worker that made it."""
+    return default_collate(samples), helpers.random_states()
 
 
 def epochs(dataset: Any, count: int = 2, **options: Any) -> Callable[[], list[Any]]:

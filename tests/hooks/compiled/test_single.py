@@ -25,6 +25,7 @@ import accel
 from accel.hooks.compiled import compositions, single
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TO_FLOAT, epochs, ways
 from tests.support import helpers
+from tests.support.loaders import started_by
 
 COMPILED = "alone, compiled"
 pytestmark = pytest.mark.filterwarnings("ignore:.*image decoding and encoding:DeprecationWarning")
@@ -98,9 +99,10 @@ def assert_not_compiled(dataset: Any, why: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_images_are_torchvisions(name: str, root: Path) -> None:
-    found = check(Own(root, PIPELINES[name]()), seeds=20)
-    assert found.get(COMPILED, 0) > 20 * 13 // 2, found
+def test_images_are_torchvisions(name: str, root: Path, thorough: bool) -> None:
+    seeds = 20 if thorough else 5
+    found = check(Own(root, PIPELINES[name]()), seeds)
+    assert found.get(COMPILED, 0) > seeds * 13 // 2, found
 
 
 @pytest.mark.parametrize("name", ["train", "train of v2", "eval of v2", "two views of v2"])
@@ -383,6 +385,38 @@ def test_labels_beside_an_image(name: str, labels: tuple[Any, ...], root: Path) 
     assert check(Labelled(root, PIPELINES[name](), *labels)).get(COMPILED, 0) > 13
 
 
+SAMPLES: dict[str, tuple[Callable[[Any], dict[str, Any]], bool]] = {
+    "image and label": (lambda image: {"image": image, "label": 3}, True),
+    "label and image": (lambda image: {"a": "cat", "b": None, "pixels": image}, True),
+    "tensor": (lambda image: {"image": image, "label": torch.tensor(3)}, False),
+    "nested": (lambda image: {"image": image, "more": {"label": 3}}, False),
+    "tensor image": (lambda image: {"image": F.pil_to_tensor(image), "label": 3}, False),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("name", ["train of v2", "v2 on Pillow images", "one of several of v2"])
+def test_dictionaries_with_an_image(name: str, sample: str, root: Path) -> None:
+    (make, compiled), transform = SAMPLES[sample], PIPELINES[name]()
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for path in sorted(root.rglob("*.jpg")):
+            given = make(helpers.open_rgb(path))
+            made = transform(given)
+            assert made is not given
+            found += [
+                [*made],
+                [torch.clone(each) if isinstance(each, torch.Tensor) else each for each in made.values()],
+            ]
+            found.append(list(helpers.random_states()))
+        return found
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert (COMPILED in ways(before, alone=True)) == compiled
+
+
 def test_labels_that_are_transformed(root: Path) -> None:
     """An array becomes an image, too."""
     transform = v2.Compose([v2.RandomHorizontalFlip(), v2.ToImage(), v2.RandomVerticalFlip()])
@@ -460,7 +494,7 @@ def test_a_dataset_that_changes_between_epochs(root: Path) -> None:
 @pytest.mark.parametrize("workers", ["fork", "spawn"])
 def test_in_workers(workers: str, root: Path) -> None:
     dataset = Own(root, PIPELINES["train"]())
-    helpers.assert_equal_runs(epochs(dataset, 1, num_workers=1, multiprocessing_context=workers))
+    helpers.assert_equal_runs(lambda: epochs(dataset, 1, num_workers=1, **started_by(workers))())
 
 
 def test_threads(root: Path) -> None:
