@@ -100,7 +100,8 @@ def _many_pixels(known: Numbers) -> Any:
     """Which of plain files Pillow is to be asked about for their size alone."""
     if Image._decompression_bomb_check is not _BOMB_CHECK:
         return np.ones(len(known), np.bool_)
-    return known[:, of.HEIGHT] * known[:, of.WIDTH] > (Image.MAX_IMAGE_PIXELS or np.inf)
+    limit = Image.MAX_IMAGE_PIXELS
+    return known[:, of.HEIGHT] * known[:, of.WIDTH] > (np.inf if limit is None else limit)
 
 
 _BOMB_CHECK = Image._decompression_bomb_check

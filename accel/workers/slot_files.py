@@ -45,8 +45,15 @@ _needed: dict[Selection, float] = {}
 
 
 def note(selection: Selection, count: int, size: int) -> None:
-    """Learn how many bytes a batch of so many images needs; what is larger than usual is forgotten in time."""
-    _needed[selection] = max(size / count, 0.99 * _needed.get(selection, 0.0))
+    """Learn how many bytes a batch of so many images needs; what is larger than usual is forgotten in time.
+
+    At once a guess at most doubles, and one that is far too large is halved: a single file of hundreds of megabytes
+    says nothing of other batches, of which each would take as much memory.
+    """
+    needed = size / count
+    usual = _needed.get(selection, needed)
+    lasting = 0.99 if 4 * needed > usual else 0.5
+    _needed[selection] = min(max(needed, lasting * usual), 2 * usual)
 
 
 def read(

@@ -99,13 +99,41 @@ def test_pictures_of_too_many_pixels_are_left_to_pillow(
     assert [source is not None for source in found] == [number <= 2 for number in range(6)]
 
 
+def test_a_limit_of_no_pixels_is_a_limit(
+    paths: list[str], selection: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 0)
+    assert tv_files.opened_together(paths, selection) == [None] * 6
+
+
 def test_room_is_learnt(paths: list[str], selection: Selection) -> None:
     slot_files._needed[selection] = 2000.0
     found = tv_files.opened_together(paths, selection)
     assert not isinstance(found, SlotFiles)
     assert list(map(said, found)) == list(map(said, one_by_one(paths, selection)))
     del found
-    assert isinstance(tv_files.opened_together(paths, selection), SlotFiles)
+    again = [isinstance(tv_files.opened_together(paths, selection), SlotFiles) for _ in range(3)]
+    assert again[-1]
+
+
+@pytest.mark.parametrize("claimed", [True, False], ids=["jpeg", "none"])
+def test_one_large_file_does_not_make_large_slots(paths: list[str], selection: Selection, claimed: bool) -> None:
+    """Of every batch of hundreds to come."""
+    content = Path(paths[2]).read_bytes()
+    comments = (b"\xff\xfe\xff\xff" + bytes(65_533)) * 200
+    Path(paths[2]).write_bytes(content[:2] + comments + content[2:] if claimed else content + bytes(len(comments)))
+    found = tv_files.opened_together(paths, selection)
+    assert not isinstance(found, SlotFiles)
+    slot_files.note(selection, len(paths), len(comments))  # as it is sent
+    assert slot_files._needed[selection] <= 160_000
+
+
+def test_a_guess_far_too_large_is_soon_forgotten(selection: Selection) -> None:
+    """The large file may be of the first batch."""
+    slot_files._needed[selection] = 100e6
+    for _ in range(12):
+        slot_files.note(selection, 4, 80_000)
+    assert slot_files._needed[selection] < 80_000
 
 
 def test_nothing_was_sent_yet(paths: list[str], selection: Selection) -> None:
