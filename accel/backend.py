@@ -21,8 +21,6 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel import options as plain
@@ -145,15 +143,14 @@ class AcceleratorBackend(Backend):
         """At most how many bytes ``ahead`` gives of a plan; 0: it is not to be asked."""
         return 0
 
-    def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> Sequence[Any]:
+    def ahead(self, plan: ColumnPlan) -> Sequence[Any]:
         """Compute, in a DataLoader's worker, what needs no device: arrays, at most 40; none: there is nothing.
 
         They are sent along, and ``run_on`` gets them as bytes with a plan that has ``ahead``.
 
         Args:
-            plan: of rows whose sources are files, all different and read.
-            files: uint8 [bytes], not to be changed, and at hand where it runs. places: int64 [images, 2], where in
-                these each file begins, a multiple of 64, and its size.
+            plan: of rows whose sources are ``Files``; each begins at a multiple of 64, and so they are at hand where it
+                runs.
         """
         return ()
 

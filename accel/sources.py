@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from accel.codec import opening
+from accel.codec import opening_fields as of
 from accel.codec.header import Header, Raw
 from accel.options import Selection
 from accel.recipe import Source
@@ -89,44 +91,110 @@ class Pictures(Sources):
         return Pictures, (self.pixels, self.name, self.selection)
 
 
+class Unread(Sources):
+    """Pictures of one size that are kept somewhere, of which some are read in one call.
+
+    Attributes:
+        header: of each.
+    """
+
+    __slots__ = ("_read", "_sources", "header")
+
+    def __init__(self, sources: Sequence[Source], read: Callable[[range, npt.NDArray[np.uint8]], bool]) -> None:
+        """``read``: fills uint8 [pictures, height, width, channels] with some; see ``read``."""
+        super().__init__(sources[0].selection)
+        self._sources, self._read, self.header = sources, read, sources[0].header
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _one(self, place: int) -> Source:
+        return self._sources[place]
+
+    def sizes(self) -> Sizes:
+        width, height, mode = self.header.width, self.header.height, self.header.mode
+        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+
+    def read(self, which: range, out: npt.NDArray[np.uint8]) -> bool:
+        """Read some, uint8 [pictures, height, width, channels]; False: one is damaged, and each is to be asked."""
+        return self._read(which, out)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)
+
+
 class Files(Sources):
     """Files of which no two are the same, in one piece of memory. A source is made of one when somebody looks at it.
 
     Attributes:
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], where each begins, and its size.
-        shapes: int64 [files, 3], of the pictures: height, width, and whether they are of mode "RGB".
-        selection: the backend that runs them.
+        known: int64 [files, FIELDS], what is known of each (``codec.opening_fields``): always the size of the picture.
+        headers: those of files that are not ``PLAIN``, by their numbers. names: of all, as ``encoded`` gives them.
     """
 
-    __slots__ = ("_about", "_known", "content", "places", "shapes")
+    __slots__ = ("_split", "content", "headers", "known", "names", "places")
 
     def __init__(
         self,
         content: npt.NDArray[np.uint8],
         places: Numbers,
-        shapes: Numbers,
+        known: Numbers,
+        headers: Mapping[int, Header],
+        names: bytes | npt.NDArray[np.uint8],
         selection: Selection,
-        about: Callable[[], Sequence[tuple[tuple[Any, ...], str, Key | None]]],
     ) -> None:
-        """``about``: gives the values of the header, the name and the key of each; called when one is asked for."""
         super().__init__(selection)
-        self.content, self.places, self.shapes = content, places, shapes
-        self._about = about
-        self._known: Sequence[tuple[tuple[Any, ...], str, Key | None]] = ()
+        self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
+        self._split: list[str] = []
 
     def __len__(self) -> int:
         return len(self.places)
 
     def _one(self, place: int) -> Source:
-        self._known = self._known or self._about()
-        header, name, key = self._known[place]
+        self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")
+        row = self.known[place].tolist()
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
-        return Source(data, Header(*header), name, self.selection, key=key)
+        header = self.headers.get(place) or opening.plain_header(row)
+        return Source(data, header, self._split[place], self.selection, key=_key(row))
 
     def sizes(self) -> Sizes:
-        heights, widths, colour = self.shapes.T
-        return heights, widths, colour != 0
+        return self.known[:, of.HEIGHT], self.known[:, of.WIDTH], self.known[:, of.COMPONENTS] == 3
+
+    def plain(self) -> npt.NDArray[np.bool_]:
+        """Which of them are ``Header.plain``."""
+        found: npt.NDArray[np.bool_] = self.known[:, of.STATE] == of.PLAIN
+        for place, header in self.headers.items():
+            found[place] = header.plain
+        return found
+
+    def keys(self) -> list[Key | None]:
+        """Of each the key; None where it cannot be trusted."""
+        return [_key(row) for row in self.known.tolist()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (list(self),)
+
+
+def _key(row: list[int]) -> Key | None:
+    device, inode, size, written, changed = row[of.DEVICE : of.CHANGED + 1]
+    return None if written < 0 else (device, inode, size, written, changed)
+
+
+def encoded(names: Sequence[str]) -> bytes:
+    """Names in one piece, with a 0 between."""
+    return "\0".join(names).encode(*_ENCODING)
+
+
+_ENCODING = "utf-8", "surrogatepass"
+
+
+def known_of(source: Source, header: Header) -> list[int]:
+    """What ``Files.known`` has of a source."""
+    width, height, mode = header[:3]
+    components = 3 if mode == "RGB" else 1
+    key = source.key or (0, 0, 0, -1, -1)
+    row = [of.PLAIN, len(source.data), *key, header.scan, components, height, width]
+    if opening.plain_header(row) != header:
+        row[of.STATE] = of.OTHER
+    return row

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -20,7 +20,10 @@ from accel.cli.data import folder
 from accel.codec import jpeg
 from accel.system import memory
 
-BATCH, LARGE = 32, 8
+BATCH, LARGE = 32, 32
+_APART = 1 << 20  # seeds of epochs that are run together
+
+T = TypeVar("T")
 
 
 class Photos(NamedTuple):
@@ -55,23 +58,32 @@ def linked(files: Sequence[str], root: Path) -> Path:
     return root
 
 
-def epoch(dataset: Dataset[Any], seed: int, cache: str | None, backend: str = "cpu") -> tuple[float, int]:
-    """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them."""
+def epoch(
+    dataset: Dataset[Any], seed: int, cache: str | None, backend: str = "cpu", *, before: int = 0, count: int = 1
+) -> tuple[float, int]:
+    """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them.
+
+    Args:
+        before: epochs that are run first, as a training has them behind it, and not measured.
+        count: epochs that are measured.
+    """
     spent, digests = 0.0, []
-    torch.manual_seed(seed)
     with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
-        begin = time.process_time()
-        for images, _ in DataLoader(dataset, BATCH):
-            values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
-            spent += time.process_time() - begin
-            digests += [jpeg.digest(each.data) for each in values]
+        loader = DataLoader(dataset, BATCH)
+        for number in range(before + count):
+            torch.manual_seed(seed + number * _APART)
             begin = time.process_time()
-    digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
-    return 1000 * spent / len(dataset), hash(tuple(digests))  # type: ignore[arg-type]
+            for images, _ in loader:
+                values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
+                spent += (time.process_time() - begin) * (number >= before)
+                digests += [jpeg.digest(each.data) for each in values]
+                begin = time.process_time()
+            digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
+    return 1000 * spent / len(dataset) / count, hash(tuple(digests))  # type: ignore[arg-type]
 
 
-def alike(name: str, runs: Mapping[str, Callable[[], tuple[float, int]]], *, turn: int = 0) -> dict[str, float]:
-    """The milliseconds of epochs that must give the same, from number ``turn`` on and around."""
+def alike(name: str, runs: Mapping[str, Callable[[], tuple[T, int]]], *, turn: int = 0) -> dict[str, T]:
+    """What runs give that must come to the same digests, from number ``turn`` on and around."""
     order = [*runs][turn % len(runs) :] + [*runs][: turn % len(runs)]
     found = {which: runs[which]() for which in order}
     if len({digest for _, digest in found.values()}) > 1:

@@ -2,10 +2,12 @@
 
     python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
-CPU time of one process and one thread, in turns, with equal random numbers; every batch is compared. A round has a
-new store, and four epochs, each with it and without (cache=None). Of pipelines that make several views of an image,
-the first epoch is compared, too, with one that opens the file anew for every view: what a picture that is asked for
-again is kept for. Besides, what the store takes of memory in all, when two workers and their parent use it.
+CPU time of one process and one thread, with equal random numbers; every batch is compared. A training runs one epoch
+after the other of the same kind, so a round has two turns, of three epochs each: with a new store, and without one
+(cache=None). Before a turn comes an epoch without a store that is not measured: it leaves memory and caches as an
+earlier epoch does. Which turn is the first one changes from round to round. Of pipelines that make several views of
+an image, the first epoch is compared, too, with one that opens the file anew for every view: what a picture that is
+asked for again is kept for. Besides, what the store takes of memory in all, when two workers and their parent use it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -34,7 +36,7 @@ from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
-_STORE, _EPOCHS = 1 << 28, 4
+_STORE, _EPOCHS = 1 << 28, 3
 _OF_VIEWS = 64  # images: an epoch of them takes as long as of all in one view
 
 View = Callable[[Any], Any]
@@ -85,32 +87,39 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
     several = isinstance(views, list)
     whole = TOGETHER.get(name, lambda image: [view(image) for view in views]) if several else views
     dataset = ImageFolder(root, whole)
-    epoch(dataset, 0, None)
     found: list[dict[str, float]] = []
     for number in range(rounds):
-        fresh()
-        epochs = []
-        for each in range(_EPOCHS):
-            seed = 1000 * number + each
-            runs = {"with": partial(epoch, dataset, seed, "auto"), "without": partial(epoch, dataset, seed, None)}
-            if several and each == 0:
-                runs["apart"] = partial(epoch, _Apart(root, views), seed, None)
-            epochs.append(alike(name, runs, turn=number + each))
-        first, *later = epochs
+        seeds = [1000 * number + each for each in range(_EPOCHS)]
+        turns = {"with": partial(turn, dataset, seeds, "auto"), "without": partial(turn, dataset, seeds, None)}
+        if several:
+            turns["apart"] = partial(turn, _Apart(root, views), seeds, None)
+        epochs = alike(name, turns, turn=number)
+        without, (first, *later) = epochs["without"], epochs["with"]
+        ratios = [each / other for each, other in zip(without[1:], later, strict=True)]
         found.append(
             {
-                "without": median(each["without"] for each in epochs),
-                "first": first["with"],
-                "later": median(each["with"] for each in later),
-                "first by without": first["with"] / first["without"],
-                "without by second": later[0]["without"] / later[0]["with"],
-                "without by later": median(each["without"] / each["with"] for each in later),
-                **({"views apart by first": first["apart"] / first["with"]} if several else {}),
+                "without": median(without),
+                "first": first,
+                "later": median(later),
+                "first by without": first / without[0],
+                "without by second": ratios[0],
+                "without by later": median(ratios),
             }
         )
+        if several:
+            found[-1]["views apart by first"] = epochs["apart"][0] / first
     size, of_files = kept(), size_of(files)
     medians = {key: median(each[key] for each in found) for key in found[0]}
     return {"medians": medians, "images": len(files), "share of the files' bytes": size / of_files, "rounds": found}
+
+
+def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None) -> tuple[list[float], int]:
+    """Epochs one after the other, milliseconds of each, and a digest of all; with a cache, from a new store on."""
+    epoch(dataset, seeds[0], None)
+    if cache is not None:
+        fresh()
+    epochs = [epoch(dataset, seed, cache) for seed in seeds]
+    return [spent for spent, _ in epochs], hash(tuple(digest for _, digest in epochs))
 
 
 def fresh() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
+from itertools import accumulate
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
@@ -27,13 +28,13 @@ from accel.cache.entry import (
 from accel.cache.faults import Faults
 from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
+from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
 from accel.cache.table import Row
-from accel.codec.jpeg import sound_parts
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
-_KNOWN = 1 << 13  # files of which a process remembers what it found, or that it found nothing
+_KNOWN = 1 << 13  # files of which a process remembers what it found
 _PATIENCE = 20  # times that the end waits for another process that writes
 _BELIEVED = 0.25  # seconds for which a change may not be seen
 
@@ -51,7 +52,8 @@ class Cache:
         self._faults = Faults(folder, writable=there.writable)
         self._filling = Filling(budget, self._table, self._segments, self._faults)
         self._dropped: set[bytes] = set()  # the rows of entries that are damaged
-        self._known: dict[bytes, File | None] = {}
+        self._numbers = Numbers(self._table, self._faults)
+        self._known: dict[bytes, File] = {}
         self._known_until = 0.0
         self._version: Any = None
         self._ends = False  # whether what waits is told at the end of this process
@@ -85,29 +87,39 @@ class Cache:
 
     def look(self, key: Key | bytes) -> File | None:
         """What is kept of a file; None: nothing."""
+        known = self._known.get(packed_key(key)) if monotonic() <= self._known_until else None
+        return self.look_all([key])[0] if known is None else known
+
+    def look_all(self, keys: Sequence[Key | bytes]) -> list[File | None]:
+        """What is kept of files, whose rows are asked for together; None: nothing."""
         if monotonic() > self._known_until:
             self._renew()
-        name = packed_key(key)
-        if name in self._known:
-            return self._known[name]
-        if self._faults.broken:
-            return None
-        place = place_of(name)
-        rows = self._faults.ask(self._table.rows, place)
-        if rows is None:
-            return None
-        rows += self._filling.waiting(place)
-        found = self._file(name, rows) if rows else None
-        if len(self._known) < _KNOWN:
-            self._known[name if found is None else next(iter(found.entries.values())).key] = found  # one object
-        return found
+        names = [packed_key(key) for key in keys]
+        found = list(map(self._known.get, names))
+        if None not in found or self._faults.broken:
+            return found
+        places = {place_of(name): name for name, file in zip(names, found, strict=True) if file is None}
+        rows: dict[int, list[Row]] = {}
+        for place in places:
+            if waiting := self._filling.waiting(place):
+                rows[place] = waiting
+        numbers = [number for place in places for number in self._numbers.at(place)]
+        for row in self._faults.ask(self._table.rows_of, numbers) or ():
+            rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # what waits is newer
+        made = {places[place]: self._file(places[place], there) for place, there in rows.items()}
+        for file in made.values():
+            if file is not None and len(self._known) < _KNOWN:
+                self._known[next(iter(file.entries.values())).key] = file  # one object
+        return [made.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
 
     def _renew(self) -> None:
         """Forget what was found, where the table was changed since."""
-        version = self._filling.written, None if self._faults.broken else self._faults.ask(self._table.version)
-        if version != self._version or version[1] is None:
+        version = None if self._faults.broken else self._faults.ask(self._table.version)
+        if (self._filling.written, version) != self._version or version is None:
             self._known.clear()
-        self._version, self._known_until = version, monotonic() + _BELIEVED
+        self._numbers.renew(version)
+        self._version = self._filling.written, version
+        self._known_until = 0.0 if version is None else monotonic() + _BELIEVED
 
     def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
         entries: dict[int, Entry] = {}
@@ -129,14 +141,27 @@ class Cache:
         view = memoryview(out).cast("B")
         if len(view) != end - begin:
             raise ValueError(f"a buffer of {end - begin} bytes is needed, got {len(view)}")
-        try:
-            sound = self._segments.read(entry.segment, entry.offset + begin, view)
-        except (OSError, OverflowError):
-            sound = False
-        if sound and sound_parts(view, entry.ends, entry.digests, first, last):
+        if self._segments.read(((entry, first, last),), view):
             return True
         self._lost(entry)
         return False
+
+    def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
+        """``read`` of parts of many entries, one behind the other; which of them are damaged, or not there any more."""
+        spans = [entry.span(first, last) for entry, first, last in wanted]
+        starts = [0, *accumulate([end - begin for begin, end in spans])]
+        view = memoryview(out).cast("B")
+        if len(view) != starts[-1]:
+            raise ValueError(f"a buffer of {starts[-1]} bytes is needed, got {len(view)}")
+        lost, done = list[int](), 0
+        while done < len(wanted):
+            sound = self._segments.read(wanted[done:], view[starts[done] :])
+            done += sound
+            if done < len(wanted):
+                self._lost(wanted[done][0])
+                lost.append(done)
+                done += 1
+        return lost
 
     def _lost(self, entry: Entry) -> None:
         """Count an entry that cannot be read, unless it was taken back; it is not found again."""
@@ -172,12 +197,16 @@ class Cache:
             return False
         numbers = numbers_of(view, ends)
         entry = Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
-        file = self.look(key)
+        place = place_of(entry.key)
+        rows = self._faults.ask(self._table.rows, place) or []  # others may have put it in since it was looked up
+        file = self._file(entry.key, rows + self._filling.waiting(place))
         known = None if file is None else file.entries.get(kind)
         if known is not None and known.is_as(entry):
             return True
         kept = self._filling.put(entry, view)
-        self._known.pop(packed_key(key), None)
+        if kept:
+            self._numbers.add(place + kind)
+        self._known.pop(entry.key, None)
         return kept
 
     def room(self, kind: int, size: int) -> bool:
@@ -198,6 +227,7 @@ class Cache:
                 return
         if self._filling.flush():
             self._known.clear()
+            self._known_until = 0.0
 
     def close(self) -> None:
         """Flush, and have no more to do with the folder."""

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from accel.cache import reading
+from accel.cache.entry import Entry
 from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
@@ -43,12 +45,29 @@ class Segments:
         if hasattr(self, "_folder"):
             close(self._folder)
 
-    def read(self, segment: int, offset: int, out: Any) -> bool:
-        """Fill a buffer; False where there are not so many bytes.
+    def read(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> int:
+        """Read parts of entries, from a first one to one behind the last, into a buffer, one behind the other.
+
+        How many entries are as their digests say, up to the first that is not, or whose segment cannot be read.
+        """
+        files, asked = list[_File](), list[reading.Wanted]()  # which are held until they are read
+        for entry, first, last in wanted:
+            try:
+                files.append(self._open.get(entry.segment) or self._opened(entry.segment))
+            except (OSError, OverflowError):
+                break
+            asked.append((files[-1].descriptor, entry, first, last))
+        return reading.read(asked, memoryview(out)) if asked else 0
+
+    def size(self, segment: int) -> int:
+        """The bytes of a segment's file.
 
         Raises:
-            OSError: the segment cannot be read.
+            OSError: it cannot be opened.
         """
+        return os.fstat(self._opened(segment).descriptor).st_size
+
+    def _opened(self, segment: int) -> _File:
         file = self._open.get(segment)
         if file is None:
             file = _File(name_of(segment), self._folder)
@@ -56,14 +75,7 @@ class Segments:
                 with suppress(StopIteration, KeyError, RuntimeError):  # another thread did
                     del self._open[next(iter(self._open))]
             self._open[segment] = file
-        view = memoryview(out).cast("B")
-        done = 0
-        while done < len(view):
-            count = os.preadv(file.descriptor, [view[done:]], offset + done)
-            if count == 0:
-                return False
-            done += count
-        return True
+        return file
 
     def forget(self, segment: int) -> None:
         """Open a segment's file anew next time."""

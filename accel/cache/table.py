@@ -8,11 +8,14 @@ close the parent's connection there would write.)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
+
+import numpy as np
 
 from accel.cache import budget, segments
 from accel.cache.budget import Claim, Wanted
@@ -35,6 +38,10 @@ _MADE = (
     "CREATE INDEX of_segment ON entries (segment)",
 )
 _ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
+_TOGETHER = 32  # rows that are asked for at once
+_ROW = "SELECT id, row FROM entries WHERE id = ?"
+_ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
+_NUMBERS = "SELECT id FROM entries INDEXED BY of_segment"  # which is a tenth of the rows
 _NO_DAMAGE = (
     "locked",
     "disk I/O",
@@ -66,6 +73,29 @@ class Table:
         with _lock:
             connection = self._connection or self._connect()
             return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
+
+    def rows_of(self, numbers: Sequence[int]) -> list[Row]:
+        """Those with these numbers."""
+        found: list[Row] = []
+        if not numbers:
+            return found
+        with _lock:
+            connection = self._connection or self._connect()
+            few = numbers if len(numbers) < _TOGETHER // 4 else ()
+            for number in few:
+                found += connection.execute(_ROW, (number,)).fetchall()
+            for first in range(0, 0 if few else len(numbers), _TOGETHER):
+                asked = numbers[first : first + _TOGETHER]
+                # one statement for all counts, which is kept
+                found += connection.execute(_ROWS_OF, (*asked, *[asked[0]] * (_TOGETHER - len(asked)))).fetchall()
+        return found
+
+    def numbers(self) -> array[int]:
+        """The numbers of all rows, rising."""
+        with _lock:
+            connection = self._connection or self._connect()
+            found = np.fromiter((number for (number,) in connection.execute(_NUMBERS)), np.int64)
+        return array("q", np.sort(found).tobytes())
 
     def rows_after(self, number: int, count: int = 256) -> list[Row]:
         """So many rows in their order, after a number."""

@@ -12,6 +12,7 @@ from accel.cache.folder import Unusable
 from accel.cli import cache_compare, cache_fill, screen
 from accel.cli.arguments import Red, WrongUsage, at_least
 from accel.cli.tables import Table, show
+from accel.runtime import cached
 
 _SHOWN = 20
 
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.data is not None and not args.data.is_dir():
             raise WrongUsage(f"there is no such folder: {args.data}")
+        if args.processes is not None and args.action != "fill":
+            raise WrongUsage("--processes is for fill")
         if args.action == "fill":
             if args.data is None or args.folder is None:
                 raise WrongUsage("fill needs what the option cache has, such as /folder:400GB, and --data DIR")
@@ -72,6 +75,8 @@ def _list(folder: Path) -> int:
         for name, each in zip(names, found.kinds, strict=True)
     ]
     notes = [f"{found.files} files; {found.size / 1e6:.1f} MB on the disk; version {found.version}"]
+    if found.version != cached.VERSION:
+        notes.append(f"this accel's caches are of version {cached.VERSION}: this one is not used until it is cleared")
     show(Table(str(folder), ("kept", "entries", "segments", "MB"), rows, notes))
     return 0
 

@@ -39,6 +39,11 @@ class Header(NamedTuple):
     reference: Literal["pillow", "torchvision"] = "pillow"
     pictures: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether a decoder that knows baseline files alone may take it."""
+        return self.ordinary and not self.progressive
+
 
 class Raw(NamedTuple):
     """Pixels that are not encoded: uint8, row by row, the channels of a pixel side by side; ``mode`` as above.

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from accel.codec import opening_fields as of
 from accel.codec.file_buffers import FileBuffers, file_buffers
@@ -30,7 +31,7 @@ UNIT = units.Unit(
     *("codec/jpeg/memory.py", "codec/jpeg/simd.py"),
     seconds=0.5,
 )
-_read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] int i8[1]w i8[2]w")
+_read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] int int i8[1]w i8[2]w")
 
 
 class File(NamedTuple):
@@ -66,7 +67,7 @@ def read_one(path: Any) -> File | None:
         return _by_python(path)
     sys.audit("open", path, None, _FLAGS)
     oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
-    _read(_calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, work.status, work.one)
+    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, 0, work.status, work.one)
     return _file(path, buffer, work.one.tolist()[0], oldest)
 
 
@@ -75,41 +76,72 @@ def _by_python(path: Any) -> File | None:
     return None if found is None else File(*found)
 
 
-def _by_compiled(paths: Sequence[str]) -> list[File | None]:
-    count = len(paths)
+def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int) -> npt.NDArray[np.int64] | None:
+    """Read files into ``room``, behind one another at multiples of ``aligned`` bytes, as far as there is any.
+
+    Returns:
+        What is known of each, see ``opening_fields``; None where they are to be read in the usual way. Times that
+        cannot be trusted are -1.
+    """
+    if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
+        return None
+    names = _names(paths)
+    if names is None:
+        return None
+    found = np.zeros((len(paths), of.FIELDS), np.int64)
+    oldest = (time.time() - memory.SETTLED) * 1e9
+    place = np.array([room.ctypes.data], np.int64)
+    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, place, len(room), aligned, _work.status, found)
+    written, changed = found[:, of.WRITTEN], found[:, of.CHANGED]
+    found[(written < 0) | (written > changed) | (changed > oldest), of.WRITTEN : of.CHANGED + 1] = -1
+    return found
+
+
+def _names(paths: Sequence[str]) -> bytes | None:
+    """Names for the system, each with a 0 at its end; None where Python's own open is to refuse one."""
     try:
         names = "\0".join(paths).encode(*_ENCODING) + b"\0"
         for path in paths:
             sys.audit("open", path, None, _FLAGS)
     except (OSError, ValueError):  # of one of them, and not of the others
-        names = b""
-    if names.count(0) != count:  # a name with a 0 in it, which Python's own open is to refuse
+        return None
+    return names if names.count(0) == len(paths) else None  # a name with a 0 in it
+
+
+def _by_compiled(paths: Sequence[str]) -> list[File | None]:
+    names = _names(paths)
+    if names is None:
         return [_by_python(path) for path in paths]
     buffers = [buffer for _ in paths if (buffer := file_buffers.take()) is not None]
     found = np.empty((len(buffers), of.FIELDS), np.int64)
     oldest = (time.time() - memory.SETTLED) * 1e9
     places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
-    _read(_calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
+    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, 0, _work.status, found)
     rows = zip(paths, buffers, found.tolist(), strict=False)
     files = [_file(path, buffer, row, oldest) for path, buffer, row in rows]
     return files + [_by_python(path) for path in paths[len(buffers) :]]
 
 
 def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
-    state, size, device, inode, whole, written, changed, scan, components, height, width = row
+    state, size, device, inode, whole, written, changed = row[: of.CHANGED + 1]
     if state <= of.LARGE:
         file_buffers.give_back(buffer)
         return _by_python(path) if state == of.LARGE else None
     key = (device, inode, whole, written, changed) if 0 <= written <= changed <= oldest else None
-    header = None
-    if state == of.PLAIN:
-        header = _new(
-            Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
-        )
+    header = plain_header(row) if state == of.PLAIN else None
     if size <= FileBuffers.SMALL:
         buffer = file_buffers.smaller(buffer, size)
     file: File = _new(File, (buffer, size, key, header))
     return file
+
+
+def plain_header(row: list[int]) -> Header:
+    """The header of a plain file, of what is known of it (``opening_fields``)."""
+    scan, components, height, width = row[of.SCAN : of.WIDTH + 1]
+    header: Header = _new(
+        Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
+    )
+    return header
 
 
 _new: Any = tuple.__new__  # a named tuple's own takes longer
@@ -131,7 +163,7 @@ _work = _Work()
 
 
 @cache
-def _calls() -> Any:
+def calls() -> Any:
     """The addresses of the system's calls; None: it has others."""
     if not sys.platform.startswith("linux") or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
@@ -145,7 +177,7 @@ def _calls() -> Any:
 @cache
 def agrees() -> bool:
     """Whether compiled code reads this very file as Python does; tried once."""
-    if _calls() is None:
+    if calls() is None:
         return False
     same = False
     try:

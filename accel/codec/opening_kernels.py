@@ -65,15 +65,19 @@ def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
 
 
 @njit
-def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any, found: Any) -> Any:
+def read(calls: Any, names: Any, flags: int, places: Any, room: int, aligned: int, status: Any, found: Any) -> Any:
     """Read files, whose names, each with a 0 at its end, follow one another, and fill a row of ``found`` for each.
 
     Args:
-        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes.
+        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes; if there is
+            one for all, they come to lie behind one another from there on, in that room, at multiples of ``aligned``.
         status: int64 [32], working memory.
     """
     name, begin = pointer_to(names), 0
-    for i in range(len(places)):
+    place = places[0] if len(places) > 0 else 0
+    for i in range(len(found)):
+        if len(places) == len(found):
+            place = places[i]
         end = begin
         while end < len(names) and name[end] != 0:
             end += 1
@@ -86,7 +90,10 @@ def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any
                 if found[i, of.BYTES] >= room:
                     found[i, of.STATE] = of.LARGE
                 else:
-                    found[i, of.STATE] = _content(calls, descriptor, places[i], room, found, i)
+                    found[i, of.STATE] = _content(calls, descriptor, place, room, found, i)
+                    if len(places) < len(found):
+                        taken = (found[i, of.READ] + aligned - 1) // aligned * aligned
+                        place, room = place + taken, room - taken
             _close(calls[3], descriptor)
         begin = end + 1
 

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torchvision
 from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
 from accel.codec import opening
+from accel.codec import opening_fields as of
 from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, claim
 from accel.codec.opening import File
@@ -22,7 +24,9 @@ from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached
+from accel.sources import Numbers
 from accel.system.private_names import private
+from accel.workers import slot_files
 
 private("PIL.Image", "_decompression_bomb_check")
 
@@ -68,16 +72,36 @@ def opened(path: Any, selection: Selection) -> Source | None:
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
     source = read(path, selection, _claimed_by_pillow)
-    if source is None and cached.in_use and not pillow_open.replaces():
-        return pillow_file.read(path, selection)
-    return source
+    return _by_pillow(path, selection) if source is None and cached.in_use else source
 
 
-def opened_together(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+def _by_pillow(path: Any, selection: Selection) -> Source | None:
+    """The pixels of a file that is no JPEG, which a cache may keep; None for one that Pillow is to open."""
+    return None if pillow_open.replaces() else pillow_file.read(path, selection)
+
+
+def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
     """The files that ``pil_loader`` opens one after the other; see ``opened``."""
-    if cached.in_use or ahead.sources is not None:
+    if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
-    return _read_together(paths, selection)
+    if not cached.in_use:
+        in_slot = slot_files.read(paths, selection, _many_pixels, _claimed_by_pillow)
+        return _read_together(paths, selection) if in_slot is None else in_slot
+    sources = cached.opened_all(paths, selection)
+    others = [number for number, source in enumerate(sources) if source is None]
+    for number, read in zip(others, _read_together([paths[each] for each in others], selection), strict=True):
+        sources[number] = _by_pillow(paths[number], selection) if read is None else read
+    return [source if source is None or source.is_read or cached.allowed(source.header) else None for source in sources]
+
+
+def _many_pixels(known: Numbers) -> Any:
+    """Which of plain files Pillow is to be asked about for their size alone."""
+    if Image._decompression_bomb_check is not _BOMB_CHECK:
+        return np.ones(len(known), np.bool_)
+    return known[:, of.HEIGHT] * known[:, of.WIDTH] > (Image.MAX_IMAGE_PIXELS or np.inf)
+
+
+_BOMB_CHECK = Image._decompression_bomb_check
 
 
 class _Ahead(threading.local):

@@ -32,10 +32,10 @@ NOTED = "_accel_file"
 
 
 class _Noted(NamedTuple):
-    """What an image was as it was opened; ``file``: what it is read from."""
+    """What an image was as it was opened; ``file``: what it is read from, which has a path or is in memory."""
 
     file: Any
-    key: Key | None
+    key: Key
     info: dict[Any, Any]
     tile: list[Any]
 
@@ -44,15 +44,20 @@ def note(image: Any, file: Any) -> bool:
     """Note that Pillow has just opened an image, from a path or a file; whether the cache may have to do with it."""
     if image.format not in foreign.FORMATS or "transparency" in image.info:
         return False
-    file, key = image.fp if isinstance(file, (str, bytes, os.PathLike)) else file, None
-    if type(file) is io.BufferedReader and isinstance(file.name, (str, bytes)):
-        key = key_of(os.fstat(file.fileno()))
-        if key is None:
-            return False
-    elif type(file) is not BytesIO:
+    file = image.fp if isinstance(file, (str, bytes, os.PathLike)) else file
+    key = _key(file)
+    if key is None:
         return False
     image.__dict__[NOTED] = _Noted(file, key, dict(image.info), list(image.tile))
     return True
+
+
+def _key(file: Any) -> Key | None:
+    """The key of a file on a disk or in memory; None: it has none."""
+    if type(file) is BytesIO:
+        return None if file.closed else key_of_content(file.getvalue())
+    named = type(file) is io.BufferedReader and isinstance(file.name, (str, bytes))
+    return key_of(os.fstat(file.fileno())) if named else None
 
 
 def lazy(image: Any) -> LazyPlainImage | None:
@@ -65,15 +70,14 @@ def lazy(image: Any) -> LazyPlainImage | None:
     selection = switch.active()
     if noted is None or selection is None or cached.of(selection.options) is None or not _is_new(image, noted):
         return None
-    name, file = str(getattr(image, "filename", "")) or "<bytes>", noted.file
-    if noted.key is None:
+    name, file, key = str(getattr(image, "filename", "")) or "<bytes>", noted.file, noted.key
+    if type(file) is BytesIO:
         data = file.getvalue()
-        key = key_of_content(data)
-        source = None if key is None else cached.of_content(data, key, name, selection)
+        if key_of_content(data) != key:  # somebody has written to it
+            return None
+        source = cached.of_content(data, key, name, selection)
     else:
-        key, source = noted.key, cached.opened(file.name, selection, os.fstat(file.fileno()))
-    if key is None:
-        return None
+        source = cached.opened(file.name, selection, os.fstat(file.fileno()))
     if source is not None:
         header = source.header
         same = header.mode == (image.mode if image.mode in ("RGB", "L") else "RGB")

@@ -7,7 +7,7 @@ own, and are told apart by that. A wrong guess costs bytes: a result is found by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ ENOUGH = 8
 """Images for which a step came alike before it is taken for one that always does; fewer are no batch to judge by."""
 
 _TIMES = 8  # as often it came alike as it came with others, by chance
+_FEW = 4  # resizes in a batch that are not taken for random ones
 _MOST = 64  # steps that are told apart at one place
 _END: Step = ("", ())
 _OF_THE_FILE = ("convert",)  # grey files' alone
@@ -63,30 +64,31 @@ class Prefixes:
             self._few = list(images) if len(images) < ENOUGH else []
             if self._few:
                 return
-            place, left = self._first, [(size, _own(steps), 0) for size, steps in images]
-            while left:
-                groups: dict[tuple[Any, ...], list[tuple[Size, Steps, int]]] = {}
-                for size, steps, number in left:
-                    name, params = steps[number] if number < len(steps) else _END
-                    after = OPS[name].size(size, params) if name else size
-                    groups.setdefault(_essence(size, name, params), []).append((after, steps, number + 1))
-                if len(groups) > 1:
-                    for label in {essence[0] for essence in groups}:
-                        place.mixed[label] = place.mixed.get(label, 0) + len(left)
-                    for essence, some in groups.items():
-                        if essence in place.steps:
-                            place.steps[essence].mixed += len(some)
-                    return
-                ((essence, left),) = groups.items()
-                came = place.steps.get(essence)
-                if came is None:
-                    if len(place.steps) >= _MOST:
-                        return
-                    came = place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
-                came.alike += len(left)
-                if essence[0] == "":
-                    return
-                place = came.next
+            self._note(self._first, [(size, _own(steps), 0) for size, steps in images])
+
+    def _note(self, place: _Place, images: Sequence[tuple[Size, Steps, int]]) -> None:
+        """Note what comes at a place, and behind it; each image has the number of the step that comes there."""
+        groups: dict[tuple[Any, ...], list[tuple[Size, Steps, int]]] = {}
+        for size, steps, number in images:
+            name, params = steps[number] if number < len(steps) else _END
+            after = OPS[name].size(size, params) if name else size
+            groups.setdefault(_essence(size, name, params), []).append((after, steps, number + 1))
+        if len(groups) > 1 and not _are_few_resizes(groups, len(images)):
+            for label in {essence[0] for essence in groups}:
+                place.mixed[label] = place.mixed.get(label, 0) + len(images)
+            for essence, some in groups.items():
+                if essence in place.steps:
+                    place.steps[essence].mixed += len(some)
+            return
+        for essence, some in groups.items():
+            came = place.steps.get(essence)
+            if came is None:
+                if len(place.steps) >= _MOST:
+                    continue
+                came = place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
+            came.alike += len(some)
+            if essence[0]:
+                self._note(came.next, some)
 
     def length(self, size: Size, steps: Steps) -> int | None:
         """How many of the first steps on pixels come each time; None where too few images were seen to say so."""
@@ -100,6 +102,12 @@ class Prefixes:
                 return number if place.mixed.get(essence[0], 0) >= ENOUGH else None
             size, place = OPS[name].size(size, params), came.next
         return len(steps)
+
+
+def _are_few_resizes(groups: Mapping[tuple[Any, ...], Sequence[Any]], count: int) -> bool:
+    """Whether images are of a few pipelines that resize, each its own way: so that each has its results."""
+    resizes = all(isinstance(OPS.get(essence[0]), ResampleOp) for essence in groups)
+    return resizes and len(groups) <= _FEW and _FEW * 2 * min(map(len, groups.values())) >= count
 
 
 def _own(steps: Steps) -> Steps:

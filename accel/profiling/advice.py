@@ -13,7 +13,7 @@ from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
 _MOST_WORKERS, _MOST_AHEAD = 64, 16
-_REFILL_NS = 400_000  # to read 2 MB, as large as a core's own caches are, at 5 GB a second, as most is not read in order
+_REFILL_NS = 200_000  # to read 2 MB, as large as a core's own caches are, at 10 GB a second
 _NEARLY = 0.97  # of the best rate: what costs less and gives as much comes first
 _CROPS = "other random numbers: crops change"
 _SAME = "results stay bit-identical"
@@ -102,9 +102,14 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
     """The least of the values that gives nearly the best rate, and that rate: where other programs keep their cores,
     unless what is made mostly waits."""
-    now, modest = predict.present(its), its.cpu_made > 0.5 * its.alone
-    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=modest) for value in values}
+    now = predict.present(its)
+    rates = {value: predict.rate(its, replace(now, **{field: value}), modest=_computes(its)) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
+
+
+def _computes(its: Flow) -> bool:
+    """Whether what is made is mostly computed, not waited for."""
+    return its.cpu_made > 0.5 * its.alone
 
 
 def _bytes(count: float | None) -> str:
@@ -217,10 +222,13 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
         its_own = sum(count for inside, count in found if inside)
         others = sum(count for inside, count in found if not inside)
         others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
-        less = its.undelayed(verdict.stage) * its_own / (its_own + others)
+        # whatever accel does is done below some statement of the user's
+        less = min(its.alone * its_own / (its_own + others), its.undelayed(verdict.stage))
         now = predict.present(its)
-        # what is done beside it finds the caches as it left them, which is faster
-        less += min((now.made - less) / 2, _REFILL_NS * (its.images if verdict.stage == "user" else 1))
+        # what is done beside it finds the caches as it left them, which is faster; and more so where the core slept
+        sooner = (now.made - less) / 2
+        refilled = _REFILL_NS * (its.images if verdict.stage == "user" else 1)
+        less += min(sooner, refilled) if _computes(its) else sooner
         cpu, made = max(now.cpu_made - less, 0.0), max(now.made - less, 0.02 * now.made)
         rate = predict.bound(its, replace(now, made=made, cpu_made=cpu))
         text = f"without {place(sample)}, in {sample.function}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from accel.profiling.flow import Flow
+from accel.profiling.measured import Spent
 
 _BATCHES = 400
 
@@ -143,12 +144,14 @@ def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) 
 
 
 def unpacked(flow: Flow, *, computed: bool = False) -> float:
-    """What unpacking a batch takes of the main process; of that, what is ``computed``, if that is known."""
-    spent = flow.main.stages.get("unpack") if flow.main is not None and flow.loader.num_workers else None
-    if spent is None or not spent.count:
+    """What unpacking a batch takes of the main process, and what it computes to read it from a pipe; of that, what is
+    ``computed``, if that is known."""
+    if flow.main is None or not flow.loader.num_workers:
         return 0.0
+    spent, waited = (flow.main.stages.get(name, Spent()) for name in ("unpack", "wait"))
     ns = spent.ns if spent.cpu_ns is None or not computed else min(spent.cpu_ns, spent.ns)
-    return min(ns / spent.count, flow.wait)
+    received = (waited.cpu_ns or 0) / max(waited.count, 1)  # unpacking is within it
+    return min(max(ns / max(spent.count, 1), received), flow.wait)
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

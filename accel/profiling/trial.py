@@ -72,7 +72,7 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
 
 
 def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
-    """Compare a backend, with its default options, with the one in force on some samples, which takes one to three seconds.
+    """Compare a backend, with its default options, with the one in force on some samples, for one to three seconds.
 
     ``say`` is told before it begins, if it does.
 
@@ -85,7 +85,7 @@ def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None
     if threading.current_thread() is not threading.main_thread():
         return None
     if say is not None:
-        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: one to three seconds')
+        say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: up to three seconds')
     begun = time.perf_counter()
     said = _said_by_child(lambda: _compared(its, present, name))
     if "error" in said:
@@ -176,7 +176,7 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     batches.insert(0, batches[0][: max(min(int(_FIRST_S / slowest), _FIRST), 1)])
     times: dict[str, list[_Time]] = {present: [], name: []}
     turns = 0
-    while turns < 2 or not _known(*times.values(), time.perf_counter() - begun):
+    while turns < 2 or not _known(times[present], times[name], time.perf_counter() - begun):
         turns += 1
         for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
             found = _times_of(its, each, batches, turns)

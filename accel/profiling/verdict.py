@@ -93,12 +93,10 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
         yield "shm", f"{waits}; {text}"
-    unpack = its.main.stages.get("unpack") if its.main is not None else None
     # CPU time: the rest is waiting, for the GIL or for a worker's thread that hands over its shared memory
-    unpack_ns = 0 if unpack is None else unpack.ns if unpack.cpu_ns is None else unpack.cpu_ns
-    unpacked = unpack_ns / max(unpack.count, 1) if unpack else 0.0
+    unpacked = predict.unpacked(its, computed=True)
     if unpacked > 0.5 * its.wait:
-        yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to unpack what workers sent"
+        yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to read and unpack what workers sent"
     if _starved(its) and predict.gain(its, prefetch=4 * (its.loader.prefetch_factor or 2)) > 1.05:
         idle = "" if its.idle is None else f" ({its.idle:.0%} idle)"
         yield "prefetch", f"{waits}, though the workers could keep up{idle}: steps or batches come in bursts"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import struct
+from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import torch
 import torchvision
 from PIL import Image, ImageFile, features
 
+from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
@@ -34,6 +36,9 @@ private("PIL.Image", "_decompression_bomb_check")
 
 FORMAT = "2"
 """Of what is kept: headers, and what is said of an entry (``meta``)."""
+
+VERSION = f"{entry.FORMAT} {FORMAT}"
+"""Of a folder that is used."""
 
 in_use = False
 """Whether a backend has a cache, or had one before another: where none has, nobody need ask for one."""
@@ -122,10 +127,36 @@ def opened(
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
-    if file is None or not (status or os.access(path, os.R_OK)):
+    return None if file is None else _source(path, key, cache, file, selection, is_open=status is not None)
+
+
+def opened_all(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
+    """``opened`` for files that nobody has open, which are looked up together."""
+    cache = of(selection.options)
+    keys = [None if cache is None else _key(path) for path in paths]
+    found: list[Source | None] = [None] * len(paths)
+    there = [number for number, key in enumerate(keys) if key is not None]
+    if cache is not None and there:
+        files = cache.look_all([key for key in keys if key is not None])
+        for number, file in zip(there, files, strict=True):
+            if file is not None:
+                found[number] = _source(paths[number], keys[number], cache, file, selection)
+    return found
+
+
+def _key(path: Any) -> Key | None:
+    try:
+        return key_of(os.stat(path))
+    except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
+
+
+def _source(
+    path: Any, key: Key | None, cache: Cache, file: File, selection: Selection, *, is_open: bool = False
+) -> Source | None:
+    """The source of a file of which the cache has something that is believed, and that may be read."""
     known = _known(cache, file)
-    if known is None:
+    if known is None or not (is_open or os.access(path, os.R_OK)):
         return None
     name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
     return Source(None, _header(known.said), name, selection, key=key, path=_whole(path), cached=known)

@@ -15,7 +15,7 @@ from accel.errors import DecodeError
 from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
-from accel.runtime import cached, indexes, kept, planes, result_entries, results
+from accel.runtime import cached, indexes, kept, planes, result_entries, result_pixels
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 
@@ -41,7 +41,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
             if found is not None:
                 return found
         whole = picture(source, engine)
-        if isinstance(source, results.Result):
+        if isinstance(source, result_pixels.Result):
             return source.region(wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # what was not read when it was opened is another file now, or gone

@@ -5,7 +5,7 @@ A recipe is written anew with pixels for its source, and the steps that are left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,56 +13,20 @@ import numpy.typing as npt
 
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
-from accel.codec.decode import region
-from accel.codec.engines import Box, Pixels
 from accel.codec.header import Raw
 from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes
 from accel.recipe import Branch, Recipe, Source
+from accel.rows import Rows
 from accel.runtime import cached
-from accel.runtime.result_entries import Found, channels, found_of, is_worth_it, pays_as_a_whole, put, size, variant
-from accel.system import counters
-from accel.system.memory import Key, Scratch
+from accel.runtime.result_entries import Found, found_of, is_worth_it, pays_as_a_whole, put, size, variant
+from accel.runtime.result_pixels import Compute, Result, rows_after
+from accel.system.memory import Key
 
 _NOTED, _ASKED = 16, 2
 """Of images of a batch that have a result of some of their steps: how many are looked at, and asked for more steps."""
 
 prefixes = Prefixes()
-_parts = Scratch()
-
-
-Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
-
-
-class Result(Source):
-    """Pixels that a cache has; where they are damaged, what they are ``of`` is computed anew."""
-
-    __slots__ = ("compute", "entry", "of")
-
-    def __init__(self, of: Recipe, entry: Entry, raw: Raw, compute: Compute) -> None:
-        super().__init__(None, raw, of.source.name, of.source.selection)
-        self.of, self.entry, self.compute = of, entry, compute
-
-    def _read(self) -> bytes | memoryview:
-        return self.region((0, 0, self.header.height, self.header.width), channels(self.header)).tobytes()
-
-    def region(self, box: Box, depth: int) -> Pixels:
-        """The pixels of a box (top, left, height, width), uint8 [height, width, depth]; only its bands are read."""
-        known, ends = self.of.source.cached, self.entry.ends
-        top, left, height, width = box
-        band = max(ends[0] // (self.header.width * channels(self.header)), 1)  # its rows
-        first, last = top // band, -(-(top + height) // band)
-        begin, end = self.entry.span(first, last)
-        out = _parts.take(end - begin)
-        if known.cache.read(self.entry, first, last, out):
-            counters.count(counters.RESULT_HITS)
-            rows = out.reshape(-1, self.header.width, channels(self.header))
-            return region(rows, (top - first * band, left, height, width), depth)
-        self.of.source.cached = known._replace(
-            **{name: None for name in ("result", "pixels") if getattr(known, name) is self.entry}
-        )
-        whole = np.ascontiguousarray(self.compute(self.of))
-        return region(whole.reshape(self.header.height, self.header.width, -1), box, depth)
 
 
 # -- recipes that begin with a result -----------------------------------------------------------------------
@@ -104,12 +68,14 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
     def after(image: _Image, found: Found) -> Recipe:
         """The recipe after an entry, which is one source for all recipes of a file."""
         entry, raw, count = found
+        lengths[image.number] = count
         result = made.get((id(image.source), count))
         if result is None:
             before = Recipe(image.source, image.on_pixels[:count])
             result = made[id(image.source), count] = Result(before, entry, raw, compute)
         return Recipe(result, (*image.on_pixels[count:], *image.rest))
 
+    lengths: dict[int, int] = {}
     others: list[tuple[_Image, Found | None]] = []
     for number, (source, steps) in enumerate(recipes):
         known = source.cached
@@ -141,6 +107,10 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
             changed[image.number] = after(image, longer)
     if not changed:
         return recipes, wanted
+    if len(changed) == len(recipes) and isinstance(recipes, Rows):
+        rows = rows_after(recipes, [changed[number].source for number in range(len(recipes))], lengths)
+        if rows is not None:
+            return rows, wanted
     return [changed.get(number, recipe) for number, recipe in enumerate(recipes)], wanted
 
 

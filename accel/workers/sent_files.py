@@ -4,8 +4,9 @@ A slot begins with a header of 1 KB, int64[128]: what ``Word`` says, and from ``
 begins in the slot (a multiple of 64) and how many bytes it has. The parts are those of ``Part``, in its order, and
 behind them those of the backend (``AcceleratorBackend.ahead``): what it has computed ahead of a device, as arrays.
 
-So the parent unpickles a few numbers a batch and no object an image: sources are made of what is pickled in
-``Part.SOURCES`` only if somebody looks at one, and a backend that has computed all ahead asks for none.
+So the parent unpickles a few numbers a batch and no object an image: sources are made only if somebody looks at one,
+and a backend that has computed all ahead asks for none. Nor are there any in the worker, where the files were read into
+the slot (``slot_files``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,21 +22,21 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of
+from accel.codec import opening_fields as of
 from accel.codec.header import Header
 from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
+from accel.recipe import Source
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import cached
-from accel.sources import Files
+from accel.sources import Files, encoded, known_of
 from accel.system import counters
-from accel.workers import slot_pool
+from accel.workers import slot_files, slot_pool
+from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
 
-VERSION = 1
-HEADER = 1024
-ALIGNED = 64
-
+VERSION = 2
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -55,10 +56,11 @@ class Part(IntEnum):
 
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: where in these a file begins, and its size
-    SHAPES = 2  # int64 [images, 3]: height, width, and whether it is of mode "RGB"
+    KNOWN = 2  # int64 [images, FIELDS]: what is known of a file (``codec.opening_fields``)
     NUMBERS = 3  # int64 [images, columns], of the rows
-    ALIKE = 4  # pickled: what all images have in common, ``_Alike``
-    SOURCES = 5  # pickled: of each image the header, the name and the key
+    NAMES = 4  # of the files, with a 0 between
+    HEADERS = 5  # pickled: the headers of those that are no plain JPEG files, by their numbers; empty: they all are
+    ALIKE = 6  # pickled: what all images have in common, ``_Alike``
 
 
 _MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
@@ -81,18 +83,16 @@ def pack(rows: Rows) -> SentFiles | None:
 
     None where they are not files that were read, each once, or their steps hold tensors.
     """
-    sources = rows.sources
     if not len(rows) or any(OPS[form.name].holds_tensors for form in rows.structure.forms):
         return None
-    selection = rows.selection
+    selection, sources = rows.selection, rows.sources
     backend = backend_of(selection)
-    for source in sources:
-        if not (source.is_read and isinstance(source.header, Header) and type(source.name) is str):
-            return None
-        if source.cached is not None or source.origin is not None or source.selection != selection:
-            return None
     if not isinstance(backend, AcceleratorBackend) or not rows.each_apart():
         return None
+    files = sources if isinstance(sources, Files) else _described(sources, selection)
+    if files is None:
+        return None
+    rows = Rows(files, rows.structure, rows.numbers)
     plan, room = None, 0
     try:
         if not cached.in_use and (plan := columns.plan(rows)) is not None:
@@ -100,50 +100,66 @@ def pack(rows: Rows) -> SentFiles | None:
     except Exception as error:
         _failed(error)
         room = 0
-    contents = [source.data for source in sources]
-    places = np.zeros((len(rows), 2), np.int64)
-    places[:, 1] = [len(content) for content in contents]
-    taken = -(-places[:, 1] // ALIGNED) * ALIGNED
-    places[:, 0] = np.cumsum(taken) - taken
-    heights, widths, colour = rows.sizes()
-    shapes = np.stack([heights, widths, colour], 1).astype(np.int64)
-    about = pickle.dumps([(tuple(source.header), source.name, source.key) for source in sources], -1)
-    size = int(taken.sum())
-    others = [places, shapes, rows.numbers]
-    fixed = HEADER + size + sum(_whole(each.nbytes) for each in others) + _whole(len(about)) + _ALIKE
-    data = slot_pool.shared((fixed + room,), torch.uint8)
+    start, last = files.places[-1].tolist()
+    names = np.frombuffer(files.names, np.uint8)
+    headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
+    others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
+    fixed = HEADER + _whole(start + last) + sum(_whole(each.nbytes) for each in others) + _ALIKE
+    slot_files.note(selection, len(rows), fixed + room)
+    data = files.taken(fixed + room) if isinstance(files, SlotFiles) else None
+    copied = data is None
+    if data is None:
+        data = slot_pool.shared((fixed + room,), torch.uint8)
     slot = _Slot(data.numpy())
-    files = slot.take(size)
-    for content, start in zip(contents, places[:, 0].tolist(), strict=True):
-        files[start : start + len(content)] = np.frombuffer(content, np.uint8)
+    content = slot.take(start + last)
+    if copied:
+        for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
+            content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
+        files.content = content  # the plan looks there
     for each in others:
         slot.put(each)
     alike = _Alike(rows.structure, selection, None)
     made: Sequence[npt.NDArray[Any]] = ()
     if plan is not None and room:
-        made = _ahead(backend, plan, files, places, room)
+        made = _ahead(backend, plan, room)
     if plan is not None and made:
         alike = alike._replace(dtype=plan.dtype)
         slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
     said = _dumped(alike)
     if _whole(len(said)) > _ALIKE:
         return None
-    for content in (said, about):
-        slot.put(np.frombuffer(content, np.uint8))
+    slot.put(np.frombuffer(said, np.uint8))
     for part in made:
         slot.put(part)
     return SentFiles(data)
+
+
+def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
+    """Sources as files that lie nowhere yet; None if they are no files that were read."""
+    known, headers = [], {}
+    for number, source in enumerate(sources):
+        header, name = source.header, source.name
+        if not (source.is_read and isinstance(header, Header) and type(name) is str and "\0" not in name):
+            return None
+        if source.cached is not None or source.origin is not None or source.selection != selection:
+            return None
+        known.append(known_of(source, header))
+        if known[-1][of.STATE] != of.PLAIN:
+            headers[number] = header
+    table = np.array(known, np.int64)
+    sizes = table[:, of.READ]
+    names = encoded([source.name for source in sources])
+    places = np.stack([slot_files.starts(sizes), sizes], 1)
+    return Files(np.zeros(0, np.uint8), places, table, headers, names, selection)
 
 
 _ALIKE = 1 << 14
 """Bytes that what all images have in common may take."""
 
 
-def _ahead(
-    backend: AcceleratorBackend, plan: ColumnPlan, files: Bytes, places: Any, room: int
-) -> Sequence[npt.NDArray[Any]]:
+def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence[npt.NDArray[Any]]:
     try:
-        made = backend.ahead(plan, files, places)
+        made = backend.ahead(plan)
     except Exception as error:  # the parent plans them once more, and raises it where it can be caught
         _failed(error)
         return ()
@@ -195,10 +211,6 @@ def _loaded(alike: bytes) -> _Alike:
     return pickle.loads(alike)  # type: ignore[no-any-return]
 
 
-def _about(pickled: Bytes) -> list[tuple[tuple[Any, ...], str, Any]]:
-    return pickle.loads(pickled.data)  # type: ignore[no-any-return]
-
-
 def unpack(sent: SentFiles) -> Rows:
     """The rows again, which look at the slot as long as somebody has them."""
     memory = sent.data.numpy()
@@ -209,14 +221,13 @@ def unpack(sent: SentFiles) -> Rows:
     starts, sizes = header[Word.PARTS : behind : 2], header[Word.PARTS + 1 : behind : 2]
     parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
     structure, selection, dtype = _loaded(parts[Part.ALIKE].tobytes())
-    places, shapes = (parts[part].view(np.int64).reshape(-1, width) for part, width in _TABLES)
-    files = Files(parts[Part.FILES], places, shapes, selection, partial(_about, parts[Part.SOURCES]))
+    places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
+    known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
+    headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
+    files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
     numbers = parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns)
     rows = Rows(files, structure, numbers)
     if dtype is not None:
         shape = len(places), header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
         rows.ahead = Ahead(shape, dtype, parts[len(Part) :])
     return rows
-
-
-_TABLES = ((Part.PLACES, 2), (Part.SHAPES, 3))

@@ -5,6 +5,7 @@ Of files the region is decoded and one compiled call makes the values; pictures 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
@@ -19,14 +20,18 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import SIZE, START, WINDOW, WINDOW_STEP, ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
+from accel.sources import Unread
+from accel.system.memory import Scratch
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
 Task = tuple[int, Callable[[], None]]
 """The first image that it computes, and the work."""
 
-_AT_LEAST = 16
-"""Pictures that a thread takes at a time."""
+_AT_LEAST, _IN_CACHE = 16, 4
+"""Pictures that a thread takes at a time; and of those that it reads, so that they are still in a core's own cache."""
+
+_pixels = Scratch()
 
 
 def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterator[Task] | None:
@@ -42,6 +47,8 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int) -> Iterato
     pictures, channels = columns.rows.sources, columns.channels
     if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3):
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
+    if isinstance(pictures, Unread) and (pictures.header.mode == "RGB") == (channels == 3):
+        return run.of_unread(pictures, plan, read)
     return run.of_files(plan.sources, read)
 
 
@@ -63,6 +70,29 @@ class _Run:
         columns, (table, factors) = self._columns, self._values
         given = columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures, which, rows, cols, *given, self._target, self._planar, factors=factors)
+
+    def of_unread(self, pictures: Unread, plan: ColumnPlan, read: Read) -> Iterator[Task]:
+        columns, shape = self._columns, plan.shape[2:]
+        axes = columns.axes.copy()
+        axes[..., START] += columns.boxes[:, :2].T
+        both = [(axis, _windows(axis, length)) for axis, length in zip(axes, shape, strict=True)]
+        for first in range(0, len(pictures), _IN_CACHE):
+            which = range(first, min(first + _IN_CACHE, len(pictures)))
+            yield first, partial(self._unread, pictures, which, both, plan, read)
+
+    def _unread(self, pictures: Unread, which: range, both: Any, plan: ColumnPlan, read: Read) -> None:
+        columns, (table, factors), header = self._columns, self._values, pictures.header
+        shape = len(which), header.height, header.width, columns.channels
+        pixels = _pixels.take(math.prod(shape)).reshape(shape)
+        part = slice(which.start, which.stop)
+        if not pictures.read(which, pixels):
+            for _, work in list(self.of_files(plan.sources, read))[part]:
+                work()
+            return
+        rows, cols = [(axis[part], windows[part]) for axis, windows in both]
+        given = columns.resample, columns.rows_first[part], self._fills, table
+        target = self._target[part]
+        passes.run_batch(pixels, range(len(which)), rows, cols, *given, target, self._planar, factors=factors)
 
     def of_files(self, wanted: list[Decode], read: Read) -> Iterator[Task]:
         columns = self._columns

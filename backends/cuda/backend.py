@@ -29,7 +29,7 @@ from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
 from accel.recipe import Source
-from accel.rows import Ahead, Numbers, Pictures
+from accel.rows import Ahead, Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
@@ -130,11 +130,11 @@ class CudaBackend(AcceleratorBackend):
         """See ``accel.backend.AcceleratorBackend``."""
         if self.options.decoder != "accel" or not columns.taken(plan):
             return 0
-        return finished.room(plan, np.array([len(source.data) for source in plan.rows.sources], np.int64))
+        return finished.room(plan)
 
-    def ahead(self, plan: ColumnPlan, files: npt.NDArray[np.uint8], places: Numbers) -> finished.Arrays:
+    def ahead(self, plan: ColumnPlan) -> finished.Arrays:
         """See ``accel.backend.AcceleratorBackend``: all that is sent to the device, and the launches."""
-        return finished.parts(plan, files, places, self.options)
+        return finished.parts(plan, self.options)
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""

@@ -29,7 +29,7 @@ from accel.codec.jpeg import header_fields as hd
 from accel.native import units
 from accel.options import Options
 from accel.planning.columns import ColumnPlan
-from accel.sources import Numbers
+from accel.sources import Files, Numbers
 from accel.system.memory import Scratch
 
 KERNELS = tuple(name for names in UNITS.values() for name in names)
@@ -71,8 +71,9 @@ class Said(IntEnum):
     TOLD_SIZE = 5
 
 
-def room(plan: ColumnPlan, sizes: Numbers) -> int:
-    """Bytes that ``parts`` of files of these sizes do not exceed, as a rule."""
+def room(plan: ColumnPlan) -> int:
+    """Bytes that ``parts`` do not exceed, as a rule."""
+    sizes = _files(plan).places[:, 1]
     found, (count, _, height, width) = plan.columns, plan.shape
     heights, widths, _ = plan.rows.sizes()
     box = found.boxes[:, 2] * found.boxes[:, 3]
@@ -85,25 +86,21 @@ def room(plan: ColumnPlan, sizes: Numbers) -> int:
     ) + (1 << 15)
 
 
-def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, options: Options) -> Arrays:
-    """The parts of a plan that ``columns`` takes; none where no file is for the decoder.
-
-    Args:
-        files, where: as for ``AcceleratorBackend.ahead``.
-    """
-    sources = plan.rows.sources
-    asked = np.flatnonzero(plain(plan.rows))
+def parts(plan: ColumnPlan, options: Options) -> Arrays:
+    """The parts of a plan of ``Files`` that ``columns`` takes; none where no file is for the decoder."""
+    sources = _files(plan)
+    asked = np.flatnonzero(sources.plain())
     if not len(asked):
         return []
-    starts, sizes = np.ascontiguousarray(where[asked].T)
+    starts, sizes = np.ascontiguousarray(sources.places[asked].T)
     boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
-    indexes = indexes_of([sources[number] for number in asked.tolist()], options)
-    found = describe(files, starts, sizes, boxes, channels, indexes)
+    indexes = indexes_of(sources, asked, options)
+    found = describe(sources.content, starts, sizes, boxes, channels, indexes)
     if found.batch is None:
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
     batch, numbers = found.batch, asked[found.taken]
-    addresses = np.zeros(len(where), np.uint64)
+    addresses = np.zeros(len(sources), np.uint64)
     addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = columns.schedule_of(plan, addresses)
     launches = placed(schedule)
@@ -152,6 +149,12 @@ def parts(plan: ColumnPlan, files: npt.NDArray[np.uint8], where: Numbers, option
         np.stack(points),
         *_known(found),
     ]
+
+
+def _files(plan: ColumnPlan) -> Files:
+    sources = plan.rows.sources
+    assert isinstance(sources, Files)
+    return sources
 
 
 _program = Scratch()

@@ -42,6 +42,22 @@ def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| planes | 20 | 1 | 0.1 |" in shown
     assert "20 files" in shown
     assert "version 2 test" in shown
+    assert f"this accel's caches are of version {cached.VERSION}: this one is not used" in " ".join(shown.split())
+
+
+def test_list_of_one_that_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with accel.image_backend("cpu", cache=f"{tmp_path / 'cache'}:1MB"):
+        pass
+    assert main(["cache", "list", str(tmp_path / "cache")]) == 0
+    shown = capsys.readouterr().out
+    assert f"version {cached.VERSION}" in shown
+    assert "not used" not in shown
+
+
+@pytest.mark.parametrize("action", ["list", "verify", "clear"])
+def test_processes_are_for_filling(folder: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cache", action, str(folder), "--processes", "2"]) == 2
+    assert "--processes is for fill" in capsys.readouterr().err
 
 
 def test_verify_finds_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

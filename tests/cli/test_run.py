@@ -200,8 +200,8 @@ def test_ranks(image_folder: Path, tmp_path: Path) -> None:
 def test_a_script_without_a_line_of_accel(image_folder: Path, tmp_path: Path) -> None:
     """The same values, from workers that accel reached."""
     (tmp_path / "script.py").write_text(LOADER)
-    words = ("script.py", str(image_folder), "spawn")
-    plain, found = ended(*words, cwd=tmp_path), ended(*RUN, *words, cwd=tmp_path)
+    words = ("script.py", str(image_folder))
+    plain, found = ended(*words, "fork", cwd=tmp_path), ended(*RUN, *words, "spawn", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert found.stdout == plain.stdout
     assert (plain.stderr, found.stderr) == ("0\n", "12\n")

@@ -252,6 +252,17 @@ def test_blocks_that_end_anywhere(decoder: Decode) -> None:
     assert_same(decoder, files)
 
 
+def test_blocks_of_one_colour(decoder: Decode) -> None:
+    """Of a DC coefficient only: up to both ends of what a sample may be, and as large as is not refused."""
+    blocks = np.zeros((64, 64), int)
+    blocks[:, 0] = np.arange(-32, 32) * 40
+    assert_same(decoder, [Coder().file((64, 64), [(1, 1, 1)], blocks, quant=quant) for quant in (1, 2, 3)])
+    blocks = np.zeros((4, 64), int)
+    for value, good in ((59, True), (-59, True), (60, False), (-60, False)):
+        blocks[1, 0] = value
+        assert (one(decoder, Coder().file((16, 16), [(1, 1, 1)], blocks, quant=100)) is not None) == good
+
+
 def test_large_coefficients_are_pillows_or_refused(decoder: Decode) -> None:
     """libjpeg-turbo's SIMD code keeps 16 bits in places; what could leave them is refused, what could not is not."""
     coder, seen = Coder(), {1: set[bool](), 4: set[bool](), 16: set[bool](), 64: set[bool]()}

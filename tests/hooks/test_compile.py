@@ -48,6 +48,12 @@ class Model(torch.nn.Module):
         return result if scale is None else result * scale.mean()
 
 
+def layers() -> torch.nn.Sequential:
+    """A model of containers in one another, which begins with something that transforms may begin with."""
+    inner = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.AvgPool2d(2))
+    return torch.nn.Sequential(torch.nn.Identity(), inner, torch.nn.Sequential(torch.nn.Flatten())).eval()
+
+
 def double(images: torch.Tensor) -> torch.Tensor:
     return images * 2 + 1
 
@@ -107,6 +113,11 @@ CALLS: list[Callable[[], Any]] = [
     lambda: compiled(lambda images: compiled(double)(images))(batch()),
     lambda: compiled(stacked_inside)([opened(), opened()]),
     lambda: torch.jit.script(double)(batch()),
+    lambda: compiled(layers(), fullgraph=True)(batch()),
+    lambda: torch.jit.script(layers())(batch()),
+    lambda: torch.jit.trace(layers(), batch())(batch() * 0.5),
+    lambda: torch.export.export(layers(), (batch(),)).module()(batch() * 0.5),
+    lambda: torch.fx.symbolic_trace(layers())(batch()),
     traced,
     exported,
     scripted_and_random,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -332,6 +333,29 @@ def test_a_file_that_changes_after_it_was_opened_is_named(files: list[str], plac
             helpers.run("cpu", lambda: [epoch(dataset) for _ in range(2)], cache=place) if change != "gone" else None
 
 
+def test_bytes_that_are_overwritten_after_they_were_opened_are_pillows(place: str) -> None:
+    """What was opened is another image than what is there: neither is kept under the other's key."""
+    contents = []
+    for number in range(COUNT):
+        noise = np.random.default_rng(number).integers(0, 256, (90, 70), np.uint8)
+        image = Image.fromarray(noise).convert("P")
+        image.putpalette(noise.tobytes()[:768])  # what was opened gives its colours, what is there its levels
+        image.save(file := BytesIO(), "PNG", compress_level=0)
+        contents.append(file.getvalue())
+
+    def overwritten(content: bytes) -> Image.Image:
+        file = BytesIO(contents[0])
+        image = Image.open(file)
+        file.seek(0)
+        file.write(content)
+        return image.convert("RGB")
+
+    for _ in range(2):
+        check(Each(contents, lambda data: EVALUATION(overwritten(data))), place)
+    for _ in range(2):
+        check(Each(contents, lambda data: EVALUATION(Image.open(BytesIO(data)).convert("RGB"))), place)
+
+
 def test_damage_is_pillows_to_say(files: list[str], place: str) -> None:
     """A file that is cut short raises what Pillow raises, or is black, and neither is kept."""
     path = next(path for path in files if path.endswith("png.png"))
@@ -404,13 +428,17 @@ def test_an_accelerators_batches(folder: Path, files: list[str], place: str, pip
         assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_share_it(folder: Path, files: list[str], place: str, method: str) -> None:
+def test_workers_share_it(folder: Path, files: list[str], place: str) -> None:
     suffixes = tuple({os.path.splitext(path)[1] for path in files})
     dataset = ImageFolder(folder, EVALUATION)
     dataset.samples = [(path, 0) for path in files if path.endswith(suffixes)]
+    options = {"num_workers": 1, "batch_size": len(files)}
+    expected = helpers.run("torchvision", lambda: epoch(dataset, **options))
     counts = Counts()
-    for number in range(2):
-        check(dataset, place, number, num_workers=1, multiprocessing_context=method, batch_size=len(files))
-    if method == "fork":  # to a process that starts anew the files are young
-        assert counts()["results used"] >= len(KEPT)
+    for method in ("fork", "fork", "spawn"):
+        if method == "spawn":
+            time.sleep(2.1)  # to a process that starts anew the files are young
+        options["multiprocessing_context"] = method
+        assert_same(helpers.run("cpu", lambda: epoch(dataset, **options), cache=place), expected)
+        assert method == "fork" or counts()["results used"] >= len(KEPT)
+        counts()

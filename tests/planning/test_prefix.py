@@ -111,6 +111,21 @@ def test_pipelines_that_begin_alike_are_told_apart() -> None:
     assert [prefixes.length(*each) for each in last] == [1, 2, 1]
 
 
+def test_several_resizes_of_one_batch_are_told_apart_and_random_ones_are_none() -> None:
+    sizes: list[Size] = [(300, 400)] * 32
+    several, by_chance, dice = Prefixes(), Prefixes(), random.Random(2)
+    for _ in range(40):
+        several.note([(size, (("resize", (256 - 24 * (n % 3), 341, 2)), CROPS[n])) for n, size in enumerate(sizes)])
+        by_chance.note([(size, (("resize", (dice.randrange(200, 260), 341, 2)), CROPS[0])) for size in sizes])
+    for short in (256, 232, 208):
+        steps = ("resize", (short, 341, 2)), CROPS[5]
+        assert several.length(sizes[0], steps) == 1
+        assert by_chance.length(sizes[0], steps) == 0
+
+
+CROPS: list[Step] = [("crop", (place, 2 * place, 100, 100)) for place in range(32)]
+
+
 def test_a_step_by_chance_is_none_that_comes_each_time() -> None:
     """Nine of ten images are turned grey: all of some batches are."""
 

@@ -40,7 +40,12 @@ from tests.support.loaders import TRAIN
 
 @pytest.mark.parametrize(
     ("backend", "method"),
-    [("cpu", "fork"), ("cpu", "spawn"), ("torchvision", "fork"), ("torchvision", "forkserver")],
+    [
+        ("cpu", "fork"),
+        ("cpu", "spawn"),
+        ("torchvision", "fork"),
+        pytest.param("torchvision", "forkserver", marks=pytest.mark.sweep),
+    ],
 )
 def test_workers_however_started(backend: str, method: str, folder: Path) -> None:
     with accel.image_backend(backend):

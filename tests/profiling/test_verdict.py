@@ -237,6 +237,21 @@ def test_a_thread_that_sends_is_a_pace_of_its_own() -> None:
     ]
 
 
+def test_what_is_read_from_a_pipe_is_unpacking() -> None:
+    """A large message fills the pipe, so the main process computes while it waits, and more of it ahead is no help."""
+    measured = Pipeline(work={"decode": (1.0, 1.0), "send": (6.0, 6.0)}, step=(5.0, 0.0), workers=2, cores=8).run()
+    wait = measured.processes[0].stages["wait"]
+    for batch in measured.batches:
+        batch.wait_ns = int(9e6)
+    wait.ns, wait.cpu_ns = int(9e6) * wait.count, int(6e6) * wait.count
+    for worker in measured.processes[1:]:
+        worker.stages["idle"] = Spent(80, int(12e6 * 80))
+    verdict = judge(measured)
+    assert (verdict.bottleneck, verdict.why.count("read and unpack")) == ("send", 1)
+    wait.cpu_ns = 0
+    assert "read and unpack" not in judge(measured).why
+
+
 def test_who_asked_for_pixels_is_said() -> None:
     measured = costly("decode")(random.Random(0)).run()
     assert "one at a time" not in judge(measured).why

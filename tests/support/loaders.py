@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
+import accel
 from tests.support import helpers
 from tests.support.helpers import open_rgb
 
@@ -22,6 +23,11 @@ def epoch(dataset: Any, **options: Any) -> list[Any]:
     if options.get("num_workers"):
         options.setdefault("timeout", TIMEOUT)
     return helpers.batches(DataLoader(dataset, **options))
+
+
+def started_by(method: str) -> dict[str, str]:
+    """A DataLoader's option; torchvision's workers are forked, which gives the same, and imports torch for none."""
+    return {"multiprocessing_context": "fork" if accel.get_image_backend() == "torchvision" else method}
 
 
 def check(dataset: Any, **options: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from . import header_fields as hd
 from . import layout_fields as lo
 from .idct import MAX_QUANT
 from .memory import i64
-from .scratch import CODES_SIZE, LOOK_SIZE, SLOT_SIZE
+from .scratch import CODES_SIZE, LOOK_ROW, SLOT_SIZE
 from .tables import build
 
 # Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
@@ -62,8 +62,8 @@ def fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
                 slot = slots[count]
                 count += 1
                 slot[OWNER] = c
-                slot[DC_LOOK], slot[DC_CODES] = dc * LOOK_SIZE, dc * CODES_SIZE
-                slot[AC_LOOK], slot[AC_CODES] = ac * LOOK_SIZE, ac * CODES_SIZE
+                slot[DC_LOOK], slot[DC_CODES] = dc * LOOK_ROW, dc * CODES_SIZE
+                slot[AC_LOOK], slot[AC_CODES] = ac * LOOK_ROW, ac * CODES_SIZE
                 slot[FIRST], slot[LAST] = 0, 0
                 if row[lo.BLOCK_TOP] <= y and y < row[lo.BLOCK_BOTTOM]:
                     slot[FIRST] = -(-(row[lo.BLOCK_LEFT] - x) // h)

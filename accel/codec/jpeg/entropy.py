@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .memory import i64, load_big_endian, u64
-from .scratch import LOOK
+from .memory import advanced, byte_at, i64, load_big_endian, u64
+from .scratch import LOOK, LOOK_SIZE
 from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
@@ -25,7 +25,7 @@ LOOKS = 4  # resolved look-ups a refill lasts for, and one look-up more: 5 * LOO
 
 _U1, _U3, _U8 = u64(1), u64(3), u64(8)
 _BYTE, _FULL, _LEAST = u64(255), u64(63), u64(56)
-_SHIFT = u64(63)  # a shift by `entry & _SHIFT` is one instruction: processors ignore the other bits
+_SHIFT = u64(63)  # a shift by `taken & _SHIFT` is one instruction: processors ignore the other bits
 _INDEX, _DC_INDEX = u64(64 - LOOK), u64(64 - DC_LOOK)
 _16, _24, _32, _48, _64 = u64(16), u64(24), u64(32), u64(48), u64(64)
 
@@ -81,12 +81,13 @@ def read_ac(
 
     With `keep`, coefficient k goes to block[order[k]]; order[64:] points at the dump.
     """
+    lengths = advanced(look, LOOK_SIZE)
     k = _U1
     while True:
         index = buffer >> _INDEX
         buffer, bits, at = refill(stream, buffer, bits, at)
         for _ in range(LOOKS):
-            entry = look[index]
+            entry, taken = look[index], byte_at(lengths, index)
             following = k + ((entry >> _24) & _BYTE)
             if keep:
                 # what is not there (a second coefficient, an unresolved one) is a zero stored where nothing is yet
@@ -95,8 +96,8 @@ def read_ac(
             if following > 63:
                 break
             k = following
-            buffer <<= entry & _SHIFT
-            bits -= entry & _BYTE
+            buffer <<= taken & _SHIFT
+            bits -= taken
             index = buffer >> _INDEX
         if following < 64:
             continue

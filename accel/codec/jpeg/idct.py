@@ -112,4 +112,18 @@ def _idct(low: bool) -> Any:
     return kernel
 
 
+@emitted(types.boolean, None, None, None, types.uint64)
+def idct_flat(builder: ir.IRBuilder, block: Any, quant: Any, target: Any, stride: Any) -> Any:
+    """The same of a block that has no coefficient but the first: all samples are equal."""
+    first = load(builder, block, 1, 16)
+    value = first.widen(32, signed=True) * load(builder, quant, 1, 16).widen(32)
+    (first * 0).store(block)
+    sample = (value + (257 << 2) >> 3).clamp(0, 255).narrow(8)
+    row = sample.shuffle([0] * 8).reshape(1, 64)
+    for _ in range(8):
+        row.store(target)
+        target = step(builder, target, stride)
+    return value.magnitude().at_most(SAFE_SUM)
+
+
 idct_block, idct_low = _idct(low=False), _idct(low=True)

@@ -54,6 +54,12 @@ def load_big_endian(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
     return builder.bswap(builder.load(address, align=1))
 
 
+@emitted(types.uint64, None, types.uint64)
+def byte_at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
+    """The byte so far behind a pointer to anything."""
+    return builder.zext(builder.load(step(builder, pointer, offset)), WORD)
+
+
 @emitted(types.uint64, None, None)
 def copy_and_find_ff(builder: ir.IRBuilder, source: Any, target: Any) -> Any:
     """Copy 64 bytes; returns how many precede the first 0xFF among them (64: there is none)."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-LOOK = 10  # bits that index a table (see tables.py)
+LOOK = 11  # bits that index a table (see tables.py)
 LOOK_SIZE = 1 << LOOK
+LOOK_ROW = LOOK_SIZE + LOOK_SIZE // 8  # 64-bit words of a table: the entries, and a byte for each
 CODES_SIZE = 34 + 256  # tables.SYMBOLS, and the symbols
 SLOT_SIZE = 10  # numbers that describe a block of each MCU (see scan.py)
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end

@@ -11,7 +11,8 @@ bits included (after stb_image's "fast AC"):
     bits 48-63   the second one; 0, for a place behind the first, where there is none
 
 Where LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED and the first two distances are the
-code's run and size; where they do not even hold the code, the length is 0 too.
+code's run and size; where they do not even hold the code, the length is 0 too.  Behind the entries lie their lengths
+once more, a byte each: only these are between one look-up and the next, and the nearest cache has room for them.
 
 A DC table is indexed by DC_LOOK bits, and its entries have only the length and the size, in the place of the second
 distance: differences vary too much to be worth resolving.
@@ -101,7 +102,7 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
                 for i in range(place, place + repeat):
                     look[i] = filled
                 place += repeat
-    look[place:] = UNKNOWN_ENTRY
+    look[place:LOOK_SIZE] = UNKNOWN_ENTRY
     return True
 
 
@@ -109,6 +110,7 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
 def _pair(single: Any, look: Any) -> None:
     """Join each entry with the entry of the bits it leaves over, where those suffice."""
     byte, mask = u64(255), u64(LOOK_SIZE - 1)
+    lengths = look[LOOK_SIZE:].view(np.uint8)
     for i in range(LOOK_SIZE):
         first = single[i]
         length = first & byte
@@ -121,7 +123,9 @@ def _pair(single: Any, look: Any) -> None:
         joined += (second >> u64(32)) << u64(48)
         fits = length + (second & byte) <= u64(LOOK)
         fits &= advance < u64(END) and advance2 != u64(UNRESOLVED)
-        look[i] = joined if fits else first
+        made = joined if fits else first
+        look[i] = made
+        lengths[i] = np.uint8(made & byte)
 
 
 @njit

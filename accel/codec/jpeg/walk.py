@@ -14,7 +14,7 @@ from numba import njit
 
 from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PLACE, STEP, STRIDE
 from .entropy import BAD, read_ac, read_dc
-from .idct import LOW, idct_block, idct_low
+from .idct import LOW, idct_block, idct_flat, idct_low
 from .memory import advanced, i64, own_registers, u64
 from .scratch import BLOCK_SIZE, SLOT_SIZE, TRAIL
 
@@ -31,6 +31,8 @@ def _leave(trail: Any, bits: Any, at: Any, prediction: Any) -> Any:
 
 @njit(forceinline=True)
 def _transform(block: Any, extent: Any, quant: Any, tables: Any, target: Any, stride: Any) -> Any:
+    if extent == 1:
+        return idct_flat(block, quant, target, stride)
     if extent <= LOW:
         return idct_low(block, quant, tables, target, stride)
     return idct_block(block, quant, tables, target, stride)

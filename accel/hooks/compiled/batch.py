@@ -31,6 +31,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.rows import Rows
+from accel.sources import Files
 from accel.system import counters
 
 
@@ -174,6 +175,9 @@ class _Files(NamedTuple):
             Refused: one of them is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
+        if isinstance(opened, Files):
+            heights, widths, colour = opened.sizes()
+            return opened, list(zip(heights.tolist(), widths.tolist(), strict=True)), (~colour).tolist()
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)

@@ -6,7 +6,7 @@ import weakref
 from functools import partial
 from typing import Any
 
-from accel.hooks.compiled import program
+from accel.hooks.compiled import program, stock
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.guard import Guard
 from accel.hooks.compiled.program import Program
@@ -23,14 +23,18 @@ class Composition:
 
     Attributes:
         images: how many have come, one by one. refused: why these are not compiled, until ``images`` is ``again``.
+        hands_on: whether it hands on what comes beside an image; known once there is a program.
     """
 
-    __slots__ = ("__weakref__", "_changes", "_guard", "_programs", "again", "images", "refused", "transform")
+    __slots__ = (
+        *("__weakref__", "_changes", "_guard", "_programs", "again", "hands_on", "images", "refused", "transform"),
+    )
 
     def __init__(self, transform: Any) -> None:
         self.transform = weakref.ref(transform, partial(_forget, _known, id(transform)))
         self.images = self.again = self._changes = 0
         self.refused: str | None = None
+        self.hands_on = False
         self._guard: Guard | None = None
         self._programs: dict[Kind, Program] = {}
 
@@ -48,6 +52,7 @@ class Composition:
         found.prepare(transform)
         if not holds:
             self._guard = Guard(transform)
+            self.hands_on = stock.hands_on(transform)
             self._changes += found is not before  # the clocks of a profile are no change
             self._programs.clear()
         self._programs[begin] = found

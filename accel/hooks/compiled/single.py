@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -16,6 +18,7 @@ from accel.hooks.compiled import compositions, live, program
 from accel.hooks.compiled.compositions import Composition
 from accel.hooks.compiled.draws import Run, Size
 from accel.hooks.compiled.fixed import Kind
+from accel.hooks.compiled.known import NAMES
 from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.patch import Attribute, Function
@@ -36,8 +39,12 @@ FIRST = 16
 _KINDS = {"RGB": Kind(None, 3), "L": Kind(None, 1)}
 
 
-def made(transform: Any, image: Any) -> LazyTensorBase | None:
-    """What a composition makes of a lazy image; None where torchvision is to make it."""
+def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | None:
+    """What a composition makes of a lazy image; None where torchvision is to make it.
+
+    Args:
+        alone: whether it gets nothing else; it is to hand that on.
+    """
     if program.trial.goes_on:
         return None
     known = compositions.of(transform)
@@ -49,7 +56,7 @@ def made(transform: Any, image: Any) -> LazyTensorBase | None:
     if known.images <= FIRST:
         return None
     try:
-        tensor = _made(known, transform, image)
+        tensor = _made(known, transform, image, alone=alone)
         counters.way("alone, compiled", 1)
         return tensor
     except Refused as refused:
@@ -63,7 +70,7 @@ def made(transform: Any, image: Any) -> LazyTensorBase | None:
 _COUNTED = 32  # a power of two
 
 
-def _made(known: Composition, transform: Any, image: Any) -> LazyTensorBase:
+def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> LazyTensorBase:
     if isinstance(image, LazyImage):
         recipe = image.recipe
         if recipe is None or (recipe.source.origin is not None and not recipe.steps):
@@ -80,6 +87,8 @@ def _made(known: Composition, transform: Any, image: Any) -> LazyTensorBase:
         channels, height, width = lazy.shape
         begin = Kind(type(image), channels, lazy.dtype, lazy.interleaved)
     own = known.of_one(transform, begin)
+    if not alone and not known.hands_on:
+        raise Refused("one of its transforms takes nothing but an image")
     tape = live.of_thread.live
     tape.begin()
     try:
@@ -128,7 +137,31 @@ def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
 
 
 _TO_TENSOR = ("to_tensor", "pil_to_tensor")
-_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
+_IMAGES = {LazyPlainImage, LazyJpegFile}
+_LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
+
+
+def _is_of_transforms(container: nn.Sequential) -> bool:
+    """Whether it may be a composition: models are made of these as well, and they get lazy batches."""
+    for first in container._modules.values():
+        return type(first) in _BEGIN
+    return False
+
+
+_BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
+
+
+def _sequential(original: Function) -> Function:
+    @functools.wraps(original)
+    def forward(self: Any, input: Any) -> Any:
+        # what is asked first is cheap, and nothing that torch's compiler stops at: all models come here
+        if type(input) in _LAZY and type(self) is nn.Sequential and _is_of_transforms(self):
+            tensor = made(self, input)
+            if tensor is not None:
+                return tensor
+        return original(self, input)
+
+    return forward
 
 
 def _v1(original: Function) -> Function:
@@ -143,13 +176,36 @@ def _v1(original: Function) -> Function:
     return __call__
 
 
+_HANDED_ON = frozenset({int, float, str, bool, type(None), torch.Tensor})
+"""What v2's transforms hand on as it is, beside an image that comes first."""
+
+
+def _name_of_image(sample: dict[Any, Any]) -> Any:
+    """The name of the one image in a sample that has nothing else but numbers and strings; None of others.
+
+    It is none of a lazy tensor: where all transforms are applied by chance, torchvision may return the very sample.
+    """
+    names = [name for name, value in sample.items() if type(value) in _IMAGES]
+    plain = all(type(value) in _PLAIN for name, value in sample.items() if name not in names)
+    return names[0] if plain and len(names) == 1 else None
+
+
+_PLAIN = _HANDED_ON - {torch.Tensor}
+
+
 def _v2(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, *inputs: Any) -> Any:
-        if len(inputs) == 1 and type(inputs[0]) in _LAZY and type(self) is v2.Compose:
-            tensor = made(self, inputs[0])
+        image, *more = inputs or (None,)
+        if type(image) in _LAZY and type(self) is v2.Compose and _HANDED_ON.issuperset(map(type, more)):
+            tensor = made(self, image, alone=not more)
             if tensor is not None:
-                return tensor
+                return (tensor, *more) if more else tensor
+        elif type(image) is dict and not more and type(self) is v2.Compose:
+            name = _name_of_image(image)
+            tensor = None if name is None else made(self, image[name], alone=False)
+            if tensor is not None:
+                return {**image, name: tensor}
         return original(self, *inputs)
 
     return forward
@@ -158,4 +214,5 @@ def _v2(original: Function) -> Function:
 PATCHES = (
     Attribute("torchvision.transforms.Compose.__call__", _v1),
     Attribute("torchvision.transforms.v2.Compose.forward", _v2),
+    Attribute("torch.nn.Sequential.forward", _sequential),
 )

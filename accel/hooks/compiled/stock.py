@@ -43,7 +43,7 @@ METHODS = (
     *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
     *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
     *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
-    "_unflatten_and_insert_image_or_video",
+    *("_unflatten_and_insert_image_or_video", "__iter__"),
 )
 _CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -194,10 +194,18 @@ def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[t
     own = vars(transform)
     parts = own.get("transforms", own.get("_modules", {}).get("transforms"))
     if type(parts) is nn.ModuleList:
+        check(parts, nn.ModuleList, vars(parts))
         parts = list(parts._modules.values())
     if type(parts) not in (list, tuple):
         raise Refused(f"the transforms of {type(transform).__name__} are no list")
     return [leaves(part, names) for part in parts]
+
+
+def hands_on(transform: Any) -> bool:
+    """Whether a stock transform hands on what comes beside an image; all of v2's do, if those within them do."""
+    own = vars(transform)
+    parts = own.get("transforms", own.get("_modules", {}).get("transforms", ()))
+    return isinstance(transform, v2.Transform) and all(map(hands_on, parts))
 
 
 _CHOOSING = {each for version in (v1, v2) for each in (version.RandomApply, version.RandomChoice, version.RandomOrder)}

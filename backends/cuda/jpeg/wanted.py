@@ -20,7 +20,7 @@ from accel.recipe import Source
 from accel.rows import Rows
 from accel.runtime import cached, indexes
 from accel.runtime.planes import packed, to_fill
-from accel.sources import Numbers
+from accel.sources import Files, Numbers
 
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
@@ -82,24 +82,27 @@ def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
     ]
 
 
-def indexes_of(sources: Sequence[Source], options: Options) -> Sequence[npt.NDArray[np.uint8] | None]:
-    """What is known of files that are wanted together, as ``wanted_of`` and ``by_index`` have it."""
+def indexes_of(sources: Files, asked: Numbers, options: Options) -> Sequence[npt.NDArray[np.uint8] | None]:
+    """What is known of files that are wanted together, by their numbers, as ``wanted_of`` and ``by_index`` have it."""
     if options.cache is None:
-        return [None] * len(sources)
-    known = [stream_index.known(source.key) for source in sources]
-    if len(sources) >= FEWEST:
+        return [None] * len(asked)
+    keys = sources.keys()
+    known = [stream_index.known(keys[number]) for number in asked.tolist()]
+    if len(asked) >= FEWEST:
         return known
     return [None if each is not None and len(each) else each for each in known]
 
 
 def plain(rows: Rows) -> npt.NDArray[np.bool_]:
     """Which sources may be files for the decoder."""
+    if isinstance(rows.sources, Files):
+        return rows.sources.plain()
     return np.array([is_plain(source.header) for source in rows.sources], np.bool_)
 
 
 def is_plain(header: Header | Raw | None) -> bool:
     """Whether a source may be a file for the decoder."""
-    return isinstance(header, Header) and header.ordinary and not header.progressive
+    return isinstance(header, Header) and header.plain
 
 
 def device_bytes(decode: Decode) -> int:
@@ -112,7 +115,10 @@ def device_bytes(decode: Decode) -> int:
 
 def device_bytes_of(rows: Rows, boxes: Numbers, channels: int) -> Numbers:
     """``device_bytes`` of every image."""
-    sizes = np.array([_size(source) for source in rows.sources], np.int64)
+    sources = rows.sources
+    sizes = (
+        sources.places[:, 1] if isinstance(sources, Files) else np.array([_size(each) for each in sources], np.int64)
+    )
     heights, widths, _ = rows.sizes()
     found: Numbers = plain(rows) * _bytes(sizes, heights, widths, boxes[:, 2], boxes[:, 3], channels)
     return found

@@ -76,7 +76,7 @@ def test_a_source_is_made_when_it_is_asked_for(made: list[str]) -> None:
         assert isinstance(found.sources, Files)
         values(found)
         assert found.selection == rows.selection
-        assert not found.sources._known
+        assert not found.sources._made
         assert made == ["finished"]
         assert list(map(repr, found)) == list(map(repr, rows))
         assert [bytes(each.data) for each in found.sources] == COLOUR
@@ -206,7 +206,7 @@ def test_a_format_of_another_version_is_refused() -> None:
         packed = sent_files.pack(cropped(COLOUR))
     assert packed is not None
     packed.data.numpy()[: sent_files.HEADER].view(np.int64)[sent_files.Word.VERSION] += 1
-    with pytest.raises(RuntimeError, match="in format 2, and not in 1"):
+    with pytest.raises(RuntimeError, match=f"in format {sent_files.VERSION + 1}, and not in {sent_files.VERSION}"):
         sent_files.unpack(packed)
 
 

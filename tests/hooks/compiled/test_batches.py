@@ -12,6 +12,7 @@ from torchvision.transforms import v2
 import accel
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check, epochs, ways
 from tests.support import helpers
+from tests.support.loaders import started_by
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -49,14 +50,20 @@ def _with_states(samples: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("context", "name"), [("fork", "train"), ("spawn", "train of v2"), ("forkserver", "one of several")]
+    ("method", "name"),
+    [
+        ("fork", "train"),
+        ("spawn", "train of v2"),
+        pytest.param("forkserver", "one of several", marks=pytest.mark.sweep),
+    ],
 )
-def test_workers_draw_from_their_own_seeds(context: str, name: str, root: Path) -> None:
+def test_workers_draw_from_their_own_seeds(method: str, name: str, root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES[name]())
     collate = default_collate if name == "train of v2" else _with_states
-    options = {"num_workers": 2, "multiprocessing_context": context, "collate_fn": collate}
-    found = check(dataset, seeds=1, count=1, batch_size=7, **options)
-    assert found == {TOGETHER: 13}
+    options = {"num_workers": 2, "collate_fn": collate, "batch_size": 7}
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(lambda: epochs(dataset, 1, **options, **started_by(method))())
+    assert ways(before) == {TOGETHER: 13}
 
 
 def test_the_accelerators_backend_takes_drawn_batches(root: Path) -> None:

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, default_collate
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
+from accel.hooks.compiled import single
 from tests.hooks.compiled.support import MEAN, STD, TO_FLOAT, TOGETHER, ways
 from tests.support import helpers
 
@@ -62,6 +64,8 @@ class Composer:
             steps.append(self.v.Normalize(MEAN, STD))
         if values and rng.random() < 0.3:
             steps.append(self.v.RandomErasing(rng.random(), value=rng.choice((0, 0.3, (0.1, 0.2, 0.3)))))
+        if rng.random() < 0.3 and all(isinstance(step, nn.Module) for step in steps):
+            return nn.Sequential(*steps)
         return self.v.Compose(steps)
 
     def some(self, depth: int) -> list[Any]:
@@ -192,6 +196,40 @@ def test_compositions(root: Path, thorough: bool) -> None:
         together += list(found) == [TOGETHER]
         assert seed % 4 != 3 or TOGETHER not in found or "Own" not in str(Composer(seed, user=True).pipeline())
     assert together > len(seeds) // 3
+
+
+@pytest.mark.filterwarnings("ignore:.*image decoding and encoding:DeprecationWarning")
+def test_compositions_of_single_images(root: Path, thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a dataset of the user's own calls them, with labels beside them where v2 takes some."""
+    monkeypatch.setattr(single, "FIRST", 0)
+    paths = sorted(map(str, root.rglob("*.jpg")))
+
+    def run(transform: Any, rng: random.Random) -> list[Any]:
+        found: list[Any] = []
+        for number, path in enumerate(paths):
+            labels = rng.sample((number, "a", None, torch.tensor([number]), 0.5), rng.randint(0, 2))
+            given = labels if isinstance(transform, v2.Compose) else ()
+            made = helpers.attempt(lambda: transform(helpers.open_rgb(path), *given))  # noqa: B023
+            image = made[0] if type(made) is tuple else made
+            if isinstance(image, torch.Tensor):
+                found += [isinstance(image, tv_tensors.Image), (image + 0).contiguous()]
+                found += made[1:] if type(made) is tuple else ()
+            else:
+                found.append(made)
+            found.append(list(helpers.random_states()))
+        return found
+
+    seeds = range(2000, 2050 if thorough else 2028)
+    compiled = 0
+    for seed in seeds:
+        transform = Composer(seed, user=seed % 4 == 3).pipeline()
+        before = accel.stats()["ways"]
+        try:
+            helpers.assert_equal_runs(lambda: run(transform, random.Random(seed)), seed)  # noqa: B023
+        except AssertionError as error:
+            raise AssertionError(f"composition {seed}: {transform}") from error
+        compiled += "alone, compiled" in ways(before, alone=True)
+    assert compiled > len(seeds) // 3
 
 
 def _with_states(samples: list[Any]) -> Any:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.datasets import ImageFolder, wrap_dataset_for_transforms_v2
 from torchvision.io import ImageReadMode, read_image
 from torchvision.transforms import _functional_pil as F_pil
@@ -23,6 +25,7 @@ import accel
 from accel.hooks.compiled import compositions, single
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TO_FLOAT, epochs, ways
 from tests.support import helpers
+from tests.support.loaders import started_by
 
 COMPILED = "alone, compiled"
 pytestmark = pytest.mark.filterwarnings("ignore:.*image decoding and encoding:DeprecationWarning")
@@ -95,14 +98,11 @@ def assert_not_compiled(dataset: Any, why: str, **options: Any) -> None:
     assert all(name.startswith("alone, not compiled: ") and why in name for name in found), found
 
 
-IN_SEQUENTIAL = {"in Sequential"}
-"""What begins with another thing than a composition of torchvision's."""
-
-
-@pytest.mark.parametrize("name", sorted(PIPELINES.keys() - IN_SEQUENTIAL))
-def test_images_are_torchvisions(name: str, root: Path) -> None:
-    found = check(Own(root, PIPELINES[name]()), seeds=20)
-    assert found.get(COMPILED, 0) > 20 * 13 // 2, found
+@pytest.mark.parametrize("name", PIPELINES)
+def test_images_are_torchvisions(name: str, root: Path, thorough: bool) -> None:
+    seeds = 20 if thorough else 5
+    found = check(Own(root, PIPELINES[name]()), seeds)
+    assert found.get(COMPILED, 0) > seeds * 13 // 2, found
 
 
 @pytest.mark.parametrize("name", ["train", "train of v2", "eval of v2", "two views of v2"])
@@ -162,6 +162,11 @@ class Everything(T.Compose):
         return super().__call__(img.rotate(90))
 
 
+class Twice(nn.Sequential):
+    def forward(self, input: Any) -> Any:
+        return super().forward(super().forward(input))
+
+
 class Also(v2.Compose):
     def forward(self, *inputs: Any) -> Any:
         torch.rand(1)
@@ -173,6 +178,7 @@ def test_subclasses(root: Path) -> None:
     for composition in (Everything, Also):
         made = composition([v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.PILToTensor()])
         assert check(Own(root, made)) == {}
+    assert check(Own(root, Twice(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.ToImage()))) == {}
 
 
 def _train() -> Any:
@@ -185,6 +191,10 @@ def _train2() -> Any:
     return v2.Compose(
         [v2.ToImage(), v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), TO_FLOAT, v2.CenterCrop((10, 9))]
     )
+
+
+def _train3() -> Any:
+    return nn.Sequential(*_train2().transforms)
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -202,30 +212,50 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+OF_SEQUENTIAL: dict[str, Callable[[Any], Any]] = {
+    "a chance": lambda own: setattr(own[2], "p", 1.0),
+    "another transform": lambda own: own.__setitem__(-1, v2.RandomErasing(1.0)),
+    "one more": lambda own: own.append(v2.RandomErasing(1.0)),
+    "one less": lambda own: own.pop(2),
+    "a hook of a transform": lambda own: own[2].register_forward_hook(lambda *_: torch.zeros(3, 2, 2)),
+    "a hook before": lambda own: own.register_forward_pre_hook(lambda *_: (torch.rand(1), None)[1]),
+    "a hook": lambda own: own.register_forward_hook(lambda _, __, made: made[:, ::2] * torch.rand(1)),
+    "its forward": lambda own: setattr(own, "forward", lambda image: own[0](image)[:, :3]),
+}
+
+
+@pytest.mark.parametrize("name", OF_SEQUENTIAL)
+def test_a_sequential_that_is_changed_between_two_images(name: str, root: Path) -> None:
+    assert_seen(_train3, OF_SEQUENTIAL[name], root)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_composition_that_is_changed_between_two_images(name: str, root: Path) -> None:
     """At each of some places among the images."""
     for made in (_train,) if "place" in name else (_train, _train2):
+        assert_seen(made, CHANGES[name], root)
 
-        def run(made: Any = made) -> list[Any]:
-            found: list[Any] = []
-            for place in (1, 5):
-                transform = made()
-                dataset = Own(root, transform)
-                for number in range(9):
-                    if number == place:
-                        CHANGES[name](transform)
-                    try:
-                        image = dataset[number][0]
-                        found += [image.clone() if isinstance(image, torch.Tensor) else np.asarray(image)]
-                    except (TypeError, RuntimeError, ValueError, AttributeError) as error:
-                        found.append(type(error).__name__)
-                    found.append(list(helpers.random_states()))
-            return found
 
-        before = accel.stats()["ways"]
-        helpers.assert_equal_runs(run)
-        assert ways(before, alone=True)[COMPILED] >= 6
+def assert_seen(made: Callable[[], Any], change: Callable[[Any], Any], root: Path) -> None:
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for place in (1, 5):
+            transform = made()
+            dataset = Own(root, transform)
+            for number in range(9):
+                if number == place:
+                    change(transform)
+                try:
+                    image = dataset[number][0]
+                    found += [image.clone() if isinstance(image, torch.Tensor) else np.asarray(image)]
+                except (TypeError, RuntimeError, ValueError, AttributeError) as error:
+                    found.append(type(error).__name__)
+                found.append(list(helpers.random_states()))
+        return found
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert ways(before, alone=True)[COMPILED] >= 6
 
 
 @pytest.mark.parametrize(
@@ -235,6 +265,7 @@ def test_a_composition_that_is_changed_between_two_images(name: str, root: Path)
         (T.RandomResizedCrop, "get_params"),
         (T.ToTensor, "__call__"),
         (torch.nn.Module, "_call_impl"),
+        (torch.nn.Sequential, "__iter__"),
         (F, "resized_crop"),
         (F, "to_tensor"),
         (F_pil, "hflip"),
@@ -247,7 +278,10 @@ def test_what_is_replaced_between_two_images(
     owner: Any, name: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By something that draws, as is seen by the random state."""
-    dataset = Own(root, T.Compose([T.RandomResizedCrop(20), T.RandomHorizontalFlip(1.0), T.ToTensor()]))
+    transform: Any = T.Compose([T.RandomResizedCrop(20), T.RandomHorizontalFlip(1.0), T.ToTensor()])
+    if owner is nn.Sequential:
+        transform = nn.Sequential(v2.RandomResizedCrop(20), v2.PILToTensor())
+    dataset = Own(root, transform)
 
     def run() -> list[Any]:
         found = [dataset[0][0].clone(), dataset[1][0].clone()]
@@ -331,6 +365,88 @@ def test_errors_are_torchvisions(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         helpers.assert_equal_runs(lambda: run(fits))
 
 
+class Labelled(Own):
+    """Hands labels to its transform, beside the image."""
+
+    def __init__(self, root: Path, transform: Any, *labels: Any) -> None:
+        super().__init__(root, transform)
+        self.labels = labels
+
+    def __getitem__(self, index: int) -> Any:
+        made = self.transform(self.read(self.paths[index]), *self.labels)
+        assert type(made) is tuple
+        assert all(one is other for one, other in zip(made[1:], self.labels, strict=True))
+        return made
+
+
+@pytest.mark.parametrize("labels", [(3,), (None, "cat"), (torch.tensor(3), 0.5, True), (torch.rand(3, 4, 4),)])
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name.endswith("v2")])
+def test_labels_beside_an_image(name: str, labels: tuple[Any, ...], root: Path) -> None:
+    assert check(Labelled(root, PIPELINES[name](), *labels)).get(COMPILED, 0) > 13
+
+
+SAMPLES: dict[str, tuple[Callable[[Any], dict[str, Any]], bool]] = {
+    "image and label": (lambda image: {"image": image, "label": 3}, True),
+    "label and image": (lambda image: {"a": "cat", "b": None, "pixels": image}, True),
+    "tensor": (lambda image: {"image": image, "label": torch.tensor(3)}, False),
+    "nested": (lambda image: {"image": image, "more": {"label": 3}}, False),
+    "tensor image": (lambda image: {"image": F.pil_to_tensor(image), "label": 3}, False),
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("name", ["train of v2", "v2 on Pillow images", "one of several of v2"])
+def test_dictionaries_with_an_image(name: str, sample: str, root: Path) -> None:
+    (make, compiled), transform = SAMPLES[sample], PIPELINES[name]()
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for path in sorted(root.rglob("*.jpg")):
+            given = make(helpers.open_rgb(path))
+            made = transform(given)
+            assert made is not given
+            found += [
+                [*made],
+                [torch.clone(each) if isinstance(each, torch.Tensor) else each for each in made.values()],
+            ]
+            found.append(list(helpers.random_states()))
+        return found
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert (COMPILED in ways(before, alone=True)) == compiled
+
+
+def test_labels_that_are_transformed(root: Path) -> None:
+    """An array becomes an image, too."""
+    transform = v2.Compose([v2.RandomHorizontalFlip(), v2.ToImage(), v2.RandomVerticalFlip()])
+    labels = [1, np.zeros((4, 5, 3), np.uint8), tv_tensors.Mask(torch.ones(60, 50)), [2]] * 3
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for path, label in zip(sorted(root.rglob("*.jpg")), labels, strict=False):
+            image, other = transform(helpers.open_rgb(path), label)
+            alone = transform(helpers.open_rgb(path))
+            found += [image + 0, other, alone + 0, list(helpers.random_states())]
+        return found
+
+    before = accel.stats()["ways"]
+    helpers.assert_equal_runs(run)
+    assert ways(before, alone=True) == {COMPILED: 15}
+
+
+def test_labels_of_what_takes_none(root: Path) -> None:
+    """Version 1's transforms take an image only, and so does a Sequential."""
+    for inner in (T.RandomHorizontalFlip(), nn.Sequential(v2.RandomHorizontalFlip()), v2.RandomApply([nn.Identity()])):
+        transform = v2.Compose([v2.RandomResizedCrop(20), inner, v2.ToImage()])
+        image = helpers.open_rgb(next(root.rglob("*.jpg")))
+        with accel.image_backend("cpu"):
+            assert accel.explain(transform).startswith("Compose: compiled.")
+            torch.manual_seed(3)
+            with pytest.raises(TypeError, match="positional argument"):
+                _ = [transform(image, 3) for _ in range(20)]
+
+
 def test_two_views_of_an_image(root: Path) -> None:
     transform = PIPELINES["two views"]()
 
@@ -378,7 +494,7 @@ def test_a_dataset_that_changes_between_epochs(root: Path) -> None:
 @pytest.mark.parametrize("workers", ["fork", "spawn"])
 def test_in_workers(workers: str, root: Path) -> None:
     dataset = Own(root, PIPELINES["train"]())
-    helpers.assert_equal_runs(epochs(dataset, 1, num_workers=1, multiprocessing_context=workers))
+    helpers.assert_equal_runs(lambda: epochs(dataset, 1, num_workers=1, **started_by(workers))())
 
 
 def test_threads(root: Path) -> None:

@@ -1,0 +1,81 @@
+"""Parts of entries, read and compared with their digests: those of a whole batch in one call of compiled code."""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from accel.cache.entry import Entry
+from accel.codec import opening
+from accel.codec.jpeg import sound_parts
+from accel.native import units
+
+UNIT = units.Unit(
+    "reading",
+    *("cache/reading_kernels.py", "codec/opening_kernels.py", "codec/opening_fields.py", "codec/header.py"),
+    *("codec/progressive.py", "codec/jpeg/digest.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py"),
+    seconds=0.5,
+)
+_read = UNIT.function("cache.reading_kernels", "read", "int i8[2] u4[1] u1[1]w u8[1]w")
+
+
+Wanted = tuple[int, Entry, int, int]
+"""The descriptor of a segment's file, an entry, the first of its parts that is wanted, and the one behind the last."""
+
+
+def read(wanted: Sequence[Wanted], view: memoryview) -> int:
+    """Read parts into bytes, one behind the other; how many entries are sound, up to the first that is not.
+
+    A file that is shorter than its table says gives fewer bytes, and no signal, as mapped memory would.
+    """
+    if not opening.agrees():
+        return _by_python(wanted, view)
+    asked = array("q")
+    try:
+        for file, entry, first, last in wanted:
+            asked.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
+    except OverflowError:  # a place that no file has
+        return _by_python(wanted, view)
+    numbers = np.frombuffer(b"".join([each[1].numbers for each in wanted]), np.uint32)
+    rows = np.frombuffer(asked, np.int64).reshape(-1, 5)
+    return _read(_pread(), rows, numbers, np.frombuffer(view, np.uint8), _work.sums)
+
+
+@cache
+def _pread() -> int:
+    return int(opening.calls()[2])
+
+
+def _by_python(wanted: Sequence[Wanted], view: memoryview) -> int:
+    for number, (file, entry, first, last) in enumerate(wanted):
+        begin, end = entry.span(first, last)
+        own, view = view[: end - begin], view[end - begin :]
+        try:
+            whole = _filled(file, entry.offset + begin, own)
+        except (OSError, OverflowError):
+            return number
+        if not whole or not sound_parts(own, entry.ends, entry.digests, first, last):
+            return number
+    return len(wanted)
+
+
+def _filled(file: int, offset: int, view: memoryview) -> bool:
+    while len(view):
+        count = os.preadv(file, [view], offset)
+        if count == 0:
+            return False
+        view, offset = view[count:], offset + count
+    return True
+
+
+class _Work(threading.local):
+    def __init__(self) -> None:
+        self.sums = np.empty(8, np.uint64)
+
+
+_work = _Work()

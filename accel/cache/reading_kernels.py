@@ -1,0 +1,60 @@
+"""Parts of entries read from segments by the system's own call, and compared with their digests, by numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+
+from accel.codec.jpeg.digest import digest
+from accel.codec.jpeg.memory import i64, pointer_to, u64
+from accel.codec.opening_kernels import _address, _called
+from accel.native.intrinsics import emitted
+
+_INT, _WORD = ir.IntType(32), ir.IntType(64)
+_int64 = types.int64
+
+
+@emitted(_int64, _int64, _int64, _int64, _int64, _int64)
+def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any, begin: Any) -> Any:
+    return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
+
+
+@njit
+def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
+    """Read parts of entries, one entry behind the other; how many entries there are up to the first that is damaged.
+
+    Args:
+        call: the address of pread. sums: uint64 [8], working memory.
+        wanted: int64 [entries, 5]: the descriptor of the segment's file, where the entry begins in it, how many parts
+            it has, the first one to read, and the one behind the last.
+        numbers: uint32: of each entry ``Entry.numbers``, one behind the other.
+    """
+    at, known = i64(0), i64(0)
+    for entry in range(len(wanted)):
+        count, first, last = wanted[entry, 2], wanted[entry, 3], wanted[entry, 4]
+        ends = known + 2 * count
+        if not 0 <= first <= last <= count or ends + count > len(numbers):
+            return entry
+        begin = i64(numbers[ends + first - 1]) if first > 0 else i64(0)
+        size = i64(numbers[ends + last - 1]) - begin if last > 0 else i64(0)
+        if size < 0 or size > len(out) - at:
+            return entry
+        done = i64(0)
+        while done < size:
+            place = _address(pointer_to(out)) + at + done
+            got = _pread(call, wanted[entry, 0], place, size - done, wanted[entry, 1] + begin + done)
+            if got <= 0:
+                return entry
+            done += got
+        before = i64(0)
+        for part in range(first, last):
+            end = i64(numbers[ends + part]) - begin
+            said = u64(numbers[known + 2 * part]) | u64(numbers[known + 2 * part + 1]) << u64(32)
+            if end < before or end > size or digest(out[at + before : at + end], sums) != said:
+                return entry
+            before = end
+        at += size
+        known += 3 * count
+    return len(wanted)

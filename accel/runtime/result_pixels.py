@@ -1,0 +1,123 @@
+"""The pixels of results that a cache has: a source for one image, and for a batch that begins with them alike, rows.
+
+Of results of one size several are read in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.backend import backend_of
+from accel.cache.entry import Entry
+from accel.codec.decode import region
+from accel.codec.engines import Box, Pixels
+from accel.codec.header import Raw
+from accel.planning.order import Steps, parts
+from accel.recipe import Recipe, Source
+from accel.rows import Form, Rows, Structure
+from accel.runtime.result_entries import channels
+from accel.sources import Pictures, Unread
+from accel.system import counters, memory
+from accel.system.memory import Scratch
+
+Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
+
+_parts = Scratch()
+_MOSTLY = 2  # times the pixels that a crop shows: results that are no larger are read whole
+
+
+class Result(Source):
+    """Pixels that a cache has; where they are damaged, what they are ``of`` is computed anew."""
+
+    __slots__ = ("compute", "entry", "of")
+
+    def __init__(self, of: Recipe, entry: Entry, raw: Raw, compute: Compute) -> None:
+        super().__init__(None, raw, of.source.name, of.source.selection)
+        self.of, self.entry, self.compute = of, entry, compute
+
+    def _read(self) -> bytes | memoryview:
+        return self.region((0, 0, self.header.height, self.header.width), channels(self.header)).tobytes()
+
+    def region(self, box: Box, depth: int) -> Pixels:
+        """The pixels of a box (top, left, height, width), uint8 [height, width, depth]; only its bands are read."""
+        ends, width, own = self.entry.ends, self.header.width, channels(self.header)
+        top, left, height, shown = box
+        band = max(ends[0] // (width * own), 1)  # its rows
+        first, last = top // band, -(-(top + height) // band)
+        begin, end = self.entry.span(first, last)
+        out = _parts.take(end - begin)
+        if self.of.source.cached.cache.read(self.entry, first, last, out):
+            counters.count(counters.RESULT_HITS)
+            return region(out.reshape(-1, width, own), (top - first * band, left, height, shown), depth)
+        return region(self.computed(), box, depth)
+
+    def computed(self) -> Pixels:
+        """All pixels, computed anew, of one whose entry is damaged."""
+        known = self.of.source.cached
+        damaged = {name: None for name in ("result", "pixels") if getattr(known, name) is self.entry}
+        self.of.source.cached = known._replace(**damaged)
+        whole = np.ascontiguousarray(self.compute(self.of))
+        return whole.reshape(self.header.height, self.header.width, -1)
+
+
+def rows_after(rows: Rows, results: Sequence[Source], lengths: Mapping[int, int]) -> Rows | None:
+    """Rows whose images begin with results of so many of their first steps; None where these are not the same ones."""
+    forms = rows.structure.forms
+    there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
+    behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == [lengths[place] for place in range(len(rows))]
+    if not (same := behind.all(axis=1)).any():
+        return None
+    first, rest = _split(forms, int(same.argmax()))
+    if len(parts(first)[0]) < len(first):  # a step on pixels that led others
+        return None
+    structure = Structure.of(*rest)
+    numbers = rows.numbers[:, : structure.columns]
+    made = cast(Sequence[Result], results)
+    together = _together(made) if _shows_most(structure, numbers[0].tolist(), made[0]) else None
+    if not backend_of(rows.selection).devices:
+        return Rows(made if together is None else together, structure, numbers)
+    pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
+    return None if pictures is None else Rows(pictures, structure, numbers)
+
+
+def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
+    return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
+
+
+def _shows_most(structure: Structure, row: Sequence[int], result: Result) -> bool:
+    """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
+    steps = structure.steps(row)
+    if not steps or steps[0][0] != "crop":
+        return True
+    _, _, height, width = steps[0][1]
+    return bool(_MOSTLY * height * width >= result.header.height * result.header.width)
+
+
+def _together(results: Sequence[Result]) -> Unread | None:
+    """Results that are read together; None where they are of several sizes."""
+    if any(each.header != results[0].header for each in results):
+        return None
+    cache = results[0].of.source.cached.cache
+
+    def read(which: range, out: Pixels) -> bool:
+        wanted = [results[place].entry for place in which]
+        if cache.read_all([(entry, 0, len(entry.ends)) for entry in wanted], out):
+            return False
+        counters.count(counters.RESULT_HITS, len(wanted))
+        return True
+
+    return Unread(results, read)
+
+
+def _read(together: Unread) -> Pictures | None:
+    """All of them as one array; None where one is damaged."""
+    header = together.header
+    shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
+    pixels = memory.results.empty(shape, torch.uint8).numpy()
+    whole = together.read(range(len(pixels)), pixels)
+    return Pictures(pixels, "results of a cache", together.selection) if whole else None

@@ -1,0 +1,105 @@
+"""Batches of an ``ImageFolder`` that a cache has: looked up together, planned as rows, read in one call."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel.codec import opening
+from accel.errors import DecodeError
+from accel.planning import columns
+from accel.rows import Rows
+from accel.runtime import compute
+from accel.sources import Unread
+from tests.support import helpers, loaders
+from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
+from tests.support.processes import linux
+
+pytestmark = [linux, pytest.mark.usefixtures("new", "at_once")]
+
+SQUARE = T.Compose([T.Resize((64, 60)), T.RandomCrop(56), T.RandomHorizontalFlip(), *VALUES])
+SMALL = T.Compose([T.Resize((64, 60)), T.RandomCrop(24), T.RandomHorizontalFlip(), *VALUES])
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sources of rows that are planned."""
+    found, original = list[Any](), columns.plan
+
+    def plan(rows: Rows, **options: Any) -> Any:
+        found.append(rows.sources)
+        return original(rows, **options)
+
+    monkeypatch.setattr(compute.columns, "plan", plan)
+    return found
+
+
+def harmed(cache: Path) -> None:
+    dice = random.Random(1)
+    for path in (cache / "segments").iterdir():
+        content = bytearray(path.read_bytes())
+        for _ in range(len(content) // 4000):
+            content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("transform", "together"), [(EVALUATION, True), (SQUARE, True), (SMALL, False), (RESIZED, False)]
+)
+def test_a_batch_of_results_is_rows(
+    folder: Path, place: str, transform: Any, together: bool, compiled: bool, planned: list[Any], monkeypatch: Any
+) -> None:
+    """Those of one size, of which most is shown, are read together; one picture is grey."""
+    if not compiled:
+        monkeypatch.setattr(opening, "agrees", lambda: False)
+    dataset = ImageFolder(folder, transform)
+    for number in range(2):
+        check(dataset, place, number)
+    planned.clear()
+    counts = Counts()
+    for number in range(2):
+        check(dataset, place, number + 2)
+    assert counts() == {"results used": 2 * COUNT}
+    assert [isinstance(sources, Unread) for sources in planned] == [together] * 2
+
+
+def test_damaged_ones_of_a_batch_are_computed_anew(folder: Path, place: str, tmp_path: Path) -> None:
+    dataset = ImageFolder(folder, EVALUATION)
+    check(dataset, place)
+    harmed(tmp_path / "cache")
+    counts = Counts()
+    check(dataset, place)
+    assert 0 < counts()["results used"] < COUNT
+
+
+def test_a_damaged_one_whose_file_is_gone_is_named(folder: Path, place: str, tmp_path: Path) -> None:
+    dataset = ImageFolder(folder, EVALUATION)
+    check(dataset, place)
+    for path in (tmp_path / "cache" / "segments").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    gone = dataset.samples[5][0]
+    with accel.image_backend("cpu", cache=place):
+        batch = loaders.epoch(dataset, batch_size=COUNT)[0][0]
+        os.unlink(gone)
+        with pytest.raises(DecodeError, match=Path(gone).name) as raised:
+            batch.sum()
+        assert f"image 5 of a batch of {COUNT}" in str(raised.value)
+
+
+def test_files_that_are_not_there_yet_are_read_together(folder: Path, place: str) -> None:
+    """Some that the cache knows, and some that it does not, in one batch."""
+    dataset = ImageFolder(folder, EVALUATION)
+    helpers.run("cpu", lambda: epoch(ImageFolder(folder, EVALUATION)), cache=place)
+    for number in range(0, COUNT, 3):
+        Path(dataset.samples[number][0]).write_bytes(helpers.jpeg(150, 130, seed=100 + number))
+    counts = Counts()
+    check(dataset, place)
+    assert counts() == {"results used": COUNT - len(range(0, COUNT, 3)), "results": len(range(0, COUNT, 3))}
+    check(dataset, place)
+    assert counts() == {"results used": COUNT}
