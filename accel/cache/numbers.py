@@ -35,7 +35,7 @@ class Numbers:
         found = self._faults.ask(self._table.numbers)
         if found is not None:
             self._there, self._version = found, version
-            self._own = {number for number in tuple(self._own) if not self._has(number)}
+            self._own.difference_update([number for number in tuple(self._own) if self._has(number)])  # others add
         now = monotonic()
         self._next = now + _PART * (now - begun)
 

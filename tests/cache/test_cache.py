@@ -14,6 +14,7 @@ from accel.cache import folder as folders
 from accel.cache.cache import Cache
 from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, Entry, numbers_of, packed_key
 from accel.cache.filling import Filling
+from accel.cache.numbers import Numbers
 from accel.options import Options
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
@@ -45,6 +46,23 @@ def test_parts_are_read_by_themselves(folder: Path) -> None:
             assert bytes(out) == b"".join(expected[first:last])
     with pytest.raises(ValueError, match="a buffer of"):
         cache.read(entry, 1, 3, bytearray(5))
+
+
+def test_what_is_put_while_the_numbers_are_read_again_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread puts it in."""
+    cache, has, late = filled(folder, 1), Numbers._has, [1]
+
+    def has_later(self: Numbers, number: int) -> bool:
+        while late:
+            assert put(cache, late.pop(), PLANES)
+        return has(self, number)
+
+    monkeypatch.setattr(Numbers, "_has", has_later)
+    cache._numbers.renew((-1, -1))  # another version
+    assert not late
+    cache.flush()
+    assert right(cache, 0) == 2
+    assert right(cache, 1) == 1
 
 
 def test_entries_without_content(folder: Path) -> None:
