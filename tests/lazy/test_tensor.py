@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import transforms as T
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel.lazy import shell
@@ -422,3 +425,14 @@ def test_a_model_trains_on_it() -> None:
     expected = losses(plain)
     assert losses(lazy) == expected
     assert len(set(expected)) == 3
+
+
+def test_a_fill_for_each_channel_is_v2s_alone() -> None:
+    file = helpers.jpeg(30, 20)
+    with accel.image_backend("cpu"):
+        tensor = T.PILToTensor()(Image.open(BytesIO(file)))
+        assert is_lazy(tensor)
+        for fill in ((1, 2, 3), [4]):
+            with pytest.raises(TypeError, match="inappropriate fill"):
+                T.Pad(2, fill=fill)(tensor)
+            assert is_lazy(v2.functional.pad(tensor, [2], fill=fill))

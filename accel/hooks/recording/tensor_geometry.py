@@ -85,6 +85,10 @@ def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "c
     return (("pad", (left, top, right, bottom, padding_mode, colour if any(colour) else None)),)
 
 
+def _pad_v1(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Steps:
+    return None if isinstance(fill, (list, tuple)) else _pad(lazy, padding, fill, padding_mode)
+
+
 def _permute_channels(lazy: LazyState, permutation: Any) -> Steps:
     params = permuted(lazy, (permutation,))
     return None if params is None else (("permute_channels", params),)
@@ -183,7 +187,8 @@ _STEPS: dict[str, Callable[..., Steps]] = {
     **dict.fromkeys(("v1.hflip", "v2.horizontal_flip"), lambda lazy: (("hflip", ()),)),
     **dict.fromkeys(("v1.vflip", "v2.vertical_flip"), lambda lazy: (("vflip", ()),)),
     **dict.fromkeys(("v1.crop", "v2.crop"), _crop),
-    **dict.fromkeys(("v1.pad", "v2.pad"), _pad),
+    "v1.pad": _pad_v1,
+    "v2.pad": _pad,
     "v2.resize": _resize,
     "v2.resized_crop": _resized_crop,
     "v2.permute_channels": _permute_channels,
