@@ -4,6 +4,8 @@ import gc
 import mmap
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -441,3 +443,12 @@ def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.Monk
 
 def refused(*_: Any) -> None:
     raise OSError("no memory")
+
+
+def test_a_store_that_lives_to_the_end_of_a_process_says_nothing() -> None:
+    code = (
+        "import mmap; from accel.codec.store import Store; key = 7, 1, 1, 1, 1\n"
+        "entries = Store(mmap.mmap(-1, 1 << 21)); assert entries.put(key, bytes(80), entries.find(key))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
