@@ -192,8 +192,8 @@ class _Own:
             self.words = np.array([int.from_bytes(os.urandom(8), "little") | 1, 0, 0, 0], np.uint64)
         self.cells = self.words.data
 
-    def __del__(self) -> None:
-        if self.cells[of.AT] < self.cells[of.END]:
+    def __del__(self, at: int = of.AT, end: int = of.END) -> None:  # also where modules are emptied already
+        if self.cells[at] < self.cells[end]:
             self._left.append(self.words)
 
 
