@@ -122,7 +122,7 @@ def _claim(words: Any, places: Any, own: Any, count: int) -> None:
     ``places``: where segments' owners are, how many there are of them, and where they begin.
     """
     owners, first = pointer_to(words), i64(words[0])
-    while first >= 0 and first + count <= places[of.SEGMENTS]:
+    while 0 <= first <= places[of.SEGMENTS] - count:  # whatever stands in memory that all can write
         taken = 0
         while taken < count and _take(advanced(owners, places[of.OWNERS] + first + taken), own[of.TOKEN]):
             taken += 1
