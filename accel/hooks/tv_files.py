@@ -104,7 +104,7 @@ def _many_pixels(known: Numbers) -> Any:
     return known[:, of.HEIGHT] * known[:, of.WIDTH] > (np.inf if limit is None else limit)
 
 
-_BOMB_CHECK = Image._decompression_bomb_check
+_BOMB_CHECK = getattr(Image, "_decompression_bomb_check", None)
 
 
 class _Ahead(threading.local):

@@ -16,6 +16,7 @@ from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, rows, shares, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
+from accel.cache import reading
 from accel.codec import decode, stream_index
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
@@ -69,8 +70,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                planes = [] if self.options.cache_size is None else [jpeg_planes.UNIT]
-                units.ready([passes.UNIT, shares.UNIT, *decode.UNITS, *planes])
+                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT]
+                units.ready([passes.UNIT, shares.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
                 self._prepared = True
@@ -82,14 +83,13 @@ class CpuBackend(HostBackend):
         failed: dict[tuple[int, int], Exception] = {}
 
         def work(task: tuple[int, int, rows.Work]) -> None:
-            number, position, run = task
-            try:
-                left = run()
-            except Exception as error:
-                failed[number, position] = error
-            else:
-                for each in left or ():
-                    work((number, *each))
+            number, *first = task
+            todo: list[Any] = [first]
+            for position, run in todo:
+                try:
+                    todo.extend(run() or ())  # what is left of many at once is done one by one
+                except Exception as error:
+                    failed[number, position] = error
 
         self._parallel.each(
             [
@@ -123,8 +123,9 @@ class CpuBackend(HostBackend):
         ]
 
     def _shared(self, plan: ColumnPlan) -> bool:
-        """Whether files of the plan may be decoded by compiled calls for many."""
-        ours = self.options.decode in ("auto", "accel") and not cached.in_use
+        """Whether files of the plan may be decoded by compiled calls for many: not where decoding has its own clock."""
+        clocked = hasattr(read.pixels, "__wrapped__")
+        ours = self.options.decode in ("auto", "accel") and not cached.in_use and not clocked
         return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
 
     def describe(self, plan: Plan) -> list[str]:

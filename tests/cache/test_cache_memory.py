@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from accel.cache import reading
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
+from accel.native import units
 from tests.cache.kept import key
 from tests.support.processes import linux
 
@@ -45,6 +47,7 @@ def _read(folder: Path, pipe: Any) -> None:
 
 def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> None:
     """What each of them has for itself, together, is a twentieth of the entries at most."""
+    units.ready([reading.UNIT])  # as a backend's, before there are workers
     cache = Cache.open(tmp_path / "cache", 1 << 30, version="test")
     assert cache is not None
     content = np.random.default_rng(1).integers(0, 256, PARTS * PART, np.uint8)

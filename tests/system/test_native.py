@@ -205,7 +205,7 @@ sys.path.pop(0)
 sys.meta_path.insert(0, compiler_process.Bare(Path({str(ROOT)!r})))
 for name in ["accel.native.compiling", *{modules!r}]:
     import_module(name)
-print([name for name in ("torch", "PIL", "rich", "accel.hooks") if name in sys.modules])
+print([name for name in ("torch", "PIL", "rich", "accel.hooks.patch") if name in sys.modules])
 """
     assert helpers.python(code, environment={}) == "[]\n"
 
