@@ -47,7 +47,7 @@ def _read(folder: Path, pipe: Any) -> None:
 
 def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> None:
     """What each of them has for itself, together, is a twentieth of the entries at most."""
-    units.ready([reading.UNIT])  # as a backend's, before there are workers
+    units.ready([reading.UNIT])  # as a backend has it, before there are workers
     cache = Cache.open(tmp_path / "cache", 1 << 30, version="test")
     assert cache is not None
     content = np.random.default_rng(1).integers(0, 256, PARTS * PART, np.uint8)
@@ -56,6 +56,9 @@ def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> Non
         content[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
         assert cache.put(key(number), b"file %d" % number, PLANES, content, b"meta" * 30, ends)
     cache.flush()
+    found = cache.look(key(0))
+    assert found is not None
+    assert cache.read(found.entries[PLANES], 0, PARTS, np.empty(PARTS * PART, np.uint8))  # what is loaded once is there
     context = get_context("fork")
     pipes, processes = [], []
     for _ in range(PROCESSES):
