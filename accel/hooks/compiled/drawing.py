@@ -18,7 +18,13 @@ from accel.hooks.compiled.tape import UNIT, Tape
 from accel.native import units
 from accel.rows import Numbers
 
-COMPILED = units.Unit("drawing", "hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_codes.py", seconds=0.3)
+COMPILED = units.Unit(
+    "drawing",
+    "hooks/compiled/drawing_kernels.py",
+    "hooks/compiled/drawing_codes.py",
+    "native/intrinsics.py",
+    seconds=0.3,
+)
 _draw = COMPILED.function("hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] int int i8[2]w")
 
 

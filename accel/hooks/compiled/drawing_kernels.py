@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 
 from accel.hooks.compiled.drawing_codes import (
     COLUMNS,
@@ -22,9 +23,16 @@ from accel.hooks.compiled.drawing_codes import (
     THIRD,
     WIDE,
 )
+from accel.native.intrinsics import emitted
 
 _RETRIES = 10
 _LONGEST = float(1 << 31)
+
+
+@emitted(types.float64, types.float64)
+def _root(builder: ir.IRBuilder, number: Any) -> Any:
+    """``math.sqrt`` of what is not negative, by the processor: some numba's is a call."""
+    return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), [number])
 
 
 @njit
@@ -82,7 +90,7 @@ def _resized_crop(code: Any, ratios: Any, floats: Any, outputs: Any, height: int
         at += 2
         if not (wanted >= 0.0 and ratio > 0.0):
             return OTHERWISE
-        wide, high = math.sqrt(wanted * ratio), math.sqrt(wanted / ratio)
+        wide, high = _root(wanted * ratio), _root(wanted / ratio)
         if not (wide < _LONGEST and high < _LONGEST):
             return OTHERWISE
         columns, rows = _rounded(wide), _rounded(high)
