@@ -29,7 +29,7 @@ def is_plain(source: Source) -> bool:
     header = source.header
     if source.path is not None or source.cached is not None or source.shared or source.asked:
         return False
-    return source.picture is None and isinstance(header, Header) and header.ordinary and not header.progressive
+    return source.picture is None and isinstance(header, Header) and header.plain
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:

@@ -24,6 +24,7 @@ from accel.runtime import kept
 from accel.system import memory
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
+from tests.support.index_store import new_store
 from tests.support.loaders import check, epoch
 from tests.support.processes import ROOT, in_child, linux
 
@@ -50,18 +51,7 @@ def files(tmp_path: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
-    """A new store, for files however young."""
-    for name in ("_store", "_file"):
-        monkeypatch.setattr(store, name, None)
-    monkeypatch.setattr(store, "_tried", True)
-    monkeypatch.setattr(stream_index, "_full", False)
-    monkeypatch.setattr(memory, "SETTLED", 0.0)
-    file = memory.anonymous_file(1 << 24)
-    store.share(file, 1 << 24)
-    made = store.current()
-    assert made is not None
-    yield made
-    os.close(file)
+    yield from new_store(monkeypatch)
 
 
 def used(files: list[str], transform: Any = CROPS) -> Any:

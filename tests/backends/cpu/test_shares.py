@@ -21,6 +21,7 @@ from accel.codec import jpeg, store, stream_index
 from accel.errors import DecodeError
 from accel.system import memory
 from tests.support import helpers
+from tests.support.index_store import new_store
 from tests.support.processes import linux
 
 pytestmark = linux
@@ -68,18 +69,7 @@ class Folder:
 
 @pytest.fixture(autouse=True)
 def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
-    """A new store, for files however young."""
-    for name in ("_store", "_file"):
-        monkeypatch.setattr(store, name, None)
-    monkeypatch.setattr(store, "_tried", True)
-    monkeypatch.setattr(stream_index, "_full", False)
-    monkeypatch.setattr(memory, "SETTLED", 0.0)
-    file = memory.anonymous_file(1 << 24)
-    store.share(file, 1 << 24)
-    made = store.current()
-    assert made is not None
-    yield made
-    os.close(file)
+    yield from new_store(monkeypatch)
 
 
 @pytest.fixture
