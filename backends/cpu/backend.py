@@ -123,9 +123,8 @@ class CpuBackend(HostBackend):
         ]
 
     def _shared(self, plan: ColumnPlan) -> bool:
-        """Whether files of the plan may be decoded by compiled calls for many: not where decoding has its own clock."""
-        clocked = hasattr(read.pixels, "__wrapped__")
-        ours = self.options.decode in ("auto", "accel") and not cached.in_use and not clocked
+        """Whether files of the plan may be decoded by compiled calls for many."""
+        ours = self.options.decode in ("auto", "accel") and not cached.in_use
         return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
 
     def describe(self, plan: Plan) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg.memory import i64, pointer_to
+from accel.codec.jpeg.memory import advanced, i64, pointer_to
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, length, show
 from accel.native.intrinsics import emitted
@@ -33,16 +34,25 @@ def _next(builder: ir.IRBuilder, counter: Any) -> Any:
     return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
 
 
+@emitted(types.void, types.int64, None)
+def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
+    """Write what a clock of libc's shows: seconds and nanoseconds."""
+    kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
+    look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+    builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
+
+
 @njit
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
 
     What is not the plain case is noted in ``left`` and untouched, or written over. It returns early, to be called
-    again, where it ``said`` that it needs more working memory.
+    again, where it ``said`` that it needs more working memory. When each image's decoding began and ended is written to
+    ``times``, if it has a place for each.
     """
     while True:
         number = said[sh.CURRENT]
@@ -53,7 +63,7 @@ def run_share(
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, tables, index, windows, pixels, out, item, channels, planar,
+            own, tables, index, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
         if state == _ROOM:
             said[sh.CURRENT] = number
@@ -68,8 +78,10 @@ def run_share(
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
+    if len(times) != 0:
+        _write_time(clock, advanced(pointer_to(times), i64(4) * number))
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
     show(prepare, 0, data, count)
@@ -101,6 +113,8 @@ def _image(
     show(decode, df.INDEX, index.ctypes.data, size >> 1)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
+    if len(times) != 0:
+        _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2))
     if done <= 0:
         return _OTHERWISE
     show(fused, 0, pixels.ctypes.data, height, width, channels)
