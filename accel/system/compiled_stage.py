@@ -1,4 +1,4 @@
-"""A stage that is a part of what one call of compiled code does, for many images: that code looks at the clock itself."""
+"""A stage that is part of a call of compiled code, for many images: that code looks at the clock itself."""
 
 from __future__ import annotations
 

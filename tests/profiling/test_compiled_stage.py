@@ -1,5 +1,6 @@
 """Decoding within a compiled call for many images is a stage of its own, as if each image were decoded by itself."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,11 @@ def refused(*given: Any) -> Any:
 
 @pytest.mark.parametrize(("threads", "count"), [(1, 0), (3, 0), (1, 1)])
 def test_each_image_is_clocked(threads: int, count: int, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.runtime.read.pixels", refused)
     loader = DataLoader(ImageFolder(str(photos), TRAIN), 4, num_workers=count)
     with accel.image_backend("cpu", threads=threads):
         for images, _ in loader:  # what is compared once
             images.numpy()
+        monkeypatch.setattr("accel.runtime.read.pixels", refused)
         begun = clocks.now()
         collect.start(trace=True)
         try:
@@ -67,7 +68,7 @@ def test_each_image_is_clocked(threads: int, count: int, photos: Path, monkeypat
         assert begun < since < since + took < ended
         assert any(at <= since and since + took <= at + of for _, _, _, at, of in computed)
     one = [event for event in decoded if event[1] == decoded[0][1]]  # of a thread: one after the other
-    assert all(a[3] + a[4] <= b[3] for a, b in zip(one, one[1:], strict=False))
+    assert all(a[3] + a[4] <= b[3] for a, b in pairwise(one))
 
 
 def test_the_same_calls_with_and_without_clocks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp
 from accel.recipe import Step
-from accel.rows import Form, Slot, Structure
+from accel.rows import Form, Slot, Structure, shifted
 
 Size = tuple[int, int]
 
@@ -65,13 +65,6 @@ def _sums(name: str) -> bool:
     return isinstance(op, KernelOp) and not op.elementwise
 
 
-def shifted(form: Form, begin: int) -> Form:
-    """A form whose numbers begin there."""
-    name, params, drawn = form
-    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
-    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
-
-
 def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     """The forms of an image to which these were added, one after the other."""
     forms: list[Form] = []
@@ -113,6 +106,10 @@ class Run:
         other = Run(self.tape)
         other.pieces, other.row = list(self.pieces), row
         return other
+
+    def structure(self) -> Structure | None:
+        """The structure of images that become the same; None where each is to have steps of its own."""
+        return structure(tuple(self.pieces))
 
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
