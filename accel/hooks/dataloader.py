@@ -109,7 +109,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         made = _made(original, self, index)
         loader_batch.gather(search.lazy_tensors(made), 0, index)
         return made
-    if frame(2).f_code.co_name != "_worker_loop":  # past this function, and what stands in torch's
+    asked_by = frame(2).f_code  # past this function, and what stands in torch's; this function asks again, below
+    if asked_by.co_name != "_worker_loop" and asked_by is not _fetch.__code__:
         return _located(original, self, index)
     if measuring.look():
         return self.fetch(index)  # with clocks around it, or without

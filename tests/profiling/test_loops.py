@@ -36,6 +36,7 @@ from accel.system import measuring
 from tests.profiling.measure import EACH, Sleeping, main, measured, workers
 from tests.support import helpers
 from tests.support.loaders import TRAIN
+from tests.support.processes import linux
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,16 @@ def test_persistent_workers_from_before(folder: Path) -> None:
         list(loader)  # not measured
         assert [each.images for each in workers(measured(loader))] == [8, 4]
         loader._iterator._shutdown_workers()  # type: ignore[union-attr]
+
+
+@linux
+@pytest.mark.parametrize("count", [1, 2])
+def test_batches_go_the_same_way_when_measuring_begins_and_ends(count: int, folder: Path) -> None:
+    with accel.image_backend("cpu"):
+        loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=count, persistent_workers=True)
+        for measures in (False, True, False):
+            with accel.profile(show=False) if measures else nullcontext():
+                assert not any(images.is_shared() for images, _ in loader)  # but in slots that are used again
 
 
 @pytest.mark.parametrize("count", [0, 1])
