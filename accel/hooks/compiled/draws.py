@@ -218,17 +218,23 @@ class Crop:
         self.size, self.both, self.crop = size, both, Piece(_CROP)
 
     def draw(self, run: Run, height: int, width: int) -> Size:
+        box = self.place(run.tape, height, width)
+        if (height, width) != self.size:
+            run.pieces.append(self.crop)
+            run.row += box
+        return self.size
+
+    def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:
+        """Where the crop is, and its size; nothing is drawn where it is all of the image."""
         rows, columns = self.size
         if height < rows or width < columns:
             raise Refused("a picture is smaller than the crop")
         if height == rows and width == columns:
-            return self.size
+            return 0, 0, rows, columns
         checked_area(rows, columns)
-        top = run.tape.below(height - rows + 1) if self.both or height > rows else 0
-        left = run.tape.below(width - columns + 1) if self.both or width > columns else 0
-        run.pieces.append(self.crop)
-        run.row += (top, left, rows, columns)
-        return self.size
+        top = tape.below(height - rows + 1) if self.both or height > rows else 0
+        left = tape.below(width - columns + 1) if self.both or width > columns else 0
+        return top, left, rows, columns
 
 
 class Flip:
