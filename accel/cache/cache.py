@@ -88,8 +88,7 @@ class Cache:
 
     def look(self, key: Key | bytes) -> File | None:
         """What is kept of a file; None: nothing."""
-        known = self._known.get(packed_key(key)) if monotonic() <= self._known_until else None
-        return self.look_all([key])[0] if known is None else known
+        return self.look_all([key])[0]
 
     def look_all(self, keys: Sequence[Key | bytes]) -> list[File | None]:
         """What is kept of files, whose rows are asked for together; None: nothing."""

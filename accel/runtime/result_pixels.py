@@ -5,8 +5,7 @@ Of results of one size several are read in one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +64,11 @@ class Result(Source):
         return whole.reshape(self.header.height, self.header.width, -1)
 
 
-def rows_after(rows: Rows, results: Sequence[Source], lengths: Mapping[int, int]) -> Rows | None:
+def rows_after(rows: Rows, results: Sequence[Result], lengths: Sequence[int]) -> Rows | None:
     """Rows whose images begin with results of so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
-    behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == [lengths[place] for place in range(len(rows))]
+    behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
     if not (same := behind.all(axis=1)).any():
         return None
     first, rest = _split(forms, int(same.argmax()))
@@ -77,10 +76,9 @@ def rows_after(rows: Rows, results: Sequence[Source], lengths: Mapping[int, int]
         return None
     structure = Structure.of(*rest)
     numbers = rows.numbers[:, : structure.columns]
-    made = cast(Sequence[Result], results)
-    together = _together(made) if _shows_most(structure, numbers[0].tolist(), made[0]) else None
+    together = _together(results) if _shows_most(structure, numbers[0].tolist(), results[0]) else None
     if not backend_of(rows.selection).devices:
-        return Rows(made if together is None else together, structure, numbers)
+        return Rows(results if together is None else together, structure, numbers)
     pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
     return None if pictures is None else Rows(pictures, structure, numbers)
 

@@ -61,21 +61,19 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
     Args:
         compute: the pixels of a recipe, for what is damaged.
     """
-    changed: dict[int, Recipe] = {}
+    begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
     wanted: list[Wanted] = []
 
-    def after(image: _Image, found: Found) -> Recipe:
-        """The recipe after an entry, which is one source for all recipes of a file."""
+    def result(image: _Image, found: Found) -> Result:
+        """The source of an entry, which is one for all recipes of a file."""
         entry, raw, count = found
-        lengths[image.number] = count
-        result = made.get((id(image.source), count))
-        if result is None:
+        known = made.get((id(image.source), count))
+        if known is None:
             before = Recipe(image.source, image.on_pixels[:count])
-            result = made[id(image.source), count] = Result(before, entry, raw, compute)
-        return Recipe(result, (*image.on_pixels[count:], *image.rest))
+            known = made[id(image.source), count] = Result(before, entry, raw, compute)
+        return known
 
-    lengths: dict[int, int] = {}
     others: list[tuple[_Image, Found | None]] = []
     for number, (source, steps) in enumerate(recipes):
         known = source.cached
@@ -87,7 +85,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
         image = _Image(number, source, on_pixels, (*on_values, *tail))
         found = None if known is None else found_of(source, on_pixels, known.result, known.pixels)
         if found is not None and found.length == len(on_pixels):
-            changed[number] = after(image, found)
+            begins[number] = image, found
         else:
             others.append((image, found))
     if others:
@@ -95,23 +93,27 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
         noted = there[:_NOTED] if len(there) == len(others) else others
         prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in noted])
         if all(_longer(*each) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
-            changed.update({image.number: after(image, found) for image, found in there if found is not None})
+            begins.update({image.number: (image, found) for image, found in there if found is not None})
             others = [each for each in others if each[1] is None]
     for image, found in others:
         longer = _longer(image, found)
         if isinstance(longer, Wanted):
-            shorter = longer.before if found is None else after(image._replace(rest=()), found)
-            steps = shorter.steps[: len(longer.before.steps) - (0 if found is None else found.length)]
-            wanted.append(longer._replace(made_of=Recipe(shorter.source, steps)))
+            if found is not None:
+                longer = longer._replace(made_of=Recipe(result(image, found), longer.before.steps[found.length :]))
+            wanted.append(longer)
         elif longer is not None:
-            changed[image.number] = after(image, longer)
-    if not changed:
+            begins[image.number] = image, longer
+    if not begins:
         return recipes, wanted
-    if len(changed) == len(recipes) and isinstance(recipes, Rows):
-        rows = rows_after(recipes, [changed[number].source for number in range(len(recipes))], lengths)
+    if len(begins) == len(recipes) and isinstance(recipes, Rows):
+        of = [begins[number] for number in range(len(recipes))]
+        rows = rows_after(recipes, [result(*each) for each in of], [found.length for _, found in of])
         if rows is not None:
             return rows, wanted
-    return [changed.get(number, recipe) for number, recipe in enumerate(recipes)], wanted
+    after = list(recipes)
+    for number, (image, found) in begins.items():
+        after[number] = Recipe(result(image, found), (*image.on_pixels[found.length :], *image.rest))
+    return after, wanted
 
 
 def _longer(image: _Image, found: Found | None) -> Wanted | Found | None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from accel.cache import reading
+from accel.backends.cpu.backend import CpuBackend, CpuOptions
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
+from accel.codec import jpeg
 from accel.native import units
 from tests.cache.kept import key
 from tests.support.processes import linux
@@ -31,6 +33,7 @@ def _own(pid: int) -> int:
 
 
 def _read(folder: Path, pipe: Any) -> None:
+    units.ready([jpeg.UNIT])  # as any worker has it, of a cache or of none
     out = np.empty(PARTS * PART, np.uint8)
     out[:] = 1  # what reads needs a buffer anyway
     pipe.send(os.getpid())
@@ -45,9 +48,10 @@ def _read(folder: Path, pipe: Any) -> None:
     pipe.recv()
 
 
-def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_many_processes_take_little_more_than_the_entries(tmp_path: Path, method: str) -> None:
     """What each of them has for itself, together, is a twentieth of the entries at most."""
-    units.ready([reading.UNIT])  # as a backend has it, before there are workers
+    CpuBackend(CpuOptions(cache=f"{tmp_path / 'cache'}:1GB")).prepare()  # before there are workers, as a loader does
     cache = Cache.open(tmp_path / "cache", 1 << 30, version="test")
     assert cache is not None
     content = np.random.default_rng(1).integers(0, 256, PARTS * PART, np.uint8)
@@ -59,7 +63,7 @@ def test_many_processes_take_little_more_than_the_entries(tmp_path: Path) -> Non
     found = cache.look(key(0))
     assert found is not None
     assert cache.read(found.entries[PLANES], 0, PARTS, np.empty(PARTS * PART, np.uint8))  # what is loaded once is there
-    context = get_context("fork")
+    context: Any = get_context(method)
     pipes, processes = [], []
     for _ in range(PROCESSES):
         own, other = context.Pipe()
