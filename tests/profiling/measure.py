@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -35,6 +36,19 @@ def workers(result: Measured) -> list[Process]:
 def main(result: Measured) -> Process:
     (found,) = [each for each in result.processes if each.role == "main"]
     return found
+
+
+class Numbers(Dataset[Any]):
+    """Samples of next to nothing."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((3, 2, 2), float(index))
 
 
 class Sleeping(Dataset[Any]):

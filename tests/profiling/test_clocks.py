@@ -442,8 +442,23 @@ def test_bodies_in_layers_keep_what_they_wrap() -> None:
 
 
 def test_the_sampler_does_not_sleep_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a pause nor the end waits for its next look, which is a quarter of an hour away."""
     monkeypatch.setattr(sampler, "_HERTZ", 0.001)
-    collect.start()
-    with sampler.sampler.paused(True):
-        pass
-    collect.stop()
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(sum(thread.name == "accel-sampler" for thread in threading.enumerate()))
+
+    def measure() -> None:
+        collect.start()
+        look()
+        with sampler.sampler.paused(True):
+            look()
+        look()
+        collect.stop()
+        look()
+
+    thread = threading.Thread(target=measure, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert seen == [1, 0, 1, 0]

@@ -4,13 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from accel.hooks.compiled import batch
+from accel.hooks.compiled import batch, compositions, single
 from tests.support import helpers
 
 
 @pytest.fixture(autouse=True)
 def _of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FEW", 1)
+
+
+@pytest.fixture
+def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that come one by one are compiled at once, however often their composition changes."""
+    monkeypatch.setattr(single, "FIRST", 0)
+    monkeypatch.setattr(compositions, "AGAIN", 0)
+    monkeypatch.setattr(compositions, "_RESTLESS", 1000)
 
 
 @pytest.fixture(scope="module")
