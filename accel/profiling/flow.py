@@ -41,7 +41,7 @@ class Flow:
     made: Spent
     """How long a batch took in a worker; without workers, in the main process."""
     sending: float
-    """What sending a batch takes beside that, in a thread of the worker's; the workers share what they send through."""
+    """What packing a batch takes beside that, in a thread of the worker's."""
     alone: float
     """And how long it would take if it never waited for a core."""
     cpu_made: float

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 WORKER_STAGES = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
 """What a worker does, or the main process for it where a loader has none; in the order that an image meets them."""
-MAIN_STAGES = ("wait", "unpack", "plan", "launch", "copy", "step")
+MAIN_STAGES = ("wait", "receive", "unpack", "plan", "launch", "copy", "step")
 """What the main process does."""
 STAGES = WORKER_STAGES + MAIN_STAGES
 
