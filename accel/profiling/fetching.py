@@ -22,6 +22,7 @@ from accel.system.measuring import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
+FIRST = 2  # batches of a worker, in which things are done for the first time: alone, and in one go
 _ALL, _EVERY = 8, 32  # batches that have their stages told apart to begin with; from then on one in so many
 _fetched = _images = 0
 _begun = _next = 0
@@ -145,10 +146,11 @@ def fetch(original: Function) -> Function:
                 _ended = clocks.now()
                 _rest = _ended - begun - clock.inside  # of what is done for the clocks
                 _sent_before = _sent_ns
-                clock.add(MADE, _ended - begun)
+                if _fetched > FIRST:
+                    clock.add(MADE, _ended - begun)
                 if row is not None:
                     row[IMAGES] = _images
-                    measuring.flush(_ended, own=measuring.rings[0])
+                    measuring.flush(_ended, first=_fetched <= FIRST, own=measuring.rings[0])
 
     return measured
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from accel.profiling.fetching import FIRST
 from accel.profiling.measured import Batch, Loader, Machine, Measured, Process, Sample, Spent
 
 MS = 1_000_000
@@ -66,7 +67,10 @@ class Pipeline:
 
 def measured_rate(measured: Measured) -> float:
     first = max(measured.loaders[0].num_workers, 1)
-    steady = [batch for batch in measured.batches if batch.number >= first and batch.step_ns is not None]
+    known = [batch for batch in measured.batches if batch.step_ns is not None]
+    steady = [batch for batch in known if batch.number >= (1 if batch.epoch else 2) * first]
+    if len(steady) // first * first < len(known) / 4:
+        steady = [batch for batch in known if batch.number >= first]
     steady = steady[len(steady) % min(first, len(steady)) :]  # whole turns of the workers
     spent = sum(batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0) for batch in steady)
     return sum(batch.images for batch in steady) / spent * 1e9
@@ -207,15 +211,16 @@ class _Simulation:
                 self.starting[number] = False
                 yield "", p.startup + 1e-6, 1.0
             batch, began, actor = self.waiting[number].popleft(), self.now, self.actors[1 + number]
-            if not self.made[number].count:
+            if not self.count[number]:
                 yield "", p.once + 1e-6, 1.0
             factor = self.factor(batch)
             for stage, (spent, wants) in p.work.items():
                 yield stage, spent * factor, wants
-            self.made[number].add(int((self.now - began) * MS))
             self.count[number] += 1
-            if not actor.first.count:
-                actor.first = Spent(1, 0, int(actor.cpu * MS))
+            if self.count[number] <= FIRST:
+                actor.first = Spent(self.count[number], 0, int(actor.cpu * MS))
+            else:
+                self.made[number].add(int((self.now - began) * MS))
             (self.packed[number].append if p.packing[0] or p.receive else self.finished.add)(batch)
 
     def sender(self, number: int) -> Generator[Phase | None, None, None]:
