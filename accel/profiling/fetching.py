@@ -22,6 +22,7 @@ from accel.system.measuring import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
+FIRST = 2  # batches of a worker, in which things are done for the first time: alone, and in one go
 _ALL, _EVERY = 8, 32  # batches that have their stages told apart to begin with; from then on one in so many
 _fetched = _images = 0
 _begun = _next = 0
@@ -30,7 +31,6 @@ _generation = 0  # of measuring, in which it has
 _ended = 0  # when this worker had made its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # what the thread that sends has taken
-_sending = 0  # what it has taken last
 _sends: dict[int, bool] = {}  # whether a thread is one that sends
 _drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
 
@@ -40,8 +40,8 @@ undo: list[Undo] = []
 
 def begin() -> None:
     """Forget what was before: measuring begins in this process."""
-    global _fetched, _images, _ended, _begun, _next, _works, _sending
-    _fetched = _images = _ended = _begun = _next = _sending = 0
+    global _fetched, _images, _ended, _begun, _next, _works
+    _fetched = _images = _ended = _begun = _next = 0
     _works = False
     _sends.clear()
 
@@ -146,10 +146,11 @@ def fetch(original: Function) -> Function:
                 _ended = clocks.now()
                 _rest = _ended - begun - clock.inside  # of what is done for the clocks
                 _sent_before = _sent_ns
-                clock.add(MADE, _ended - begun)
+                if _fetched > FIRST:
+                    clock.add(MADE, _ended - begun)
                 if row is not None:
                     row[IMAGES] = _images
-                    measuring.flush(_ended, own=measuring.rings[0])
+                    measuring.flush(_ended, first=_fetched <= FIRST, own=measuring.rings[0])
 
     return measured
 
@@ -227,12 +228,13 @@ def opened(original: Function) -> Function:
 
 
 def pickled(original: Any) -> Any:
-    """``ForkingPickler.dumps``, in the thread of a worker that sends its batches."""
+    """``ForkingPickler.dumps``, in the thread of a worker that sends its batches: what it waits for until the main
+    process reads them is nobody's work."""
     told, plain, now = clocks.timed(SEND, original.__func__), original.__func__, clocks.now
 
     @wraps(plain)
     def dumps(*args: Any, **kwargs: Any) -> Any:
-        global _sending, _sent_ns
+        global _sent_ns
         if not _is_sender():
             return plain(*args, **kwargs)
         own, ring, begun = clocks.clock(), measuring.rings[1], now()
@@ -241,31 +243,12 @@ def pickled(original: Any) -> Any:
             return (told if telling else plain)(*args, **kwargs)
         finally:  # who takes the batch finds what it took
             took = now() - begun
-            entries = _sending, 0 if telling else took - own.inside << 6 | SEND
-            _sending, _sent_ns = 0, _sent_ns + took
-            if not ring.put(*filter(None, entries)) or telling:
+            entries = () if telling else (took - own.inside << 6 | SEND,)
+            _sent_ns += took
+            if not ring.put(*entries) or telling:
                 measuring.flush(_ended, add_up=False, own=ring)
 
     return classmethod(dumps)
-
-
-def sent(original: Function) -> Function:
-    """``send_bytes`` of a connection, there."""
-    now = clocks.now
-
-    @wraps(original)
-    def send(*args: Any, **kwargs: Any) -> Any:
-        global _sending, _sent_ns
-        if not _is_sender():
-            return original(*args, **kwargs)
-        begun = now()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            took = now() - begun
-            _sending, _sent_ns = took << 6 | SEND, _sent_ns + took
-
-    return send
 
 
 def _is_sender() -> bool:
@@ -289,6 +272,5 @@ REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 _OF_WORKERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("multiprocessing.reduction.ForkingPickler.dumps", pickled),
-    ("multiprocessing.connection._ConnectionBase.send_bytes", sent),
     ("multiprocessing.reduction.ForkingPickler.loads", lambda clocked: staticmethod(clocked.__func__.__wrapped__)),
 )

@@ -41,7 +41,7 @@ class Flow:
     made: Spent
     """How long a batch took in a worker; without workers, in the main process."""
     sending: float
-    """What sending a batch takes beside that, in a thread of the worker's; the workers share what they send through."""
+    """What packing a batch takes beside that, in a thread of the worker's."""
     alone: float
     """And how long it would take if it never waited for a core."""
     cpu_made: float
@@ -57,8 +57,7 @@ class Flow:
     rivals: float
     """Threads of other programs that have a core or wait for one, on average."""
     startup: float
-    """An epoch's time to its first batch, beyond the wait for any other, if epochs go on as they did; and to end its
-    workers."""
+    """An epoch's time to its first batch, beyond the wait for any other, later epochs', and to end its workers."""
     fill: float
     """What is left of it where workers stay: to make the first batch."""
     length: float
@@ -117,18 +116,21 @@ def _loader(measured: Measured, number: int) -> Loader:
 
 
 def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
-    """Batches that are none of an epoch's first, one of each worker, in whole turns of the workers: where one waits
-    for all of a turn, the others are there at once. At least not the first, if that does not leave enough."""
+    """Batches that are none of an epoch's first, one of each worker (of the first epoch's two), in whole turns of the
+    workers: where one waits for all of a turn, the others are there at once. At least not the first, if few are."""
     known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
     workers = max(_loader(measured, number).num_workers, 1)
-    epochs: dict[int, list[Batch]] = {}
-    for batch in known:
-        if batch.number >= workers:
-            epochs.setdefault(batch.epoch, []).append(batch)
-    later = [batch for each in epochs.values() for batch in each[len(each) % workers :]]
-    if len(later) < max(_ENOUGH, len(known) / 4):  # turns are not whole in epochs that are short
-        later = [batch for each in epochs.values() for batch in each]
-    return later if len(later) >= max(_ENOUGH, len(known) / 4) else known
+    enough = max(_ENOUGH, len(known) / 4)
+    # in the first epoch's first two turns workers do things for the first time; in short epochs turns are not whole
+    for first, whole in ((2, workers), (1, workers), (1, 1)):
+        epochs: dict[int, list[Batch]] = {}
+        for batch in known:
+            if batch.number >= (1 if batch.epoch else first) * workers:
+                epochs.setdefault(batch.epoch, []).append(batch)
+        later = [batch for each in epochs.values() for batch in each[len(each) % whole :]]
+        if len(later) >= enough:
+            return later
+    return known
 
 
 def _period(batch: Batch) -> int:
@@ -183,9 +185,7 @@ def _flow(
     seconds = sum(worker.seconds for worker in workers)
     if in_workers:
         made = total(trimmed(worker.made) for worker in workers if worker.made)
-        batches = sum(worker.made.count for worker in workers if worker.made) or (
-            sum(worker.images or 0 for worker in workers) / images or len(all_batches)
-        )
+        batches = sum(worker.images or 0 for worker in workers) / images or made.count
     else:
         made = Spent()
         for batch in () if gap > 0.1 * wait else chain:
@@ -289,8 +289,8 @@ def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch]
         counts[batch.epoch] = counts.get(batch.epoch, 0) + 1
         if 0 < batch.number < first:
             waited[batch.epoch] = waited.get(batch.epoch, 0.0) + max(batch.wait_ns - wait, 0.0)
-    ended = [counts[epoch] for epoch in sorted(counts)[:-1]]
-    length = float(loader.length or (sum(ended) / len(ended) if ended else 0) or max(len(all_batches), 1000))
+    ended = [counts[epoch] for epoch in sorted(counts)[:-1]] or [0]
+    length = float(loader.length or sum(ended) / len(ended) or max(len(all_batches), 1000))
     # in the first epoch is what is done once a process: imports, compiling
     later = [each + waited.get(epoch, 0.0) for epoch, each in enumerate(loader.startup_ns) if epoch]
     return _middle(later), length

@@ -16,7 +16,7 @@ from accel.profiling.sampler import sampler
 from accel.profiling.watched import Watched
 from accel.runtime import streams
 from accel.system import clocks, measuring
-from accel.system.clocks import STEP, UNPACK, WAIT
+from accel.system.clocks import RECEIVE, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 
@@ -58,6 +58,7 @@ def iterated(original: Function) -> Function:
         with sampler.paused(self.num_workers > 0):
             iterator = original(self)
         watched.begin(iterator, self, asked)
+        _clock_receiving(iterator)
         _begin_step(clock, asked)
         return iterator
 
@@ -231,6 +232,21 @@ def _ready(iterator: Any) -> int | None:
     except NotImplementedError:  # macOS
         return None
     return int(queued) + sum(len(info) == 2 for info in tasks.values())
+
+
+def _clock_receiving(iterator: Any) -> None:
+    """Time how a message is read that has begun to come: one that is larger than a pipe comes while it is read."""
+    queue: Any = getattr(iterator, "_worker_result_queue", None)
+    plain = getattr(queue, "_recv_bytes", None)
+    if plain is None or hasattr(plain, "__wrapped__"):
+        return
+    receiving = clocks.timed(RECEIVE, plain)
+
+    @wraps(plain)
+    def receive(*args: Any) -> Any:
+        return (receiving if measuring.measuring() else plain)(*args)
+
+    queue._recv_bytes = receive  # of this queue only, which nobody else reads
 
 
 def unpickled(original: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 WORKER_STAGES = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
 """What a worker does, or the main process for it where a loader has none; in the order that an image meets them."""
-MAIN_STAGES = ("wait", "unpack", "plan", "launch", "copy", "step")
+MAIN_STAGES = ("wait", "receive", "unpack", "plan", "launch", "copy", "step")
 """What the main process does."""
 STAGES = WORKER_STAGES + MAIN_STAGES
 
@@ -91,13 +91,13 @@ class Process:
     images: int | None = None
     """Images that it made (a worker), or was given (the main process)."""
     made: Spent | None = None
-    """A worker's batches: from having the indices to having sent it."""
+    """A worker's batches but its first two: from having the indices to having made it."""
     delayed_s: float | None = None
-    """Seconds that its threads could have run and had no core, a worker's after its first batch (Linux: run_delay)."""
+    """Seconds that its threads could have run without a core, a worker's after its first batches (Linux: run_delay)."""
     gil: Spent | None = None
     """How late a thread that wanted the GIL came to have it (the sampler's): mean and spread."""
     first: Spent | None = None
-    """CPU time up to the end of a worker's first batch; ``count``: processes that took each other's place."""
+    """CPU time to the end of a worker's first two batches; ``count``: of them, in all that took each other's place."""
     before_cpu_s: float | None = None
     """CPU time before it was measured, of a process that was started meanwhile: imports."""
 

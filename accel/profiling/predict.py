@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass, replace
 from math import comb
 
-from accel.profiling.flow import Flow
+from accel.profiling.flow import Flow, trimmed
 from accel.profiling.measured import Spent
 
 _BATCHES = 400
@@ -93,7 +93,9 @@ def bound(flow: Flow, setting: Setting) -> float:
 def _least(flow: Flow, setting: Setting) -> float:
     """What a batch takes at least where nobody waits for another: whatever the model said of the present setting."""
     step = sum(flow.busy) / len(flow.busy) + unpacked(flow, computed=True)
-    return max(step, setting.made / setting.workers, flow.sending) if setting.workers else step + setting.made
+    if not setting.workers:
+        return step + setting.made
+    return max(step, max(setting.made, flow.sending + received(flow)) / setting.workers)
 
 
 def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
@@ -107,19 +109,26 @@ def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
     """The same for workers, where a batch takes ``typical`` in one."""
     made = _drawn(flow, typical)
+    # what is computed to make a batch grows with it; to send it, and in the main process, it does not
+    growing = min(max(setting.cpu_made - flow.sending, 0.0), setting.made) / max(setting.cpu_made + flow.cpu_main, 1.0)
     ahead = setting.workers * setting.prefetch
+    reading, taking = received(flow), unpacked(flow)
     done: list[float] = []
     taken: list[float] = []
-    free = computed = sent = 0.0
+    sends = [0.0] * setting.workers  # until when each does: a large message until it is read
+    free = computed = 0.0
     for number in range(_BATCHES + ahead):
-        asked = taken[number - ahead] if number >= ahead else 0.0
+        asked = taken[number - ahead] + taking if number >= ahead else 0.0
         before = done[number - setting.workers] if number >= setting.workers else 0.0
         begun = max(asked, before)
         spent = made[number % _BATCHES]
-        computed = max(computed, begun) + on_cores * (spent / typical if typical else 1.0)
+        longer = spent / typical - 1 if typical else 0.0
+        computed = max(computed, begun) + on_cores * (1 + growing * longer)
         done.append(max(begun + spent, computed))
-        sent = max(done[-1], sent) + flow.sending
-        taken.append(max(sent, free))
+        worker = number % setting.workers
+        taken.append(max(done[-1], sends[worker]) + flow.sending)
+        taken[-1] = max(taken[-1], free)
+        sends[worker] = taken[-1] + reading
         free = taken[-1] + busy[number % len(busy)]
     return (taken[-1] - taken[ahead - 1]) / _BATCHES
 
@@ -144,14 +153,22 @@ def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) 
 
 
 def unpacked(flow: Flow, *, computed: bool = False) -> float:
-    """What unpacking a batch takes of the main process, and what it computes to read it from a pipe; of that, what is
-    ``computed``, if that is known."""
+    """What reading a batch from a pipe and unpacking it take of the main process; of unpacking, what is ``computed``,
+    if that is known."""
     if flow.main is None or not flow.loader.num_workers:
         return 0.0
     spent, waited = (flow.main.stages.get(name, Spent()) for name in ("unpack", "wait"))
     ns = spent.ns if spent.cpu_ns is None or not computed else min(spent.cpu_ns, spent.ns)
-    received = (waited.cpu_ns or 0) / max(waited.count, 1)  # unpacking is within it
-    return min(max(ns / max(spent.count, 1), received), flow.wait)
+    each = ns / max(spent.count, 1)
+    if "receive" in flow.main.stages:
+        return min(each + received(flow), flow.wait)
+    return min(max(each, (waited.cpu_ns or 0) / max(waited.count, 1)), flow.wait)  # computing is all that is known
+
+
+def received(flow: Flow) -> float:
+    """What reading a batch from a pipe takes: of the main process, and of who sends it, for the pipe holds little."""
+    spent = flow.main.stages.get("receive") if flow.main else None
+    return trimmed(spent).ns / trimmed(spent).count if spent and spent.count else 0.0
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

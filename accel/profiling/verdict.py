@@ -165,7 +165,7 @@ def _starved(its: Flow, by_gil: bool = False) -> bool:
     workers = max(its.loader.num_workers, 1)
     alone = max(its.step + its.copy, made / workers, its.cpu_made / its.cores)
     if not by_gil:
-        alone = max(alone, its.sending, (its.cpu_made + its.cpu_main) / its.cores)
+        alone = max(alone, its.sending / workers, (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone
     return lost > 0.5 * its.wait and lost > 0.05 * its.period and (its.idle is None or its.idle > 0.1)
 

@@ -20,12 +20,12 @@ from typing import Any
 from accel.system import fork
 
 STAGES: tuple[str, ...] = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
-STAGES += ("wait", "unpack", "plan", "launch", "copy", "step", "made", "gil", "fetch")
+STAGES += ("wait", "receive", "unpack", "plan", "launch", "copy", "step", "made", "gil", "fetch")
 """The stages, and what is counted like one: a worker's batches, how late a thread came to have the GIL, and sections:
 what they took as a whole."""
 
 IDLE, READ, RECORD, DECODE, TRANSFORM, KERNELS, USER, COLLATE, SEND = range(9)
-WAIT, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL, FETCH = range(9, 18)
+WAIT, RECEIVE, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL, FETCH = range(9, 19)
 
 BUCKETS = 172  # quarters of octaves of nanoseconds, as in ``accel.profiling.measured``
 COUNT, NS, CPU_NS, CPU_OF_NS, HISTOGRAM = 0, 1, 2, 3, 4

@@ -244,11 +244,11 @@ _delayed_begun: int | None = None
 _EVERY = 500_000_000  # ns
 
 
-def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> None:
+def flush(until: int = 0, *, first: bool = False, add_up: bool = True, own: Ring | None = None) -> None:
     """Write what the threads of this process have counted to its row.
 
     Args:
-        until: it is measured up to then.
+        until: it is measured up to then. first: with the end of one of a worker's first batches.
         add_up: whether to add it up first, which takes longer; what is not added up now, who reads the row will.
         own: what this thread writes to beside, which is added, too.
     """
@@ -275,8 +275,8 @@ def flush(until: int = 0, *, add_up: bool = True, own: Ring | None = None) -> No
         if until:
             found[UNTIL] = until
             found[SPAN] = until - found[BEGUN]
-            if not found[FIRSTS]:
-                found[FIRSTS], found[FIRST_CPU], _delayed_begun = 1, found[PROCESS_CPU], delayed_ns()
+        if first:
+            found[FIRSTS], found[FIRST_CPU], _delayed_begun = found[FIRSTS] + 1, found[PROCESS_CPU], delayed_ns()
         found[_WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []

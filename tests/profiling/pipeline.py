@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
+from accel.profiling.fetching import FIRST
 from accel.profiling.measured import Batch, Loader, Machine, Measured, Process, Sample, Spent
 
 MS = 1_000_000
@@ -27,6 +28,10 @@ class Pipeline:
     step: tuple[float, float] = (10.0, 0.0)
     copy: float = 0.0
     unpack: float = 0.1
+    packing: tuple[float, float] = (0.0, 0.0)
+    """In a thread of the worker's, beside its next batches."""
+    receive: float = 0.0
+    """To read a message that is larger than the pipe: of the main process, and of the thread that sends it."""
     workers: int = 2
     prefetch: int = 2
     cores: int = 2
@@ -62,7 +67,10 @@ class Pipeline:
 
 def measured_rate(measured: Measured) -> float:
     first = max(measured.loaders[0].num_workers, 1)
-    steady = [batch for batch in measured.batches if batch.number >= first and batch.step_ns is not None]
+    known = [batch for batch in measured.batches if batch.step_ns is not None]
+    steady = [batch for batch in known if batch.number >= (1 if batch.epoch else 2) * first]
+    if len(steady) // first * first < len(known) / 4:
+        steady = [batch for batch in known if batch.number >= first]
     steady = steady[len(steady) % min(first, len(steady)) :]  # whole turns of the workers
     spent = sum(batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0) for batch in steady)
     return sum(batch.images for batch in steady) / spent * 1e9
@@ -77,6 +85,7 @@ class _Actor:
         self.wants = 0.0
         self.stage = ""
         self.blocked = False
+        self.waits = "idle" if name else "wait"
         self.stages: dict[str, Spent] = {}
         self.began = 0.0
         self.cpu = self.delayed = 0.0
@@ -103,18 +112,27 @@ class _Simulation:
     def run(self) -> Measured:
         p = self.p
         self.main = _Actor(0)
-        self.actors = [self.main, *(_Actor(1 + number) for number in range(p.workers))]
+        workers = [_Actor(1 + number) for number in range(p.workers)]
+        self.actors = [self.main, *workers]
+        self.packed: list[deque[int]] = [deque() for _ in workers]
+        self.pipe: deque[int] = deque()
         self.waiting = [deque() for _ in range(p.workers)]
         self.starting = [True] * p.workers
-        for actor in self.actors[1:]:
+        for actor in workers:
             actor.steps = self.worker(actor.name - 1)
         self.main.steps = self.training()
+        for worker in workers if p.packing[0] or p.receive else ():
+            sender = _Actor(worker.name)
+            sender.waits, sender.stages, sender.steps = "", worker.stages, self.sender(worker.name - 1)
+            self.actors.append(sender)
         for actor in self.actors:
             self.advance(actor)
         while not self.main.ended:
             self.tick()
         seconds = self.now / 1e3
-        for actor in self.actors:
+        for actor in (self.main, *workers):
+            threads = [each for each in self.actors if each.name == actor.name]
+            actor.cpu, actor.delayed = sum(each.cpu for each in threads), sum(each.delayed for each in threads)
             worker = actor.name - 1 if actor.name else None
             self.measured.processes.append(
                 Process(
@@ -175,7 +193,7 @@ class _Simulation:
         phase = next(actor.steps, ("", 0.0, -1.0))
         if phase is None:
             if not actor.blocked:
-                actor.blocked, actor.began, actor.stage = True, self.now, "idle" if actor.name else "wait"
+                actor.blocked, actor.began, actor.stage = True, self.now, actor.waits
             return
         if actor.blocked:
             self.close(actor)
@@ -193,16 +211,27 @@ class _Simulation:
                 self.starting[number] = False
                 yield "", p.startup + 1e-6, 1.0
             batch, began, actor = self.waiting[number].popleft(), self.now, self.actors[1 + number]
-            if not self.made[number].count:
+            if not self.count[number]:
                 yield "", p.once + 1e-6, 1.0
             factor = self.factor(batch)
             for stage, (spent, wants) in p.work.items():
                 yield stage, spent * factor, wants
-            self.made[number].add(int((self.now - began) * MS))
             self.count[number] += 1
-            if not actor.first.count:
-                actor.first = Spent(1, 0, int(actor.cpu * MS))
-            self.finished.add(batch)
+            if self.count[number] <= FIRST:
+                actor.first = Spent(self.count[number], 0, int(actor.cpu * MS))
+            else:
+                self.made[number].add(int((self.now - began) * MS))
+            (self.packed[number].append if p.packing[0] or p.receive else self.finished.add)(batch)
+
+    def sender(self, number: int) -> Generator[Phase | None, None, None]:
+        while True:
+            while not self.packed[number]:
+                yield None
+            batch = self.packed[number].popleft()
+            yield "send", max(self.p.packing[0], 1e-6), self.p.packing[1]
+            self.pipe.append(batch)
+            while batch in self.pipe:
+                yield None
 
     def factor(self, batch: int) -> float:
         """How many times as long as the others a batch takes."""
@@ -231,9 +260,13 @@ class _Simulation:
                     factor = self.factor(number)
                     for stage, (spent, wants) in p.work.items():
                         yield stage, spent * factor, wants
-                ready = len(self.finished)
+                ready = len(self.finished) + len(self.pipe)
                 while p.workers and number not in self.finished:
-                    yield None
+                    if self.pipe:
+                        yield "receive", max(p.receive, 1e-6), 1.0
+                        self.finished.add(self.pipe.popleft())
+                    else:
+                        yield None
                 self.finished.discard(number)
                 if p.workers:
                     if sent < p.batches:  # a batch that was taken makes room for another

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,19 @@ def test_a_worker_that_sends_does_not_wait(folder: Path, monkeypatch: pytest.Mon
     assert seconds([worker], "send") == pytest.approx(EACH * SLEEP * 6, rel=0.02)
     told = sum(spent.ns for spent in worker.stages.values()) / 1e9
     assert worker.seconds <= told < worker.seconds + SLEEP * 9  # the last is sent after that
+
+
+def test_what_is_read_of_a_message_is_told_from_waiting_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = type(get_context().Pipe(duplex=False)[0])
+    monkeypatch.setattr(connection, "_recv_bytes", napping(connection._recv_bytes))
+    loader = DataLoader(Sleeping(folder), 1, num_workers=1, persistent_workers=True)
+    result = measured(loader, epochs=2)
+    assert main(result).stages["receive"].count == len(result.batches) + 1  # and that the worker goes on
+    assert seconds([main(result)], "receive") >= SLEEP * len(result.batches)
+    assert seconds([main(result)], "wait") <= sum(batch.wait_ns for batch in result.batches) / 1e9 - SLEEP
+    for _ in loader:  # it is measured no more
+        pass
+    assert not any(clock.done for clock in clocks.threads)
 
 
 @pytest.mark.parametrize("count", [0, 1])
