@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
 from accel.backends.cpu import pass_fields as ps
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg.memory import i64, pointer_to
+from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, length, show
-from accel.native.intrinsics import emitted
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 from . import share_fields as sh
@@ -27,16 +25,10 @@ _pass = caller(ps.SIGNATURE)
 _DONE, _OTHERWISE, _ROOM = 0, 1, 2
 
 
-@emitted(types.int64, None)
-def _next(builder: ir.IRBuilder, counter: Any) -> Any:
-    """The number that stands there, which is one more then: whoever asks gets another one."""
-    return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
-
-
 @njit
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
+    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
     index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
@@ -47,13 +39,13 @@ def run_share(
     while True:
         number = said[sh.CURRENT]
         if number < 0:
-            number = _next(pointer_to(counter))
+            number = take_numbers(pointer_to(counter), 1)
         if number >= len(images):
             said[sh.CURRENT] = -1
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, tables, index, windows, pixels, out, item, channels, planar,
+            own, index, windows, pixels, out, item, channels, planar,
         )  # fmt: skip
         if state == _ROOM:
             said[sh.CURRENT] = number
@@ -67,7 +59,7 @@ def run_share(
 @njit
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
+    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
     index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
@@ -82,23 +74,21 @@ def _image(
         return _wants(said, sh.ENDS, header[hd.INTERVALS])
     if needed > length(decode, df.PLANES):
         return _wants(said, sh.PLANES, needed)
-    size, at, slot = i64(0), i64(0), i64(0)
+    size = i64(0)
     if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
-        at, slot = store_kernels.find(words, levels, places[st.DATA], keys, number)
-        if at != 0 or said[sh.FULL] == 0:
-            size = header[hd.INDEX_BYTES]
-    if size > 8 * len(index):
-        return _wants(said, sh.INDEX, size >> 3)
-    found = i64(0)
-    if at != 0:
-        found = store_kernels.get(words, at, keys, number, tables, size, index)
-        if found != 0 and found != size:
+        size = header[hd.INDEX_BYTES] >> 3
+    if size > len(index):
+        return _wants(said, sh.INDEX, size)
+    if size > 0:
+        found = store_kernels.get(words, levels, places, keys, number, index[:size])
+        if found == 0:
+            index[:size] = 0
+            size *= said[sh.FULL] == 0
+        elif found != size:
             return _OTHERWISE
-    if found == 0:
-        index[: size >> 3] = 0
     show(decode, 0, data, count)
     decode[FIRST + 3], decode[FIRST + 4] = top, left
-    show(decode, df.INDEX, index.ctypes.data, size >> 1)
+    show(decode, df.INDEX, index.ctypes.data, size << 2)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
     if done <= 0:
@@ -117,12 +107,10 @@ def _image(
     said[sh.USED] += 1 if done & df.USED else 0
     said[sh.DROPPED] += 1 if done & df.DROPPED else 0
     if size > 0 and done & df.GROWN:
-        if store_kernels.put(words, levels, places, own, at, slot, keys, number, tables, size, index):
-            said[sh.KEPT] += at == 0
-        elif slot != 0:
-            said[sh.FULL] = 1
-        else:
-            said[sh.CROWDED] += 1
+        state = store_kernels.put(words, levels, places, own, keys, number, index[:size])
+        said[sh.KEPT] += state == st.ADDED
+        said[sh.FULL] |= state == st.FULL
+        said[sh.CROWDED] += state == st.CROWDED
     return _DONE
 
 
