@@ -87,10 +87,11 @@ class Store:
     def own(self) -> npt.NDArray[np.int64]:
         """What this thread knows of the segment that it fills (``store_fields``)."""
         try:
-            own: _Own = self._threads.own
+            own = self._threads.own
         except AttributeError:
             self._threads.own = own = _Own(self._left)
-        return own.words
+        words: npt.NDArray[np.int64] = own.words
+        return words
 
     def has(self, key: Key) -> bool:
         """Whether there is an entry of a file."""
