@@ -1,4 +1,4 @@
-"""A batch of files that was drawn in one go, as a worker of an accelerator's loader sends it: all in one slot.
+"""A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
 
 A slot begins with a header of 1 KB, int64[128]: what ``Word`` says, and from ``Word.PARTS`` on, for each part, where it
 begins in the slot (a multiple of 64) and how many bytes it has. The parts are those of ``Part``, in its order, and
@@ -28,10 +28,10 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Source
+from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import cached
-from accel.sources import Files, encoded, known_of
+from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.workers import slot_files, slot_pool
 from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
@@ -78,21 +78,22 @@ class SentFiles(NamedTuple):
     data: torch.Tensor
 
 
-def pack(rows: Rows) -> SentFiles | None:
-    """Put rows of files into a slot, in a DataLoader worker, with what their backend computes ahead.
+def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
+    """Put recipes of files into a slot, in a DataLoader worker, with what their backend computes ahead.
 
-    None where they are not files that were read, each once, or their steps hold tensors.
+    None where they are not files that were read, each once, have no structure in common, or steps that hold tensors.
     """
-    if not len(rows) or any(OPS[form.name].holds_tensors for form in rows.structure.forms):
+    if not len(recipes):
         return None
-    selection, sources = rows.selection, rows.sources
+    selection = selection_of(recipes)
     backend = backend_of(selection)
-    if not isinstance(backend, AcceleratorBackend) or not rows.each_apart():
+    if not isinstance(backend, AcceleratorBackend):
         return None
-    files = sources if isinstance(sources, Files) else _described(sources, selection)
-    if files is None:
+    found = _rows_of_files(recipes, selection)
+    if found is None or any(OPS[form.name].holds_tensors for form in found[0].structure.forms):
         return None
-    rows = Rows(files, rows.structure, rows.numbers)
+    rows, sources = found
+    files: Any = rows.sources
     plan, room = None, 0
     try:
         if not cached.in_use and (plan := columns.plan(rows)) is not None:
@@ -132,6 +133,18 @@ def pack(rows: Rows) -> SentFiles | None:
     for part in made:
         slot.put(part)
     return SentFiles(data)
+
+
+def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
+    """The recipes as rows of files, each once, and the sources that they have; None where they are none."""
+    sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
+    if isinstance(sources, Files):
+        return (recipes, sources) if isinstance(recipes, Rows) else None
+    if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
+        return None
+    files = _described(sources, selection)
+    rows = None if files is None else Rows.of(recipes)
+    return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
 
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, rows, shares, stages
+from accel.backends.cpu import effects, passes, plane_shares, rows, shares, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
@@ -70,7 +70,7 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT]
+                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT]
                 units.ready([passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
@@ -113,7 +113,7 @@ class CpuBackend(HostBackend):
 
         of_rows = None
         if isinstance(plan, ColumnPlan):
-            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, self._shared(plan))
+            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, partial(self._shared, plan))
         if of_rows is not None:
             return of_rows
         planar = not plan.interleaved
@@ -122,11 +122,15 @@ class CpuBackend(HostBackend):
             for wanted in plan.decodes
         ]
 
-    def _shared(self, plan: ColumnPlan) -> bool:
-        """Whether files of the plan may be decoded by compiled calls for many: not where decoding has its own clock."""
-        clocked = hasattr(read.pixels, "__wrapped__")
-        ours = self.options.decode in ("auto", "accel") and not cached.in_use and not clocked
-        return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
+    def _shared(self, plan: ColumnPlan) -> rows.Shared | None:
+        """The files of the plan that compiled calls take together; None where decoding has its own clock."""
+        if hasattr(read.pixels, "__wrapped__") or isinstance(plan.rows.sources, Sources):
+            return None
+        if cached.in_use:
+            return plane_shares.Shared(plan.columns, list(plan.rows.sources))
+        if self.options.decode not in ("auto", "accel") or not decode.agrees("accel"):
+            return None
+        return shares.Shared(plan.columns, list(plan.rows.sources), self.options.cache)
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}

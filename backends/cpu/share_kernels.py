@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
-from accel.backends.cpu import pass_fields as ps
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
-from accel.native.call_kernels import caller, float_bits, length, show
-from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
+from .share_steps import DONE, OTHERWISE, ROOM, passed, wants
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
-_pass = caller(ps.SIGNATURE)
-_DONE, _OTHERWISE, _ROOM = 0, 1, 2
 
 
 @njit
@@ -47,10 +43,10 @@ def run_share(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
             own, index, windows, pixels, out, item, channels, planar,
         )  # fmt: skip
-        if state == _ROOM:
+        if state == ROOM:
             said[sh.CURRENT] = number
             return
-        if state == _OTHERWISE:
+        if state == OTHERWISE:
             left[said[sh.LEFT]] = images[number, sh.POSITION]
             said[sh.LEFT] += 1
         said[sh.CURRENT] = -1
@@ -69,41 +65,33 @@ def _image(
         prepare[FIRST + 4 + i] = boxes[position, i]
     needed = _prepare(pointer_to(prepare))
     if needed <= 0 or channels < header[hd.COMPONENTS]:
-        return _OTHERWISE
+        return OTHERWISE
     if header[hd.INTERVALS] > length(decode, df.ENDS):
-        return _wants(said, sh.ENDS, header[hd.INTERVALS])
+        return wants(said, sh.ENDS, header[hd.INTERVALS])
     if needed > length(decode, df.PLANES):
-        return _wants(said, sh.PLANES, needed)
+        return wants(said, sh.PLANES, needed)
     size = i64(0)
     if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
         size = header[hd.INDEX_BYTES] >> 3
     if size > len(index):
-        return _wants(said, sh.INDEX, size)
+        return wants(said, sh.INDEX, size)
     if size > 0:
         found = store_kernels.get(words, levels, places, keys, number, index[:size])
         if found == 0:
             index[:size] = 0
             size *= said[sh.FULL] == 0
         elif found != size:
-            return _OTHERWISE
+            return OTHERWISE
     show(decode, 0, data, count)
     decode[FIRST + 3], decode[FIRST + 4] = top, left
     show(decode, df.INDEX, index.ctypes.data, size << 2)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
     if done <= 0:
-        return _OTHERWISE
-    show(fused, 0, pixels.ctypes.data, height, width, channels)
-    shape = out.shape[1:]
-    fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
-    for axis in range(2):
-        shown = shape[1 + axis] if planar else shape[axis]
-        _axis(fused, ps.AXES + ps.AXIS * axis, axes, axis, position, windows[axis], shown)
-    offset = position * item * shape[0] * shape[1] * shape[2]
-    show(fused, ps.OUT, out.ctypes.data + offset, shape[0], shape[1], shape[2])
-    state = _pass(pointer_to(fused))
-    if state != 0:
-        return _wants(said, sh.PASS, state) if state > 0 else _OTHERWISE
+        return OTHERWISE
+    state = passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)
+    if state != DONE:
+        return state
     said[sh.USED] += 1 if done & df.USED else 0
     said[sh.DROPPED] += 1 if done & df.DROPPED else 0
     if size > 0 and done & df.GROWN:
@@ -111,25 +99,4 @@ def _image(
         said[sh.KEPT] += state == st.ADDED
         said[sh.FULL] |= state == st.FULL
         said[sh.CROWDED] += state == st.CROWDED
-    return _DONE
-
-
-@njit
-def _wants(said: Any, what: int, size: Any) -> Any:
-    said[sh.WANTED], said[sh.ROOM] = what, size
-    return _ROOM
-
-
-@njit
-def _axis(fused: Any, place: int, axes: Any, axis: int, position: Any, window: Any, shown: int) -> None:
-    """Say what one axis of an image is, whose parameters begin at a place; as ``rows.windows`` does."""
-    fused[FIRST + place], fused[FIRST + place + 1] = axes[axis, position, START], axes[axis, position, STEP]
-    size, begin, step = axes[axis, position, SIZE], axes[axis, position, WINDOW], axes[axis, position, WINDOW_STEP]
-    fused[FIRST + place + 2] = axes[axis, position, LENGTH]
-    fused[FIRST + place + 3] = 0
-    fused[FIRST + place + 4] = float_bits(np.float64(axes[axis, position, LENGTH]))
-    fused[FIRST + place + 5] = size
-    for i in range(shown):
-        where = begin + step * i
-        window[i] = where if 0 <= where < size else -1
-    show(fused, place + 6, window.ctypes.data, shown)
+    return DONE
