@@ -33,7 +33,7 @@ from accel.rows import Ahead, Rows, Structure
 from accel.runtime import cached
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
-from accel.workers import slot_files, slot_pool
+from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
 
 VERSION = 2
@@ -101,18 +101,18 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
     except Exception as error:
         _failed(error)
         room = 0
-    start, last = files.places[-1].tolist()
+    size = len(files.content) if isinstance(files, SlotFiles) else int(files.places[-1].sum())
     names = np.frombuffer(files.names, np.uint8)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
     others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
-    fixed = HEADER + _whole(start + last) + sum(_whole(each.nbytes) for each in others) + _ALIKE
+    fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
     slot_files.note(selection, len(rows), fixed + room)
     data = files.taken(fixed + room) if isinstance(files, SlotFiles) else None
     copied = data is None
     if data is None:
         data = slot_pool.shared((fixed + room,), torch.uint8)
     slot = _Slot(data.numpy())
-    content = slot.take(start + last)
+    content = slot.take(size)
     if copied:
         for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
@@ -142,7 +142,7 @@ def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Row
         return (recipes, sources) if isinstance(recipes, Rows) else None
     if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
         return None
-    files = _described(sources, selection)
+    files = reading.files_of(sources) or _described(sources, selection)
     rows = None if files is None else Rows.of(recipes)
     return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
 

@@ -123,8 +123,8 @@ class CpuBackend(HostBackend):
         ]
 
     def _shared(self, plan: ColumnPlan) -> rows.Shared | None:
-        """The files of the plan that compiled calls take together; None where decoding has its own clock."""
-        if hasattr(read.pixels, "__wrapped__") or isinstance(plan.rows.sources, Sources):
+        """The files of the plan that compiled calls take together; None: it takes images one by one."""
+        if isinstance(plan.rows.sources, Sources):
             return None
         if cached.in_use:
             return plane_shares.Shared(plan.columns, list(plan.rows.sources))

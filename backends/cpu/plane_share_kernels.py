@@ -13,7 +13,7 @@ from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import DONE, OTHERWISE, ROOM, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
 
 _needed = caller(pf.NEEDED)
 _read = caller(rd.SIGNATURE)
@@ -24,12 +24,12 @@ _unpack = caller(pf.UNPACK)
 def run_plane_share(
     counter: Any, positions: Any, descriptions: Any, asked: Any, numbers: Any, begins: Any, boxes: Any, axes: Any,
     rows_first: Any, left: Any, said: Any, needed: Any, read: Any, unpack: Any, fused: Any, span: Any, windows: Any,
-    pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one picture after the other, as other threads do, until there is none; ``plane_shares`` says what is what.
 
     What is damaged is noted in ``left``. It returns early, to be called again, where it ``said`` that it needs more
-    working memory.
+    working memory. When the decoding of each began and ended is written to ``times``, if it has a place for each.
     """
     while True:
         number = said[sh.CURRENT]
@@ -40,7 +40,7 @@ def run_plane_share(
             return
         state = _picture(
             number, positions[number], descriptions, asked, numbers, begins, boxes, axes, rows_first, said, needed,
-            read, unpack, fused, span, windows, pixels, out, item, channels, planar,
+            read, unpack, fused, span, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
         if state == ROOM:
             said[sh.CURRENT] = number
@@ -56,8 +56,9 @@ def run_plane_share(
 def _picture(
     number: Any, position: Any, descriptions: Any, asked: Any, numbers: Any, begins: Any, boxes: Any, axes: Any,
     rows_first: Any, said: Any, needed: Any, read: Any, unpack: Any, fused: Any, span: Any, windows: Any,
-    pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
+    note_time(times, clock, number, BEGUN)
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
     described = descriptions.ctypes.data + 2 * pf.META_SIZE * number
     show(needed, 0, described, pf.META_SIZE)
@@ -76,6 +77,8 @@ def _picture(
     show(unpack, 0, described, pf.META_SIZE)
     unpack[FIRST + pf.FROM], unpack[FIRST + pf.FROM + 1], unpack[FIRST + pf.FROM + 2] = i64(span[0]), top, left
     show(unpack, pf.OUT, pixels.ctypes.data, height, width, channels)
-    if _unpack(pointer_to(unpack)) <= 0:
+    unpacked = _unpack(pointer_to(unpack))
+    note_time(times, clock, number, ENDED)
+    if unpacked <= 0:
         return OTHERWISE
     return passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)

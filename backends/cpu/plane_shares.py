@@ -21,6 +21,8 @@ from accel.native import units
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import planes, read
+from accel.system.clocks import DECODE, TRANSFORM
+from accel.system.compiled_stage import CLOCK, compiled_stage
 from accel.system.memory import Scratch
 
 _SOURCES = "backends/cpu/plane_share_kernels.py", "cache/reading_fields.py"
@@ -29,7 +31,7 @@ _run_plane_share = UNIT.function(
     "backends.cpu.plane_share_kernels",
     "run_plane_share",
     "i8[1]w i8[1] u2[2] i8[2]w u4[1] i8[1] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] i4[2]w"
-    " u1[1]w any[4]w int int bool",
+    " u1[1]w any[4]w i8[3]w int int int bool",
 )
 _parts = Scratch()
 
@@ -62,19 +64,20 @@ class Shared:
         left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT] = -1
         windows = np.empty((2, max(target.shape[1:])), np.int32)
-        while True:
-            _run_plane_share(
-                self.counter, self.positions, *pictures, columns.boxes, columns.axes, columns.rows_first.view(np.uint8),
-                left, said, needed.words, reads.words, unpack.words, fused.words, span, windows, pixels, target, item,
-                columns.channels, planar,
-            )  # fmt: skip
-            if said[sh.CURRENT] < 0:
-                break
-            size = int(said[sh.ROOM])
-            if said[sh.WANTED] == sh.PASS:
-                fused.hold(ps.SCRATCH, passes.larger(size))
-            else:
-                unpack.hold(pf.PLANES, jpeg.room("planes", size))
+        with compiled_stage(DECODE, TRANSFORM, len(self)) as times:
+            while True:
+                _run_plane_share(
+                    self.counter, self.positions, *pictures, columns.boxes, columns.axes,
+                    columns.rows_first.view(np.uint8), left, said, needed.words, reads.words, unpack.words, fused.words,
+                    span, windows, pixels, target, times, CLOCK, item, columns.channels, planar,
+                )  # fmt: skip
+                if said[sh.CURRENT] < 0:
+                    break
+                size = int(said[sh.ROOM])
+                if said[sh.WANTED] == sh.PASS:
+                    fused.hold(ps.SCRATCH, passes.larger(size))
+                else:
+                    unpack.hold(pf.PLANES, jpeg.room("planes", size))
         planes.used(int(said[sh.USED]))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found

@@ -15,7 +15,7 @@ from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import DONE, OTHERWISE, ROOM, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
@@ -25,12 +25,13 @@ _decode = caller(df.DECODE)
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
 
     What is not the plain case is noted in ``left`` and untouched, or written over. It returns early, to be called
-    again, where it ``said`` that it needs more working memory.
+    again, where it ``said`` that it needs more working memory. When each image's decoding began and ended is written to
+    ``times``, if it has a place for each.
     """
     while True:
         number = said[sh.CURRENT]
@@ -41,7 +42,7 @@ def run_share(
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, index, windows, pixels, out, item, channels, planar,
+            own, index, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
         if state == ROOM:
             said[sh.CURRENT] = number
@@ -56,8 +57,9 @@ def run_share(
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
+    note_time(times, clock, number, BEGUN)
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
     show(prepare, 0, data, count)
@@ -87,6 +89,7 @@ def _image(
     show(decode, df.INDEX, index.ctypes.data, size << 2)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
+    note_time(times, clock, number, ENDED)
     if done <= 0:
         return OTHERWISE
     state = passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)

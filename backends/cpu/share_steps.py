@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
-from accel.codec.jpeg.memory import pointer_to
+from accel.codec.jpeg.memory import advanced, i64, pointer_to
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, show
+from accel.native.intrinsics import emitted
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 from . import share_fields as sh
@@ -18,7 +21,25 @@ from . import share_fields as sh
 DONE, OTHERWISE, ROOM = 0, 1, 2
 """What becomes of an image: it is done, left to Python, or to be tried again with more working memory."""
 
+BEGUN, ENDED = 0, 1
+"""Moments of an image's decoding."""
+
 _pass = caller(ps.SIGNATURE)
+
+
+@emitted(types.void, types.int64, None)
+def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
+    """Write what a clock of libc's shows: seconds and nanoseconds."""
+    kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
+    look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+    builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
+
+
+@njit
+def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
+    """Write when the decoding of an image has begun or ended, if there is a place for that."""
+    if len(times) != 0:
+        _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
 
 
 @njit

@@ -22,6 +22,8 @@ from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import read
+from accel.system.clocks import DECODE, TRANSFORM
+from accel.system.compiled_stage import CLOCK, compiled_stage
 
 STEPS = (
     *("backends/cpu/share_steps.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
@@ -36,7 +38,7 @@ _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
     "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] i8[1]w"
-    " u8[1]w i4[2]w u1[1]w any[4]w int int bool",
+    " u8[1]w i4[2]w u1[1]w any[4]w i8[3]w int int int bool",
 )
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
@@ -84,22 +86,24 @@ class Shared:
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
         windows = np.empty((2, max(target.shape[1:])), np.int32)
         pixels = read.room.take(self.room)
-        while True:
-            _run_share(
-                self.counter, self.images, self.keys, columns.boxes, columns.axes, columns.rows_first.view(np.uint8),
-                left, said, prepare.words, decode.words, fused.words, header, *layout, own,
-                index, windows, pixels, target, item, columns.channels, planar,
-            )  # fmt: skip
-            if said[sh.CURRENT] < 0:
-                break
-            wanted, size = int(said[sh.WANTED]), int(said[sh.ROOM])
-            if wanted == sh.PASS:
-                fused.hold(ps.SCRATCH, passes.larger(size))
-            elif wanted == sh.INDEX:
-                index = np.empty(size, np.uint64)
-            else:
-                name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
-                decode.hold(place, jpeg.room(name, size))
+        with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
+            while True:
+                _run_share(
+                    self.counter, self.images, self.keys, columns.boxes, columns.axes,
+                    columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, fused.words, header,
+                    *layout, own, index, windows, pixels, target, times, CLOCK, item,
+                    columns.channels, planar,
+                )  # fmt: skip
+                if said[sh.CURRENT] < 0:
+                    break
+                wanted, size = int(said[sh.WANTED]), int(said[sh.ROOM])
+                if wanted == sh.PASS:
+                    fused.hold(ps.SCRATCH, passes.larger(size))
+                elif wanted == sh.INDEX:
+                    index = np.empty(size, np.uint64)
+                else:
+                    name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
+                    decode.hold(place, jpeg.room(name, size))
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
         found: list[int] = left[: said[sh.LEFT]].tolist()

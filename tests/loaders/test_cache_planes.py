@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from torchvision.datasets import ImageFolder
 
+import accel
 from accel.backends.cpu import plane_shares, shares
 from accel.codec import jpeg, opening
 from tests.support import helpers
@@ -92,6 +93,16 @@ def test_what_is_put_in_is_paid_in_the_images_order(folder: Path, place: str, sh
     same(dataset, place, 9)
     assert counts() == {"planes used": COUNT - 1, "planes": 1}
     assert shared == []
+
+
+def test_reading_them_is_a_stage_of_its_own(folder: Path, place: str, shared: list[tuple[int, int]]) -> None:
+    dataset = full(folder, place)
+    shared.clear()
+    with accel.image_backend("cpu", cache=place, threads=1), accel.profile(show=False) as report:
+        epoch(dataset)
+    assert shared == [(COUNT, 0)]
+    assert report.stages["decode"]["count"] == COUNT
+    assert report.stages["decode"]["seconds"] > 0
 
 
 @pytest.mark.parametrize("threads", [1, 3])
