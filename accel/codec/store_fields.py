@@ -1,33 +1,18 @@
-"""What is where in a store's memory and in its users' (``store``, ``store_kernels``)."""
+"""What is where in a store's memory and in its users' (``store``, ``store_kernels``), in words of eight bytes."""
 
 from __future__ import annotations
 
-from functools import cache
+PAGE, WINDOW, SEGMENT = 512, 8, 1 << 11
+"""Words of a page; slots of a key in a table; words of a segment."""
 
-import numpy as np
-import numpy.typing as npt
+KEY, SIZE, HEAD = 5, 5, 6
+"""Of an entry: the words of its key, which it begins with, where its content's size is, and where its content."""
 
-PAGE, WINDOW, SEGMENT = 4096, 8, 1 << 14
-"""Bytes, slots of a key in a table, and bytes."""
+AT, END = range(2)
+"""Of what a thread knows of the segment that it fills: where its next entry lies, and where the segment ends."""
 
-HASH, SIZE, HEAD = 5, 5, 6
-"""Words: of a key that its hash follows; of an entry, where its size and checksum are, and how many come before its
-content."""
+SEGMENTS, DATA = range(2)
+"""Of the layout of a store: how many segments there are, the first word of all."""
 
-TOKEN, AT, END, OWNER = range(4)
-"""Words of what a thread knows of the segment that it fills: how it is marked as this thread's, where its next entry
-lies and where it ends (bytes), and the word that is marked."""
-
-OWNERS, SEGMENTS, DATA = range(3)
-"""Of the layout of a store: the first word that says whose a segment is, how many there are, the first word of all."""
-
-
-@cache
-def crc_tables() -> npt.NDArray[np.uint32]:
-    """What eight bytes at once add to ``zlib.crc32``: for each its place from the end, [8, 256]."""
-    tables = np.arange(256, dtype=np.uint32)[None].repeat(8, 0)
-    for _ in range(8):
-        tables[0] = np.where(tables[0] & 1, tables[0] >> 1 ^ 0xEDB88320, tables[0] >> 1)
-    for place in range(1, 8):
-        tables[place] = tables[place - 1] >> 8 ^ tables[0][tables[place - 1] & 0xFF]
-    return tables
+FULL, CROWDED, REPLACED, ADDED = range(4)
+"""What becomes of an entry: no room, or no slot of its key, is left; it took an older one's place; it is the first."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from accel.codec import store
+from accel.codec import store, store_fields
 from accel.codec.decode import decode
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import Header, Raw
@@ -51,7 +51,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 _full = False  # what is taken is never given back
 _AT_ONCE = 64  # indexes
-_waiting: dict[Key, tuple[bytes, store.Found, Durable | None]] = {}
+_waiting: dict[Key, tuple[bytes, Durable | None]] = {}
 _happened: list[str] = []  # what is to be counted
 fork.register(in_child=_waiting.clear)  # its parent will keep them
 fork.register(in_child=_happened.clear)
@@ -84,13 +84,13 @@ def noted(
     if entries is None or key is None or not isinstance(header, Header) or header.progressive:
         return decode(None)
     index, read = _thread.index, False
-    content, found, _ = _waiting.get(key) or (None, entries.find(key), None)
+    content, _ = _waiting.get(key) or (None, None)
     if content is not None:
         index.room(len(content))[:] = np.frombuffer(content, np.uint8)
-    elif not entries.get(key, found, index.room):
+    elif not entries.get(key, index.room):
         read = durable is not None and durable.read(index.room)
         if not read:
-            if _full and found[0] == 0 and durable is None:
+            if _full and durable is None:
                 return decode(None)
             index.clear()
     made = decode(index)
@@ -100,7 +100,7 @@ def noted(
         _happened.append(counters.MISFITS)
     lacking = durable if durable is not None and index.size and durable.lacks(index.bytes) else None
     if index.grown or read or lacking is not None:
-        _waiting[key] = index.bytes.tobytes(), found, lacking
+        _waiting[key] = index.bytes.tobytes(), lacking
         if len(_waiting) >= _AT_ONCE:
             flush()
     return made
@@ -115,8 +115,8 @@ def flush() -> None:
     kept = 0
     with suppress(KeyError):  # another thread took the last one
         while entries is not None and _waiting:
-            key, (content, found, durable) = _waiting.popitem()
-            kept += _put(entries, key, content, found)
+            key, (content, durable) = _waiting.popitem()
+            kept += _put(entries, key, content)
             if durable is not None:
                 durable.put(content)
     if kept:
@@ -145,15 +145,15 @@ def counted(used: int, dropped: int, kept: int, full: bool, crowded: int) -> Non
     _full |= full
 
 
-def _put(entries: store.Store, key: Key, index: Any, found: store.Found) -> bool:
+def _put(entries: store.Store, key: Key, index: bytes | npt.NDArray[np.uint8]) -> bool:
     """Put an index in; whether it is its file's first."""
     global _full
-    if entries.put(key, index, found):
-        return found[0] == 0
-    if not _full:
-        counters.fallback(FULL)
-    _full |= found[1] != 0  # else only the slots of this key are taken
-    return False
+    state = entries.put(key, index)
+    if state in (store_fields.FULL, store_fields.CROWDED):
+        if not _full:
+            counters.fallback(FULL)
+        _full |= state == store_fields.FULL
+    return state == store_fields.ADDED
 
 
 _EMPTY = np.zeros(0, np.uint8)
@@ -174,7 +174,7 @@ def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uin
         found = np.empty(size, np.uint8)
         return found
 
-    if entries.get(key, entries.find(key), room) or (durable is not None and durable.read(room)):
+    if entries.get(key, room) or (durable is not None and durable.read(room)):
         return found
     return None if _full and durable is None else _EMPTY
 
@@ -182,7 +182,7 @@ def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uin
 def keep(key: Key | None, index: npt.NDArray[np.uint8], durable: Durable | None = None) -> None:
     """Keep a file's index that such a decoder has made."""
     entries = store.current()
-    if entries is not None and key is not None and _put(entries, key, index, entries.find(key)):
+    if entries is not None and key is not None and _put(entries, key, index):
         counters.count(counters.INDEXES)
     if durable is not None and durable.lacks(index):
         durable.put(index.tobytes())
@@ -195,6 +195,6 @@ def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:
         return ["stream index: none is kept (cache=None)"]
     if entries is None:
         return ["stream index: none is kept (no memory that processes share)"]
-    known = sum(key is not None and entries.find(key)[0] != 0 for key in keys)
+    known = sum(key is not None and entries.has(key) for key in keys)
     used, size = entries.used()
     return [f"stream index: kept of {known} of {len(keys)} files, {used / 1e6:.1f} of {size / 1e6:.0f} MB used"]

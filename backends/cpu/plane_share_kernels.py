@@ -8,12 +8,12 @@ from numba import njit
 
 from accel.cache import reading_fields as rd
 from accel.codec.jpeg import planes_fields as pf
-from accel.codec.jpeg.memory import i64, pointer_to
+from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, following, note_time, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
 
 _needed = caller(pf.NEEDED)
 _read = caller(rd.SIGNATURE)
@@ -34,7 +34,7 @@ def run_plane_share(
     while True:
         number = said[sh.CURRENT]
         if number < 0:
-            number = following(pointer_to(counter))
+            number = take_numbers(pointer_to(counter), 1)
         if number >= len(positions):
             said[sh.CURRENT] = -1
             return

@@ -10,12 +10,12 @@ from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg.memory import i64, pointer_to
+from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, following, note_time, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
@@ -24,7 +24,7 @@ _decode = caller(df.DECODE)
 @njit
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
+    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
     index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
@@ -36,13 +36,13 @@ def run_share(
     while True:
         number = said[sh.CURRENT]
         if number < 0:
-            number = following(pointer_to(counter))
+            number = take_numbers(pointer_to(counter), 1)
         if number >= len(images):
             said[sh.CURRENT] = -1
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, tables, index, windows, pixels, out, times, clock, item, channels, planar,
+            own, index, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
         if state == ROOM:
             said[sh.CURRENT] = number
@@ -56,7 +56,7 @@ def run_share(
 @njit
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
+    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
     index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     note_time(times, clock, number, BEGUN)
@@ -72,23 +72,21 @@ def _image(
         return wants(said, sh.ENDS, header[hd.INTERVALS])
     if needed > length(decode, df.PLANES):
         return wants(said, sh.PLANES, needed)
-    size, at, slot = i64(0), i64(0), i64(0)
+    size = i64(0)
     if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
-        at, slot = store_kernels.find(words, levels, places[st.DATA], keys, number)
-        if at != 0 or said[sh.FULL] == 0:
-            size = header[hd.INDEX_BYTES]
-    if size > 8 * len(index):
-        return wants(said, sh.INDEX, size >> 3)
-    found = i64(0)
-    if at != 0:
-        found = store_kernels.get(words, at, keys, number, tables, size, index)
-        if found != 0 and found != size:
+        size = header[hd.INDEX_BYTES] >> 3
+    if size > len(index):
+        return wants(said, sh.INDEX, size)
+    if size > 0:
+        found = store_kernels.get(words, levels, places, keys, number, index[:size])
+        if found == 0:
+            index[:size] = 0
+            size *= said[sh.FULL] == 0
+        elif found != size:
             return OTHERWISE
-    if found == 0:
-        index[: size >> 3] = 0
     show(decode, 0, data, count)
     decode[FIRST + 3], decode[FIRST + 4] = top, left
-    show(decode, df.INDEX, index.ctypes.data, size >> 1)
+    show(decode, df.INDEX, index.ctypes.data, size << 2)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
     note_time(times, clock, number, ENDED)
@@ -100,10 +98,8 @@ def _image(
     said[sh.USED] += 1 if done & df.USED else 0
     said[sh.DROPPED] += 1 if done & df.DROPPED else 0
     if size > 0 and done & df.GROWN:
-        if store_kernels.put(words, levels, places, own, at, slot, keys, number, tables, size, index):
-            said[sh.KEPT] += at == 0
-        elif slot != 0:
-            said[sh.FULL] = 1
-        else:
-            said[sh.CROWDED] += 1
+        state = store_kernels.put(words, levels, places, own, keys, number, index[:size])
+        said[sh.KEPT] += state == st.ADDED
+        said[sh.FULL] |= state == st.FULL
+        said[sh.CROWDED] += state == st.CROWDED
     return DONE

@@ -1,4 +1,4 @@
-"""What shares of a batch have in common, wherever the pixels come from: which image is next, and the pass of one."""
+"""What shares of a batch have in common, wherever pixels come from: the pass of an image, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,6 @@ BEGUN, ENDED = 0, 1
 """Moments of an image's decoding."""
 
 _pass = caller(ps.SIGNATURE)
-
-
-@emitted(types.int64, None)
-def following(builder: ir.IRBuilder, counter: Any) -> Any:
-    """The number that stands there, which is one more then: whoever asks gets another one."""
-    return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
 
 
 @emitted(types.void, types.int64, None)

@@ -37,11 +37,9 @@ UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
 _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
-    "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] u8[1]w u4[2]"
+    "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] i8[1]w"
     " u8[1]w i4[2]w u1[1]w any[4]w i8[3]w int int int bool",
 )
-
-_NONE = store.Compiled(np.zeros(1, np.uint64), np.zeros((0, 2), np.int64), np.zeros(3, np.int64))
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 """Fill colours, table and factors of a pass."""
@@ -53,7 +51,7 @@ class Shared:
     def __init__(self, columns: Columns, sources: list[Source], cache: str | None) -> None:
         self.others: list[int] = []
         rows: list[tuple[int, int, int, int]] = []
-        keys: list[tuple[int, ...]] = []
+        keys: list[bytes] = []
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         self._held: list[Any] = []
         for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
@@ -64,10 +62,10 @@ class Shared:
             self._held.append(file)
             key = None if cache is None else source.key
             rows.append((position, file.__array_interface__["data"][0], len(file), key is not None))
-            keys.append((0, 0, 0, 0, 0, 0) if key is None else (*key, hash(key) & 0xFFFFFFFFFFFFFFFF))
+            keys.append(store.NO_ROW if key is None else store.row(*key))
         self.columns, self._sources = columns, sources
         self.images = np.array(rows, np.int64).reshape(-1, sh.IMAGE)
-        self.keys = np.array(keys, np.uint64).reshape(-1, 6)
+        self.keys = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, store_fields.KEY)
         self.counter = np.zeros(1, np.int64)
         self.largest = max((row[sh.BYTES] for row in rows), default=0)
         self.room = max((size for position, size in enumerate(sizes) if size <= read.LARGEST), default=0)
@@ -81,7 +79,7 @@ class Shared:
         """Take images until there is none; the places of those that are left to Python."""
         columns, item = self.columns, target.dtype.itemsize
         entries = store.current()
-        compiled, own = (_NONE, _NONE.words) if entries is None else (entries.compiled, entries.own())
+        layout, own = (store.NO_STORE, store.NO_STORE.places) if entries is None else (entries.layout, entries.own())
         prepare, decode, header = jpeg.calls(self.largest)
         index, fused = np.empty(self.largest // 400 + 64, np.uint64), pass_call(columns, given, item, planar)
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
@@ -93,7 +91,7 @@ class Shared:
                 _run_share(
                     self.counter, self.images, self.keys, columns.boxes, columns.axes,
                     columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, fused.words, header,
-                    *compiled, own, store_fields.crc_tables(), index, windows, pixels, target, times, CLOCK, item,
+                    *layout, own, index, windows, pixels, target, times, CLOCK, item,
                     columns.channels, planar,
                 )  # fmt: skip
                 if said[sh.CURRENT] < 0:

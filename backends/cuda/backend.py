@@ -21,7 +21,7 @@ from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import Ready, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
-from accel.codec import decode, engines, stream_index
+from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
 from accel.native import units
 from accel.ops.resample import SUPPORT
@@ -248,7 +248,7 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
-_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT)
+_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT, store.UNIT)
 """What workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {

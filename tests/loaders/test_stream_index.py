@@ -17,7 +17,7 @@ import torch
 from torchvision import transforms as T
 
 import accel
-from accel.codec import jpeg, store, stream_index
+from accel.codec import jpeg, store, store_fields, stream_index
 from accel.lazy import jpeg_file
 from accel.recipe import Source
 from accel.runtime import kept
@@ -31,7 +31,6 @@ from tests.support.processes import ROOT, in_child, linux
 pytestmark = linux
 COUNT = 6
 CROPS = T.Compose([T.RandomResizedCrop(40, scale=(0.05, 0.6)), T.RandomHorizontalFlip(), T.ToTensor()])
-CRC32 = store.crc32
 COUNTED = "indexes", "indexed", "indexes dropped"
 
 
@@ -234,10 +233,8 @@ def test_without_shared_memory_it_is_off_and_counted(
         assert "no memory that processes share" in accel.explain(CROPS(open_rgb(files[0])))
 
 
-def test_a_full_store_is_counted_and_slows_nobody(
-    files: list[str], counts: Counts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store.Store, "_room", lambda *_: 0)
+def test_a_full_store_is_counted_and_slows_nobody(files: list[str], counts: Counts, entries: store.Store) -> None:
+    entries.layout.places[store_fields.SEGMENTS] = 0
     before = accel.stats()["fallbacks"].get(stream_index.FULL, 0)
     for _ in range(2):
         helpers.assert_equal_runs(lambda: epoch(Files(files, CROPS)), threads=1)
@@ -247,14 +244,14 @@ def test_a_full_store_is_counted_and_slows_nobody(
 
 def test_a_key_whose_slots_are_taken_is_no_full_store(files: list[str], entries: store.Store) -> None:
     keys = [memory.key_of(os.stat(path)) for path in files]
-    for first, windows in entries._levels:
-        place = first + store._WINDOW * (hash(keys[0]) % windows)
-        for slot in range(place, place + store._WINDOW):
-            entries._words[slot] = 1  # of another key
+    layout = entries.layout
+    slots = layout.words[store_fields.PAGE : layout.places[store_fields.DATA]]
     with accel.image_backend("cpu"):
+        slots[:] = 1  # of other keys
         used(files[:1])
+        slots[:] = 0
         used(files[1:])
-    assert [entries.find(key)[0] != 0 for key in keys if key is not None] == [False] + [True] * (COUNT - 1)
+    assert [entries.has(key) for key in keys if key is not None] == [False] + [True] * (COUNT - 1)
 
 
 def test_it_is_told(files: list[str]) -> None:
@@ -383,7 +380,6 @@ def decodes_right(source: Source, drawn: random.Random) -> bool:
 def test_flipped_bits_change_no_pixel(
     files: list[str], flips: int, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither where the store notices, nor where only the decoder does."""
     accel.set_image_backend("cpu")
     block, drawn = mmap.mmap(-1, 1 << 21), random.Random(3)
     monkeypatch.setattr(store, "_store", store.Store(block))
@@ -392,16 +388,8 @@ def test_flipped_bits_change_no_pixel(
         assert all(decodes_right(source, drawn) for _ in range(4))
     touched = np.flatnonzero(np.frombuffer(block, np.uint8)).tolist()
     for number in range(flips):
-        unchecked = drawn.random() < 0.5
-        if unchecked:  # as if the store's checksum fitted by chance
-            monkeypatch.setattr(store, "crc32", lambda *_: 0)
-        place, bit = drawn.choice(touched), 1 << drawn.randrange(8)
-        source = every[number % COUNT]
-        if unchecked:
-            assert decodes_right(source, drawn)
-        block[place] ^= bit
-        assert decodes_right(source, drawn)
-        monkeypatch.setattr(store, "crc32", CRC32)
+        block[drawn.choice(touched)] ^= 1 << drawn.randrange(8)
+        assert decodes_right(every[number % COUNT], drawn)
     _, used, _ = counts()
     assert used > flips / 10, "nothing was in use any more"
 
@@ -422,7 +410,7 @@ def test_workers_that_are_killed_as_they_write(files: list[str], times: int, ent
                     index = jpeg.Index()
                     jpeg.decode(source.data, crop(source, own), index=index)
                     for _ in range(5):
-                        entries.put(source.key, index.bytes, entries.find(source.key))  # type: ignore[arg-type]
+                        entries.put(source.key, index.bytes)  # type: ignore[arg-type]
             finally:
                 os._exit(1)
         time.sleep(0.001 * drawn.randrange(5, 60))
@@ -440,7 +428,7 @@ def test_it_takes_two_percent_of_the_files_at_most(files: list[str], entries: st
     for source in sources(files):
         index = stream_index.known(source.key)
         assert index is not None
-        assert 0 < len(index) + store._HEAD.size <= len(source.data) / 50
+        assert 0 < len(index) + 8 * store_fields.HEAD <= len(source.data) / 50
 
 
 def test_children_fill_memory_once(files: list[str], entries: store.Store) -> None:

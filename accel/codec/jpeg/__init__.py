@@ -28,7 +28,7 @@ from . import header_fields as hd
 from .index import Index
 from .index_fields import SEGMENTS
 from .layout_fields import LAYOUT_SIZE
-from .scratch import BLOCK_SIZE, CODES_SIZE, LOOK_ROW, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
+from .scratch import AT_ONCE, BLOCK_SIZE, CODES_SIZE, LOOK_ROW, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
 __all__ = [
     "MARKERS",
@@ -179,7 +179,7 @@ def _tried(
     done = DECODE(
         source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
         _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
-        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + 1),
+        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + AT_ONCE),
         _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
         words, out,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
     prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
     decode = Call(
         DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
-        own.slots, own.predictions, own.spare, own.ends, own.room("stuffed", largest // 2 + 1),
+        own.slots, own.predictions, own.spare, own.ends, own.room("stuffed", largest // 2 + AT_ONCE),
         own.room("stream", largest + SLACK), own.planes, own.trail, own.sums, None, None,
     )  # fmt: skip
     return prepare, decode, own.header

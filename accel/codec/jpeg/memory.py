@@ -79,3 +79,9 @@ def step(builder: ir.IRBuilder, pointer: Any, count: int | Any, kind: ir.Type = 
 def own_registers(builder: ir.IRBuilder) -> None:
     """Have the function that this stands in stay one: its loops share registers with no other's."""
     builder.function.attributes.add("noinline")
+
+
+@emitted(types.int64, None, types.int64)
+def take_numbers(builder: ir.IRBuilder, counter: Any, count: Any) -> Any:
+    """The number that stands there, which is `count` more then: whoever asks gets others."""
+    return builder.atomic_rmw("add", counter, count, "monotonic")

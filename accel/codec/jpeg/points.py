@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+
+from accel.native.intrinsics import emitted, splat
 
 from . import header_fields as hd
 from . import index_fields as ix
 from .digest import checksum, digest
 from .header import mcus, parse
-from .memory import advanced, i64, pointer_to, u64
-from .scratch import TRAIL
+from .memory import advanced, i64, pointer_to, step, u64
+from .scratch import AT_ONCE, TRAIL
+from .simd import WORD, load
 
 
 @njit
@@ -97,14 +101,27 @@ def take(index: Any, number: int, header: Any, predictions: Any) -> None:
         predictions[c] = np.int16(index[at + c])
 
 
+@emitted(types.int64, None, types.int64)
+def _before(builder: ir.IRBuilder, stuffed: Any, place: Any) -> Any:
+    """How many of the next AT_ONCE places lie before one, up to the first that does not: no branch to be guessed."""
+    places = load(builder, step(builder, stuffed, 0), AT_ONCE, 32)
+    limit = splat(builder, builder.trunc(place, ir.IntType(32)), AT_ONCE)
+    beyond = builder.bitcast(builder.icmp_unsigned(">=", places.value, limit), ir.IntType(AT_ONCE))
+    ended = builder.or_(builder.zext(beyond, WORD), ir.Constant(WORD, 1 << AT_ONCE))
+    return builder.cttz(ended, ir.Constant(ir.IntType(1), 1))
+
+
 @njit(forceinline=True)
 def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
     """The bit of the file that a bit of the stream is, and how many zeros are stuffed before it, `counted` at least.
 
     `base`: the byte of the file that the stream begins with, and how many bytes markers take between.
     """
-    while i64(stuffed[counted]) < bit >> 3:
-        counted += 1
+    more = _before(advanced(stuffed, counted), bit >> 3)
+    while more == AT_ONCE:
+        counted += more
+        more = _before(advanced(stuffed, counted), bit >> 3)
+    counted += more
     return 8 * (base + counted) + bit, counted
 
 

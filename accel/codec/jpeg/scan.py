@@ -161,7 +161,7 @@ def decode_scan(
         order, tables: scratch.block_order(), scratch.idct_tables().
         quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
-        stuffed: uint32[len(data) / 2 + 1] or more, working memory.
+        stuffed: uint32[len(data) / 2 + AT_ONCE] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
         planes: uint8[what prepare returned] or more, working memory.
         index: uint16[header[INDEX_BYTES] / 2]: what is known of the file, and will be; empty: nobody asks.

@@ -12,6 +12,7 @@ SLOT_SIZE = 10  # numbers that describe a block of each MCU (see scan.py)
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
 CHUNK = 32  # pixels that are upsampled and coloured together
 TRAIL = 4  # numbers that a walk leaves at a point (see walk.py)
+AT_ONCE = 16  # places of stuffed zeros that are compared together, also behind the last one (see points.py)
 SPARE = 3 * CHUNK  # bytes that a row narrower than a chunk is made in
 
 # Behind the stream: room for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed

@@ -17,7 +17,7 @@ from torchvision import transforms as T
 import accel
 from accel.backends.cpu import shares
 from accel.backends.cpu.backend import CpuBackend
-from accel.codec import jpeg, store, stream_index
+from accel.codec import jpeg, store, store_fields, stream_index
 from accel.errors import DecodeError
 from accel.system import memory
 from tests.support import helpers
@@ -188,7 +188,7 @@ def test_replaced_files_and_foreign_indexes(tmp_path: Path, entries: store.Store
         assert jpeg.decode(paths[0].read_bytes(), index=index) is not None
         for key in keys[1:5]:
             assert key is not None
-            assert entries.put(key, index.bytes, entries.find(key))
+            assert entries.put(key, index.bytes) == store_fields.REPLACED
         _, counts, _ = counted(lambda: folder.epoch(WHOLE))
         assert counts["indexes dropped"] == 4
         paths[5].write_bytes(paths[6].read_bytes())
@@ -199,7 +199,7 @@ def test_replaced_files_and_foreign_indexes(tmp_path: Path, entries: store.Store
 def test_flipped_bits_change_no_pixel(tmp_path: Path, entries: store.Store) -> None:
     folder, rng = Folder(tmp_path, [saved((300, 200), n, quality=60) for n in range(8)]), np.random.default_rng(0)
     wanted = folder.epoch(WHOLE)
-    words = entries.compiled.words.view(np.uint8)
+    words = entries.layout.words.view(np.uint8)
     with accel.image_backend("cpu", threads=1):
         assert same(folder.epoch(WHOLE), wanted)
         touched = np.flatnonzero(words)
@@ -210,7 +210,7 @@ def test_flipped_bits_change_no_pixel(tmp_path: Path, entries: store.Store) -> N
 
 def test_a_full_store_is_counted_once(tmp_path: Path, entries: store.Store) -> None:
     folder = Folder(tmp_path, [saved((300, 200), n, quality=60) for n in range(8)])
-    entries.compiled.places[1] = 0  # segments
+    entries.layout.places[store_fields.SEGMENTS] = 0
     wanted = folder.epoch(WHOLE)
     with accel.image_backend("cpu", threads=1):
         found, counts, reasons = counted(lambda: folder.epoch(WHOLE) and folder.epoch(WHOLE))

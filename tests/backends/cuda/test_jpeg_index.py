@@ -15,7 +15,7 @@ import accel
 from accel import testing
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Decoding, Wanted, index, wanted
-from accel.codec import jpeg, stream_index
+from accel.codec import jpeg, store_fields, stream_index
 from accel.codec.store import Store
 from accel.system import memory
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -330,7 +330,7 @@ def test_explain_says_it(settled: Callable[[], list[Path]]) -> None:
 def test_a_full_store_is_asked_for_no_more(settled: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch) -> None:
     paths = settled()
     monkeypatch.setattr(stream_index, "_full", False)
-    monkeypatch.setattr(Store, "put", lambda *_: False)
+    monkeypatch.setattr(Store, "put", lambda *_: store_fields.FULL)
     made = []
     write = index.written
     monkeypatch.setattr(index, "written", lambda *arguments: made.append(1) or write(*arguments))
