@@ -126,6 +126,7 @@ def asked(original: Function) -> Function:
         watched.images += images
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, size, ready=ready, dry=dry)
         batch.cpu_ns = cpu_of_all
+        gather(clock)  # of a loader that was asked meanwhile, by this one's dataset
         watched.batches.append(batch)
         clock.batch = batch
         if len(clock.done) > _MANY_DONE:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import pil_loader
@@ -476,3 +476,15 @@ def test_the_sampler_does_not_sleep_on(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.start()
     thread.join(60)
     assert seen == [1, 0, 1, 0]
+
+
+class Nested(IterableDataset[Any]):
+    """Asks a loader of its own."""
+
+    def __iter__(self) -> Any:
+        yield from DataLoader(range(40), 4)  # type: ignore[arg-type]
+
+
+def test_a_loader_within_a_dataset_has_its_own_batches() -> None:
+    result = measured(DataLoader(Nested(), 2))
+    assert Counter(result.loaders[batch.loader].batch_size for batch in result.batches) == {2: 5, 4: 10}
