@@ -52,7 +52,7 @@ class Reading:
         self.selection = selection
         self._slot: torch.Tensor | None = slot
         self._content = slot.numpy()[HEADER:]
-        self._address, self._room, self._end = self._content.ctypes.data, len(self._content), 0
+        self._address, self._room, self._end = slot.data_ptr() + HEADER, len(self._content), 0
         self.sources: list[weakref.ref[SlotSource]] = []
         self._row: list[int] = []
         self._start = 0
