@@ -22,7 +22,7 @@ from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import cached, read
+from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
 from accel.sources import Sources
 from accel.system import fork
@@ -125,7 +125,7 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> bool:
         """Whether files of the plan may be decoded by compiled calls for many: not where decoding has its own clock."""
         clocked = hasattr(read.pixels, "__wrapped__")
-        ours = self.options.decode in ("auto", "accel") and not cached.in_use and not clocked
+        ours = self.options.decode in ("auto", "accel") and not clocked
         return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
 
     def describe(self, plan: Plan) -> list[str]:
