@@ -95,7 +95,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     if isinstance(recipes, Rows):
-        lines.append("  compiled: the steps are those of all images, and what was drawn for each is a row of numbers")
+        lines.append("  together: the steps are those of all images, and what differs in each is a row of numbers")
     top, left, height, width = decode.box
     share = 100 * height * width / (header.height * header.width)
     verb = "read" if raw[0] else "decode"

@@ -165,9 +165,3 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
     """The selection of the images, which is one for all that are stacked."""
     known: Selection | None = getattr(recipes, "selection", None)  # of rows, which make a recipe when it is asked for
     return recipes[0].source.selection if known is None else known
-
-
-def alike(recipes: Sequence[Recipe]) -> bool:
-    """Whether the images run on one backend, so that they can be computed together."""
-    first = recipes[0].source.selection
-    return all(recipe.source.selection == first for recipe in recipes)

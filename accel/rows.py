@@ -38,6 +38,13 @@ class Form(NamedTuple):
     drawn: int = -1
 
 
+def shifted(form: Form, begin: int) -> Form:
+    """A form whose numbers begin there."""
+    name, params, drawn = form
+    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
+    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
+
+
 class Structure:
     """What images of one kind have in common: the steps in their order. Equal ones are the same object."""
 
@@ -121,7 +128,7 @@ class Rows(Sequence[Recipe]):
         """The same recipes as rows; None where they have no structure in common (or no step can be compared)."""
         if isinstance(recipes, Rows):
             return recipes
-        found = _separated([recipe.steps for recipe in recipes])
+        found = separated([recipe.steps for recipe in recipes])
         return None if found is None else Rows([recipe.source for recipe in recipes], *found)
 
     @property
@@ -188,10 +195,11 @@ def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]
     return tuple([Recipe(source, before + steps) for source, before in recipes])
 
 
-# -- recipes to rows: for tests, and where they came one by one ----------------------------------------------
+# -- recipes to rows: where they came one by one ----------------------------------------------
 
 
-def _separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] | None:
+def separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] | None:
+    """The structure of images with these steps, and their numbers; None: see ``Rows.of``."""
     if not images:
         return None
     columns: list[list[int]] = []

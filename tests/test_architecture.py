@@ -26,6 +26,7 @@ ROOMS = (
     ("recipe", "a source of pixels and the steps recorded on it: plain data"),
     ("sources", "many sources in one piece of memory: plain data"),
     ("rows", "many recipes of one structure, as columns of numbers: plain data"),
+    ("drawn", "images that were drawn one by one, which become rows"),
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),
     ("backend", "the interface of a backend, and the entry points where they are found"),

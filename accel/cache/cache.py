@@ -30,6 +30,7 @@ from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
+from accel.cache.segments import File as Segment
 from accel.cache.table import Row
 from accel.system import counters, fork, log
 from accel.system.memory import Key
@@ -162,6 +163,10 @@ class Cache:
                 lost.append(done)
                 done += 1
         return lost
+
+    def files(self, entries: Sequence[Entry]) -> list[Segment]:
+        """The segments' files that entries are in, for who reads many at once; of fewer, where one cannot be opened."""
+        return self._segments.files(entries)
 
     def _lost(self, entry: Entry) -> None:
         """Count an entry that cannot be read, unless it was taken back; it is not found again."""

@@ -9,21 +9,25 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
+from accel.cache import reading_fields as rd
 from accel.cache.entry import Entry
 from accel.codec import opening
 from accel.codec.jpeg import sound_parts
 from accel.native import units
+from accel.native.calls import Call
 
 UNIT = units.Unit(
     "reading",
-    *("cache/reading_kernels.py", "codec/opening_kernels.py", "codec/opening_fields.py", "codec/header.py"),
-    *("codec/progressive.py", "codec/jpeg/digest.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py"),
+    *("cache/reading_kernels.py", "cache/reading_fields.py", "codec/opening_kernels.py", "codec/opening_fields.py"),
+    *("codec/header.py", "codec/progressive.py", "codec/jpeg/digest.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py"),
     seconds=0.5,
 )
-_read = UNIT.function("cache.reading_kernels", "read", "int i8[2] u4[1] u1[1]w u8[1]w")
+_read = UNIT.function("cache.reading_kernels", "read", rd.SIGNATURE)
 
 
+Numbers = npt.NDArray[np.int64]
 Wanted = tuple[int, Entry, int, int]
 """The descriptor of a segment's file, an entry, the first of its parts that is wanted, and the one behind the last."""
 
@@ -33,17 +37,32 @@ def read(wanted: Sequence[Wanted], view: memoryview) -> int:
 
     A file that is shorter than its table says gives fewer bytes, and no signal, as mapped memory would.
     """
-    if not opening.agrees():
+    given = asked(wanted)
+    if given is None:
         return _by_python(wanted, view)
-    asked = array("q")
+    return _read(_pread(), *given, np.frombuffer(view, np.uint8), _work.sums)
+
+
+def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | None:
+    """What is wanted as compiled code reads it: rows (``reading_fields``), and of each entry its numbers.
+
+    None where compiled code may not.
+    """
+    if not opening.agrees():
+        return None
+    rows = array("q")
     try:
         for file, entry, first, last in wanted:
-            asked.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
+            rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
     except OverflowError:  # a place that no file has
-        return _by_python(wanted, view)
-    numbers = np.frombuffer(b"".join([each[1].numbers for each in wanted]), np.uint32)
-    rows = np.frombuffer(asked, np.int64).reshape(-1, 5)
-    return _read(_pread(), rows, numbers, np.frombuffer(view, np.uint8), _work.sums)
+        return None
+    numbers = b"".join([each[1].numbers for each in wanted])
+    return np.frombuffer(rows, np.int64).reshape(-1, rd.ROW), np.frombuffer(numbers, np.uint32)
+
+
+def call(out: npt.NDArray[np.uint8]) -> Call:
+    """The call that reads what compiled code shows it of what is ``asked``."""
+    return Call(_read, _pread(), None, None, out, _work.sums)
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 
+from accel.cache import reading_fields as rd
 from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.memory import i64, pointer_to, u64
 from accel.codec.opening_kernels import _address, _called
@@ -27,13 +28,12 @@ def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
 
     Args:
         call: the address of pread. sums: uint64 [8], working memory.
-        wanted: int64 [entries, 5]: the descriptor of the segment's file, where the entry begins in it, how many parts
-            it has, the first one to read, and the one behind the last.
+        wanted: int64 [entries, rd.ROW].
         numbers: uint32: of each entry ``Entry.numbers``, one behind the other.
     """
     at, known = i64(0), i64(0)
     for entry in range(len(wanted)):
-        count, first, last = wanted[entry, 2], wanted[entry, 3], wanted[entry, 4]
+        count, first, last = wanted[entry, rd.COUNT], wanted[entry, rd.BEGIN], wanted[entry, rd.END]
         ends = known + 2 * count
         if not 0 <= first <= last <= count or ends + count > len(numbers):
             return entry
@@ -44,7 +44,8 @@ def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
         done = i64(0)
         while done < size:
             place = _address(pointer_to(out)) + at + done
-            got = _pread(call, wanted[entry, 0], place, size - done, wanted[entry, 1] + begin + done)
+            at_file = wanted[entry, rd.OFFSET] + begin + done
+            got = _pread(call, wanted[entry, rd.DESCRIPTOR], place, size - done, at_file)
             if got <= 0:
                 return entry
             done += got

@@ -19,7 +19,7 @@ from accel.cache.folder import fcntl, locked
 _OPEN = 256  # files that are kept open for reading
 
 
-class _File:
+class File:
     """A descriptor that is closed once nobody reads from it any more."""
 
     def __init__(self, name: str, folder: int) -> None:
@@ -39,7 +39,7 @@ class Segments:
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._open: dict[int, _File] = {}
+        self._open: dict[int, File] = {}
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_folder"):
@@ -50,14 +50,19 @@ class Segments:
 
         How many entries are as their digests say, up to the first that is not, or whose segment cannot be read.
         """
-        files, asked = list[_File](), list[reading.Wanted]()  # which are held until they are read
-        for entry, first, last in wanted:
+        files = self.files([entry for entry, _, _ in wanted])
+        asked = [(file.descriptor, *each) for file, each in zip(files, wanted, strict=False)]
+        return reading.read(asked, memoryview(out)) if asked else 0
+
+    def files(self, entries: Iterable[Entry]) -> list[File]:
+        """The files of entries' segments, up to the first that cannot be opened; they stay open while they are held."""
+        found = list[File]()
+        for entry in entries:
             try:
-                files.append(self._open.get(entry.segment) or self._opened(entry.segment))
+                found.append(self._open.get(entry.segment) or self._opened(entry.segment))
             except (OSError, OverflowError):
                 break
-            asked.append((files[-1].descriptor, entry, first, last))
-        return reading.read(asked, memoryview(out)) if asked else 0
+        return found
 
     def size(self, segment: int) -> int:
         """The bytes of a segment's file.
@@ -67,10 +72,10 @@ class Segments:
         """
         return os.fstat(self._opened(segment).descriptor).st_size
 
-    def _opened(self, segment: int) -> _File:
+    def _opened(self, segment: int) -> File:
         file = self._open.get(segment)
         if file is None:
-            file = _File(name_of(segment), self._folder)
+            file = File(name_of(segment), self._folder)
             while len(self._open) >= _OPEN:
                 with suppress(StopIteration, KeyError, RuntimeError):  # another thread did
                     del self._open[next(iter(self._open))]

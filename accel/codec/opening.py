@@ -65,10 +65,36 @@ def read_one(path: Any) -> File | None:
     buffer = file_buffers.take() if name.count(0) == 1 else None
     if buffer is None:
         return _by_python(path)
+    row, oldest = _read_one(path, name, buffer.place, FileBuffers.ORDINARY)
+    return _file(path, buffer, row, oldest)
+
+
+def _read_one(path: str, name: bytes, place: npt.NDArray[np.int64], room: int) -> tuple[list[int], float]:
+    """What is known of a file that is read to an address, and how old it is to be for its times to be trusted."""
     sys.audit("open", path, None, _FLAGS)
     oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
-    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, buffer.place, FileBuffers.ORDINARY, 0, work.status, work.one)
-    return _file(path, buffer, work.one.tolist()[0], oldest)
+    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, place, room, 0, work.status, work.one)
+    return work.one.tolist()[0], oldest
+
+
+def read_to(path: Any, address: int, room: int) -> list[int] | None:
+    """Read a file to a place with so many bytes; what is known of it, as of ``read_behind``.
+
+    None where it does not fit, or is to be read in the usual way.
+    """
+    if type(path) is not str or os.open is not _OPEN or not agrees():
+        return None
+    try:
+        name = path.encode(*_ENCODING) + b"\0"
+    except ValueError:
+        return None
+    if name.count(0) != 1:
+        return None
+    _work.place[0] = address
+    row, oldest = _read_one(path, name, _work.place, room)
+    if not 0 <= row[of.WRITTEN] <= row[of.CHANGED] <= oldest:
+        row[of.WRITTEN] = row[of.CHANGED] = -1
+    return None if row[of.STATE] <= of.LARGE else row
 
 
 def _by_python(path: Any) -> File | None:
@@ -157,6 +183,7 @@ class _Work(threading.local):
     def __init__(self) -> None:
         self.status = np.empty(32, np.int64)
         self.one = np.empty((1, of.FIELDS), np.int64)
+        self.place = np.empty(1, np.int64)
 
 
 _work = _Work()

@@ -25,7 +25,7 @@ from accel.runtime import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
-from accel.workers import slot_pool
+from accel.workers import reading, slot_pool
 from accel.workers.leaving import leaves
 
 worker = private("torch.utils.data._utils.worker")
@@ -87,7 +87,8 @@ def _made(original: Function, self: Any, index: Any) -> Any:
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
     if made is None:
         try:
-            return _located(original, self, index)
+            with reading.reading(switch.active(), len(index) if type(index) is list else 0):
+                return _located(original, self, index)
         finally:
             ahead.forget()
     try:

@@ -23,7 +23,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from accel import switch
 from accel.codec.header import Header, claim
-from accel.hooks import patch
+from accel.hooks import claimed_files, patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
@@ -37,6 +37,7 @@ from accel.system.content import key_of_content
 from accel.system.imports import LazyModule
 from accel.system.memory import Key
 from accel.system.replaced import replaced
+from accel.workers import reading
 
 _mpo = LazyModule("accel.lazy.mpo_file")
 
@@ -122,22 +123,25 @@ def _known_path(path: Any) -> Any:
     return LazyJpegFile.open(source, os.fspath(path))
 
 
+def _in_slot(path: str) -> Any:
+    """The image of a file that is read into a slot of a DataLoader's worker; None where Pillow is to open it."""
+    selection = switch.active()
+    if selection is None or reading.current(selection) is None:
+        return None
+    source = claimed_files.read(path, selection, claimed_files.by_pillow)
+    return None if source is None else LazyJpegFile.open(source, path)
+
+
 def _source(
     name: str, selection: Selection, data: bytes, key: Key | None, begun: Header | None = None
 ) -> Source | None:
     """The source of a file; None for one that is Pillow's, or does not go on as it has ``begun``."""
     header = claim(data)
     same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
-    if header is None or not same or not claimed(header, selection):
+    if header is None or not same or not claimed_files.claimed(header, selection):
         counters.fallback("a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's")
         return None
     return Source(data, header, name, selection, key=key)
-
-
-def claimed(header: Header, selection: Selection) -> bool:
-    """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
-    replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
-    return header.complete or replaced
 
 
 # -- all files ----------------------------------------------------------------------------------------------
@@ -146,6 +150,8 @@ def claimed(header: Header, selection: Selection) -> bool:
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
     if not cached.in_use:
+        if mode == "r" and formats is None and type(fp) is str and (image := _in_slot(fp)) is not None:
+            return image
         return _open_or_replace(original, fp, mode, formats)
     if mode == "r" and formats is None and _is_path(fp):
         image = _known_path(fp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,7 @@ from torchvision.datasets import folder
 from accel import switch
 from accel.codec import opening
 from accel.codec import opening_fields as of
-from accel.codec.file_buffers import file_buffers
-from accel.codec.header import Header, claim
-from accel.codec.opening import File
-from accel.hooks import pillow_open
+from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
@@ -31,29 +28,12 @@ from accel.workers import slot_files
 private("PIL.Image", "_decompression_bomb_check")
 
 
-Claimed = Callable[[File], "Header | None"]
-
-
-def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
-    """A file of which ``claimed`` gives a header; None for others."""
-    return _source(path, opening.read_one(path), selection, claimed)
-
-
 def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    in_slot = None if cached.in_use else slot_files.read(paths, selection, _many_pixels, _claimed_by_pillow)
+    in_slot = None if cached.in_use else slot_files.read(paths, selection, _many_pixels, claimed_files.by_pillow)
     if in_slot is not None:
         return in_slot
     files = zip(paths, opening.read(paths), strict=True)
-    return [_source(path, file, selection, _claimed_by_pillow) for path, file in files]
-
-
-def _source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
-    header = None if file is None else claimed(file)
-    if file is None or header is None:
-        file_buffers.give_back(file and file.buffer)
-        return None
-    buffer, size, key, _ = file
-    return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
+    return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]
 
 
 def _default_loader(original: Function, path: Any) -> Any:
@@ -74,7 +54,7 @@ def opened(path: Any, selection: Selection) -> Source | None:
         return source
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
         return known if cached.allowed(known.header) else None
-    source = read(path, selection, _claimed_by_pillow)
+    source = claimed_files.read(path, selection, claimed_files.by_pillow)
     return _by_pillow(path, selection) if source is None and cached.in_use else source
 
 
@@ -125,21 +105,6 @@ class _Ahead(threading.local):
 
 
 ahead = _Ahead()
-
-
-def header_of(file: File) -> Header | None:
-    return file.header or claim(file.buffer, file.size)
-
-
-def _claimed_by_pillow(file: File) -> Header | None:
-    header = header_of(file)
-    if header is None or header.pictures or not (header.complete or pillow_open.claimed(header, switch.current())):
-        return None
-    try:
-        Image._decompression_bomb_check((header.width, header.height))
-    except Image.DecompressionBombError:
-        return None  # Image.open says so as well, or replaces it
-    return header
 
 
 PATCHES = (

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
+from accel.hooks.originals import Originals
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording import images, tensor_values
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
@@ -25,10 +27,14 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, accept
 from accel.planning import order, values
 from accel.recipe import Recipe, Source
+from accel.system.private_names import private
+
+F_pil = private("torchvision.transforms._functional_pil", "crop", "resize")
 
 
 def resized_crop(
     codes: Mapping[Any, int],
+    own: Originals,
     original: Function,
     img: Any,
     top: Any,
@@ -39,12 +45,17 @@ def resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: Any = True,
 ) -> Any:
-    """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way; ``codes``: Pillow's."""
-    code = codes.get(interpolation) if isinstance(img, LazyImage) and img.recipe is not None else None
+    """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way.
+
+    Args:
+        codes: Pillow's, of interpolations. own: the functions that it calls.
+    """
+    lazy = isinstance(img, LazyImage) and img.recipe is not None and own.hold()
+    code = codes.get(interpolation) if lazy else None
     if code is not None and antialias is not False:
-        lazy = img.crop_and_resize(top, left, height, width, size, code)
-        if lazy is not None:
-            return lazy
+        resized = img.crop_and_resize(top, left, height, width, size, code)
+        if resized is not None:
+            return resized
     more = () if antialias is True else (antialias,)  # v1's alone has it
     return original(img, top, left, height, width, size, interpolation, *more)
 
@@ -148,8 +159,9 @@ def to_grayscale(original: Function) -> Function:
 _OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tensor_values.erase)
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
+_CROPS = Originals((F, ("crop", "resize")), (F_pil, ("crop", "resize")))
 PATCHES = (
-    Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping)),
+    Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping, _CROPS)),
     *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
     *(Body(f"{_V1}.{record.__name__}", partial(tensor_values.by_v1, record)) for record in _OF_TENSORS),
     *(Body(f"{_OF_IMAGES}.{name}", images.by_methods) for name in _METHODS),

@@ -19,7 +19,7 @@ from accel import switch
 from accel.codec import decode, foreign
 from accel.codec.header import SOI, Header, Raw
 from accel.codec.opening import File
-from accel.hooks import pillow_open, tv_files
+from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
 from accel.recipe import Recipe, Source, Step
@@ -164,7 +164,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
     if source is None or isinstance(source.header, Raw):  # those are Pillow's pixels
-        source = tv_files.read(path, selection, lambda file: _claimed(file, mode, turned))
+        source = claimed_files.read(path, selection, lambda file: _claimed(file, mode, turned))
     else:
         header = _left(source.header, mode, turned and source.cached.has_exif)
         if header is None:
@@ -203,11 +203,11 @@ def _name(mode: Any) -> str:
 
 def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
     """The header of a file that is read lazily, else None."""
-    header = tv_files.header_of(file)
+    header = claimed_files.header_of(file)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
         return None
-    return _left(header, mode, turned and b"Exif" in file.buffer[: header.scan])
+    return _left(header, mode, turned and b"Exif" in bytes(file.buffer[: header.scan]))
 
 
 def _left(header: Header, mode: Any, turned: bool) -> Header | None:

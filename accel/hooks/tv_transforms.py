@@ -21,12 +21,13 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
+from accel.hooks.originals import Originals
 from accel.hooks.patch import Body, Function, Shortcut, copied
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
 
-F_pil = private("torchvision.transforms._functional_pil", "pad")
+F_pil = private("torchvision.transforms._functional_pil", "get_dimensions", "pad", "crop", "hflip", "vflip")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
 
 
@@ -35,9 +36,10 @@ def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any
     quick = with_cheap_tensors(original, get_dimensions=_dimensions)
     if not checked(original, quick, arguments):
         return original
+    own = Originals((F, ("get_dimensions",)), (F_pil, ("get_dimensions",)))
 
     def get_params(img: Any, *args: Any, **kwargs: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() else original)(img, *args, **kwargs)
+        return (quick if isinstance(img, LazyImage) and usual() and own.hold() else original)(img, *args, **kwargs)
 
     return get_params
 
@@ -51,10 +53,11 @@ def flip(original: FunctionType) -> Function:
     )
     if not checked(original, quick, _some_flip):
         return original
+    own = Originals((F, ("hflip", "vflip")), (F_pil, ("hflip", "vflip")))
 
     def forward(self: Any, img: Any) -> Any:
         lazy = isinstance(img, LazyImage) and type(self.p) is float
-        return (quick if lazy and usual() else original)(self, img)
+        return (quick if lazy and usual() and own.hold() else original)(self, img)
 
     return forward
 
@@ -69,10 +72,12 @@ def crop(original: FunctionType) -> Function:
     )
     if not checked(original, quick, _some_crop_transform):
         return original
+    names = "get_dimensions", "pad", "crop"
+    own = Originals((F, names), (F_pil, names))
 
     def forward(self: Any, img: Any) -> Any:
         padded = self.padding is not None and isinstance(img, Image.Image)
-        return (quick if padded or isinstance(img, LazyImage) else original)(self, img)
+        return (quick if (padded or isinstance(img, LazyImage)) and own.hold() else original)(self, img)
 
     return forward
 
@@ -87,8 +92,11 @@ def _dimensions(image: Any) -> tuple[int, int, int]:
 
 
 def usual() -> bool:
-    """Whether tensors are made on the CPU, of a dtype there is a scratch tensor for."""
-    return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats
+    """Whether torch's own functions make tensors, on the CPU, of a dtype there is a scratch tensor for."""
+    return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats and _of_torch.hold()
+
+
+_of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log")))
 
 
 def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:

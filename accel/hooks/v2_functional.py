@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torchvision import tv_tensors
 from torchvision.transforms.functional import pil_modes_mapping
 from torchvision.transforms.v2 import functional as F
 
+from accel.hooks.compiled.stock import is_stock
+from accel.hooks.originals import Originals
 from accel.hooks.patch import Body, Function, Item
 from accel.hooks.recording import images, tensor_geometry, tensor_values
 from accel.hooks.recording.tensors import recorded, then
@@ -27,8 +30,11 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.ops.accept import NotFinite, are_numbers
 from accel.system.private_names import private
 
+_utils = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 _geometry = private(
     "torchvision.transforms.v2.functional._geometry",
+    "_crop_image_pil",
+    "_resize_image_pil",
     "_center_crop_parse_output_size",
     "_center_crop_compute_padding",
     "_center_crop_compute_crop_anchor",
@@ -44,17 +50,27 @@ def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
         record: gives the lazy result, or None, from the functional's arguments.
     """
 
-    def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
-        try:
-            lazy = record(image, *args, **kwargs) if is_lazy(image) else None
-        except NotFinite:
-            raise
-        except Exception:
-            lazy = None  # torchvision's own kernel says what is wrong
-        return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
+    def kernel_for(cls: type, _: Any) -> Function:
+        own = _utils._KERNEL_REGISTRY[functional].get(cls)
+        stock = is_stock(own)
+
+        def kernel(image: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
+            replaced = not stock or _utils._KERNEL_REGISTRY[functional].get(cls) is not own
+            try:
+                lazy = record(image, *args, **kwargs) if is_lazy(image) and not replaced else None
+            except NotFinite:
+                raise
+            except Exception:
+                lazy = None  # torchvision's own kernel says what is wrong
+            return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
+
+        return kernel
 
     registry = "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY"
-    return tuple(Item(registry, lambda _: kernel, keys=(functional, cls)) for cls in (LazyTensor, LazyTVImage))
+    return tuple(
+        Item(registry, partial(kernel_for, cls), keys=(functional, lazy))
+        for lazy, cls in ((LazyTensor, torch.Tensor), (LazyTVImage, tv_tensors.Image))
+    )
 
 
 # -- what has no kernels, or is one for Pillow images --------------------------------------------------------
@@ -156,11 +172,12 @@ _RECORDERS: dict[Function, Function] = {
     F.normalize: tensor_values.normalize,
     F.erase: tensor_values.erase,
 }
+_CROPS = Originals((_geometry, ("_crop_image_pil", "_resize_image_pil")))
 _V2 = "torchvision.transforms.v2.functional"
 PATCHES = (
     Body(f"{_V2}.to_image", to_image),
     Body(f"{_V2}._misc.convert_image_dtype", convert_image_dtype),
     Body(f"{_V2}._geometry._resize_image_pil", images.by_methods),
-    Body(f"{_V2}._geometry._resized_crop_image_pil", partial(resized_crop, _CODES)),
+    Body(f"{_V2}._geometry._resized_crop_image_pil", partial(resized_crop, _CODES, _CROPS)),
     *(patch for functional, record in _RECORDERS.items() for patch in kernels(functional, record)),
 )

@@ -191,7 +191,8 @@ class Batch:
 def _open(loader: int | None, packed: Packed | SentFiles, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
     for number, length in lengths.items():
-        batch.arrived[number] = recipes if length == len(recipes) else recipes[first : first + length]
+        own = recipes if length == len(recipes) else recipes[first : first + length]
+        batch.arrived[number] = own if length > 1 else tuple(own)  # to plan an image alone, numbers are of no use
         first += length
     return batch
 

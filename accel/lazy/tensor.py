@@ -17,12 +17,14 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
+from accel.drawn import gathered
 from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.recipe import Step, alike, selection_of
+from accel.recipe import Step, selection_of
+from accel.rows import joined
 from accel.runtime import kept
 from accel.system import memory
 from accel.system.private_names import private
@@ -60,11 +62,13 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
     if any(lazy.shape != first.shape or lazy.lead != first.lead for lazy in states):
         torch.stack([torch.zeros((), device="cpu").expand(lazy.lead + lazy.shape) for lazy in states])  # raises
         return None
-    recipes = tuple(recipe for lazy in states for recipe in lazy.recipes)
-    if any(lazy.dtype != first.dtype or lazy.after for lazy in states) or not alike(recipes):
+    selection = first.selection
+    if any(lazy.dtype != first.dtype or lazy.after or lazy.selection != selection for lazy in states):
         return None
     again = [lazy for lazy in states if lazy.stacked]
-    if again and not backend_of(selection_of(recipes)).devices:
+    parts = [lazy.recipes for lazy in states]
+    on_device = backend_of(selection).devices
+    if again and not on_device:
         size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
         if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
             for lazy in again:
@@ -74,6 +78,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
             return None
     for lazy in states:
         lazy.stacked = True
+    recipes = gathered(parts) if on_device else joined(parts)
     return LazyTensor.of(recipes, (len(states), *first.lead), first.shape, first.dtype)
 
 

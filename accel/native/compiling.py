@@ -24,7 +24,8 @@ from accel.native.processor import machine
 from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 
 _LIBM = ("sin", "cos", "exp", "log", "pow", "fmod", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "fma")
-_LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", *_LIBM, *(f"{name}f" for name in _LIBM)}
+_MEMORY = ("memcpy", "memmove", "memset", "memcmp", "malloc", "free")
+_LIBC = {*_MEMORY, "clock_gettime", *_LIBM, *(f"{name}f" for name in _LIBM)}
 """Functions that compiled code may call: every process has them."""
 
 

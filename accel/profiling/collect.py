@@ -134,6 +134,7 @@ def so_far() -> Measured:
 def _gather() -> None:
     for clock in clocks.threads:
         loading.gather(clock)
+    loading.watched.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
 
 
 def _measured(rows: list[Row]) -> Measured:
@@ -153,7 +154,7 @@ def _measured(rows: list[Row]) -> Measured:
             name: repr(value) if not isinstance(value, (int, str, type(None))) else value
             for name, value in options.items()
         },
-        seconds=(watched.until - watched.begun) / 1e9,
+        seconds=watched.seconds,
         processes=processes,
         loaders=list(watched.loaders),
         batches=list(watched.batches),
@@ -177,7 +178,7 @@ def _process(row: Row, watched: Watched) -> Process:
         role="main" if is_main else "worker",
         loader=loader,
         worker=worker,
-        seconds=(watched.until - watched.begun if is_main else header["ns"]) / 1e9,
+        seconds=watched.seconds if is_main else header["ns"] / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
         first=None if is_main else Spent(header["firsts"], 0, header["first_cpu_ns"]),
         before_cpu_s=None if is_main or pid in _there else header["before_cpu_ns"] / 1e9,

@@ -82,7 +82,7 @@ class _Now:
             loading.watched.samples.clear()
         with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
             measured = collect.stop(_say)
-            if self.file is not None and measured.batches:
+            if self.file is not None and measured.loaders:
                 folder.leave(_of_rank(measured), self.file)
         _stay_interrupted()
 

@@ -76,7 +76,7 @@ class profile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-        if self._show and os.getpid() == self._pid and self.report.measured.batches:
+        if self._show and os.getpid() == self._pid and self.report.measured.loaders:
             _display(self.report)
 
 

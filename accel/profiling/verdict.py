@@ -51,15 +51,19 @@ def judge(measured: Measured) -> Verdict:
     """Name what holds a training back; "none" where there is too little to judge."""
     its = flow(measured)
     if measured.failed and any(text in measured.failed.lower() for text in _FULL):
-        return Verdict(
-            "shm", f"a worker found no shared memory: {measured.failed.strip().splitlines()[-1][-200:]}", flow=its
-        )
+        return Verdict("shm", f"a worker found no shared memory: {_last_line(measured.failed)}", flow=its)
     if its is None or its.count < _FEWEST:
-        return Verdict("none", "too few batches of a DataLoader to judge", flow=its)
+        ended = f"; it ended with {_last_line(measured.failed)}" if measured.failed else ""
+        return Verdict("none", f"too few batches of a DataLoader to judge{ended}", flow=its)
     name, share = stage(its)
     for bottleneck, why in _answers(measured, its, name, share):
         return Verdict(bottleneck, why, name, share, its)
     return Verdict("none", "nothing that was measured stands out", name, share, its)
+
+
+def _last_line(error: str) -> str:
+    """Of an error that may be a worker's traceback."""
+    return error.strip().splitlines()[-1][-200:]
 
 
 def stage(its: Flow) -> tuple[str | None, float]:

@@ -42,6 +42,8 @@ class Watched:
         self.selection: Selection | None = None
         """The backend in force when an epoch began: a script may leave it before measuring ends."""
         self.begun = self.until = 0
+        self.unfinished = 0
+        """What stages took in a step that an error has ended, or that goes on."""
         self.images = 0
         self.uneven: set[int] = set()
         """Loaders whose batches are not all as large: a collate function may drop samples."""
@@ -53,6 +55,10 @@ class Watched:
         """Iterators that have given their last batch."""
         self._extents: dict[tuple[int, ...] | None, tuple[int, int | None]] = {}
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.begun + self.unfinished) / 1e9
 
     def begin(self, iterator: Any, loader: Any, asked: int) -> None:
         """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""

@@ -114,6 +114,10 @@ class Pace:
     def read(self, pixels: int, took: float) -> None:
         """Note how long it took to read a region, of a file that was found."""
         self._reading.add(took, pixels)
+        self.found(pixels)
+
+    def found(self, pixels: int) -> None:
+        """Note a region of a file that was found."""
         self.credit += LATER * pixels * max(1 - self._worth(self._reading, _READING), 0.0)
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import thread_time
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from accel.cache import reading
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
+from accel.cache.reading_fields import COUNT
 from accel.codec import decode, stream_index
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
+from accel.codec.jpeg.planes_fields import META_SIZE
 from accel.planning.order import Steps
 from accel.recipe import Source
 from accel.runtime import cached, pace
@@ -36,6 +43,60 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
         return None
     counters.count(counters.PLANE_HITS)
     return planes.Packed(meta, first, parts)
+
+
+class Together(NamedTuple):
+    """What a cache has of many files' planes, for compiled code that reads them (``reading_kernels``).
+
+    Attributes:
+        files: that are read, which are to be held. largest: the bytes of the largest entry.
+        descriptions: uint16 [files, META_SIZE]. asked, numbers: ``reading.asked``, and begins: where in numbers, which
+            are anew for each call.
+    """
+
+    files: Sequence[Any]
+    largest: int
+    descriptions: npt.NDArray[np.uint16]
+    asked: reading.Numbers
+    numbers: npt.NDArray[np.uint32]
+    begins: reading.Numbers
+
+
+def has(source: Source) -> bool:
+    """Whether a cache has a file's planes, as far as is known without reading them, and they are to be used."""
+    known = source.cached
+    if known is None or known.planes is None or source.picture is not None:
+        return False
+    return isinstance(source.header, Header) and len(known.planes.meta) == cached.MARK + 2 * META_SIZE
+
+
+def together(sources: Sequence[Source]) -> Together | None:
+    """The planes of files that a cache ``has``; None where they are to be read one by one."""
+    caches = {source.cached.cache for source in sources}
+    if len(caches) != 1:
+        return None
+    entries = [source.cached.planes for source in sources]
+    files = caches.pop().files(entries)
+    if len(files) < len(entries):
+        return None
+    asked = reading.asked([(file.descriptor, entry, 0, 0) for file, entry in zip(files, entries, strict=True)])
+    if asked is None:
+        return None
+    meta = np.frombuffer(b"".join([entry.meta[cached.MARK :] for entry in entries]), np.uint16).reshape(-1, META_SIZE)
+    rows, numbers = asked
+    counts = 3 * rows[:, COUNT]
+    return Together(files, max(entry.size for entry in entries), meta, rows, numbers, np.cumsum(counts) - counts)
+
+
+def used(count: int) -> None:
+    """Note that so many files' planes were used."""
+    counters.count(counters.PLANE_HITS, count)
+
+
+def found(sources: Sequence[Source], boxes: Sequence[Box]) -> None:
+    """Note regions of files that a cache ``has``, which are read together: what that saves pays for others."""
+    regions = [pace.pixels(source.header, box) for source, box in zip(sources, boxes, strict=True)]
+    pace.of(sources[0].cached.cache).found(sum(regions))
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:

@@ -102,6 +102,25 @@ class Clock:
         if cpu is not None:
             self.cpu.append((stage, ns, cpu))
 
+    def add_within(self, stage: int, begun: list[int], ended: list[int], whole: int, cpu: int | None) -> None:
+        """Count a stage that came several times within what runs; of CPU time its part of what the whole had."""
+        marked, all_of_it = self.marked(), 0
+        for since, until in zip(begun, ended, strict=True):
+            ns = until - since
+            all_of_it += ns
+            self.done.append(ns << 6 | marked | stage)
+            if events is not None:
+                events.append((stage, self.native_id, since, ns))
+        self.inside += all_of_it
+        if cpu is not None:
+            own = cpu * all_of_it // max(whole, 1)
+            self.cpu.append((stage, all_of_it, own))
+            self.cpu_inside += own
+
+    def marked(self) -> int:
+        """What is set in what this thread counts of images; one of a pool has no section, one that steps is in none."""
+        return mark if self.section or not self.stepping else 0
+
 
 def _none() -> None:
     return None
@@ -145,8 +164,7 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
         finally:
             took = now() - begun
             ns = took - own.inside
-            # a thread of a pool has no section, and one that steps is in none
-            own.done.append(ns << 6 | (mark if of_image and (own.section or not own.stepping) else 0) | stage)
+            own.done.append(ns << 6 | (own.marked() if of_image else 0) | stage)
             own.inside = outside + took
             if copies:
                 own.copies += ns

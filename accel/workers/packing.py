@@ -50,7 +50,7 @@ class Packed(NamedTuple):
 def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
     """Gather the recipes' sources; in a DataLoader worker into shared memory."""
     in_worker = get_worker_info() is not None
-    if in_worker and isinstance(recipes, Rows) and get_spawning_popen() is None:
+    if in_worker and get_spawning_popen() is None:
         sent = sent_files.pack(recipes)
         if sent is not None:
             return sent

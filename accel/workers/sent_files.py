@@ -1,4 +1,4 @@
-"""A batch of files that was drawn in one go, as a worker of an accelerator's loader sends it: all in one slot.
+"""A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
 
 A slot begins with a header of 1 KB, int64[128]: what ``Word`` says, and from ``Word.PARTS`` on, for each part, where it
 begins in the slot (a multiple of 64) and how many bytes it has. The parts are those of ``Part``, in its order, and
@@ -28,12 +28,12 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Source
+from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import cached
-from accel.sources import Files, encoded, known_of
+from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
-from accel.workers import slot_files, slot_pool
+from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
 
 VERSION = 2
@@ -78,21 +78,22 @@ class SentFiles(NamedTuple):
     data: torch.Tensor
 
 
-def pack(rows: Rows) -> SentFiles | None:
-    """Put rows of files into a slot, in a DataLoader worker, with what their backend computes ahead.
+def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
+    """Put recipes of files into a slot, in a DataLoader worker, with what their backend computes ahead.
 
-    None where they are not files that were read, each once, or their steps hold tensors.
+    None where they are not files that were read, each once, have no structure in common, or steps that hold tensors.
     """
-    if not len(rows) or any(OPS[form.name].holds_tensors for form in rows.structure.forms):
+    if not len(recipes):
         return None
-    selection, sources = rows.selection, rows.sources
+    selection = selection_of(recipes)
     backend = backend_of(selection)
-    if not isinstance(backend, AcceleratorBackend) or not rows.each_apart():
+    if not isinstance(backend, AcceleratorBackend):
         return None
-    files = sources if isinstance(sources, Files) else _described(sources, selection)
-    if files is None:
+    found = _rows_of_files(recipes, selection)
+    if found is None or any(OPS[form.name].holds_tensors for form in found[0].structure.forms):
         return None
-    rows = Rows(files, rows.structure, rows.numbers)
+    rows, sources = found
+    files: Any = rows.sources
     plan, room = None, 0
     try:
         if not cached.in_use and (plan := columns.plan(rows)) is not None:
@@ -100,18 +101,18 @@ def pack(rows: Rows) -> SentFiles | None:
     except Exception as error:
         _failed(error)
         room = 0
-    start, last = files.places[-1].tolist()
+    size = len(files.content) if isinstance(files, SlotFiles) else int(files.places[-1].sum())
     names = np.frombuffer(files.names, np.uint8)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
     others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
-    fixed = HEADER + _whole(start + last) + sum(_whole(each.nbytes) for each in others) + _ALIKE
+    fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
     slot_files.note(selection, len(rows), fixed + room)
     data = files.taken(fixed + room) if isinstance(files, SlotFiles) else None
     copied = data is None
     if data is None:
         data = slot_pool.shared((fixed + room,), torch.uint8)
     slot = _Slot(data.numpy())
-    content = slot.take(start + last)
+    content = slot.take(size)
     if copied:
         for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
@@ -132,6 +133,18 @@ def pack(rows: Rows) -> SentFiles | None:
     for part in made:
         slot.put(part)
     return SentFiles(data)
+
+
+def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
+    """The recipes as rows of files, each once, and the sources that they have; None where they are none."""
+    sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
+    if isinstance(sources, Files):
+        return (recipes, sources) if isinstance(recipes, Rows) else None
+    if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
+        return None
+    files = reading.files_of(sources) or _described(sources, selection)
+    rows = None if files is None else Rows.of(recipes)
+    return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
 
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:

@@ -31,12 +31,12 @@ ALIGNED = 64
 class SlotFiles(Files):
     """Files in a slot, behind the room for its header."""
 
-    __slots__ = ("_slot",)
-    _slot: torch.Tensor | None
+    __slots__ = ("slot",)
+    slot: torch.Tensor | None
 
     def taken(self, size: int) -> torch.Tensor | None:
         """The slot, for the one who asks first, if it has so many bytes."""
-        slot, self._slot = self._slot, None
+        slot, self.slot = self.slot, None
         return slot if slot is not None and len(slot) >= size else None
 
 
@@ -56,6 +56,13 @@ def note(selection: Selection, count: int, size: int) -> None:
     _needed[selection] = min(max(needed, lasting * usual), 2 * usual)
 
 
+def taken(selection: Selection, count: int) -> torch.Tensor | None:
+    """A slot for a batch of so many images; None where there is none, or nobody knows yet how large it should be."""
+    if not count or selection not in _needed or (pool := slot_pool.of_worker()) is None:
+        return None
+    return pool.empty((_rounded(int(count * _needed[selection])),), torch.uint8)
+
+
 def read(
     paths: Sequence[Any],
     selection: Selection,
@@ -68,10 +75,10 @@ def read(
         asked: tells, of what is known of the files, of which plain ones ``claimed`` is to be asked, too: bool [files].
         claimed: gives the header of a file; None for one that is not claimed, which is then None.
     """
-    if selection not in _needed or (pool := slot_pool.of_worker()) is None:
-        return None
     count = len(paths)
-    slot = pool.empty((_rounded(int(count * _needed[selection])),), torch.uint8)
+    slot = taken(selection, count)
+    if slot is None:
+        return None
     content = slot.numpy()[HEADER:]
     known = opening.read_behind(paths, content, ALIGNED)
     if known is None or (known[:, of.STATE] == of.NONE).any():
@@ -93,8 +100,8 @@ def read(
             headers[number] = header
             components = 3 if header.mode == "RGB" else 1
             known[number, of.SCAN :] = header.scan, components, header.height, header.width
-    files = SlotFiles(content, places, known, headers, encoded(paths), selection)
-    files._slot = slot
+    files = SlotFiles(content[: places[-1].sum()], places, known, headers, encoded(paths), selection)
+    files.slot = slot
     return [None if number in refused else files[number] for number in range(count)] if refused else files
 
 

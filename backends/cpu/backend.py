@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, rows, shares, stages
+from accel.backends.cpu import effects, passes, plane_shares, rows, shares, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
@@ -22,7 +22,7 @@ from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import read
+from accel.runtime import cached, read
 from accel.runtime.parallel import ParallelFor
 from accel.sources import Sources
 from accel.system import fork
@@ -70,7 +70,7 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT]
+                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT]
                 units.ready([passes.UNIT, shares.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
                 stages.resizes_as_pillow()
@@ -113,7 +113,7 @@ class CpuBackend(HostBackend):
 
         of_rows = None
         if isinstance(plan, ColumnPlan):
-            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, self._shared(plan))
+            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, partial(self._shared, plan))
         if of_rows is not None:
             return of_rows
         planar = not plan.interleaved
@@ -122,11 +122,16 @@ class CpuBackend(HostBackend):
             for wanted in plan.decodes
         ]
 
-    def _shared(self, plan: ColumnPlan) -> bool:
-        """Whether files of the plan may be decoded by compiled calls for many: not where decoding has its own clock."""
-        clocked = hasattr(read.pixels, "__wrapped__")
-        ours = self.options.decode in ("auto", "accel") and not clocked
-        return ours and not isinstance(plan.rows.sources, Sources) and decode.agrees("accel")
+    def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
+        """The files of the plan that compiled calls take together; it takes all others one by one."""
+        if isinstance(plan.rows.sources, Sources):
+            return ()
+        sources, shared = list(plan.rows.sources), list[rows.Shared]()
+        if cached.in_use:
+            shared.append(plane_shares.Shared(plan.columns, sources))
+        if self.options.decode in ("auto", "accel") and decode.agrees("accel"):
+            shared.append(shares.Shared(plan.columns, sources, self.options.cache))
+        return shared
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}

@@ -6,14 +6,14 @@ Of files the region is decoded and one compiled call makes the values; pictures 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import passes, shares, stages
+from accel.backends.cpu import passes, plane_shares, shares, stages
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
@@ -36,11 +36,17 @@ _AT_LEAST, _IN_CACHE = 16, 4
 _pixels = Scratch()
 
 
-def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int, together: bool) -> Iterator[Task] | None:
+Shared = shares.Shared | plane_shares.Shared
+"""Images of a batch that threads take together, in compiled calls."""
+
+
+def tasks(
+    plan: ColumnPlan, target: Target, read: Read, threads: int, share: Callable[[], Sequence[Shared]]
+) -> Iterator[Task] | None:
     """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
 
-    ``read`` gives the pixels of a decode; of its items it looks at their positions. ``together``: threads may take
-    many files in one call.
+    ``read`` gives the pixels of a decode; of its items it looks at their positions. ``share``: says what of its files
+    threads take together.
     """
     columns = plan.columns
     if columns.resample in SUPPORT and not stages.resizes_as_pillow():
@@ -52,7 +58,7 @@ def tasks(plan: ColumnPlan, target: Target, read: Read, threads: int, together: 
         return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
     if isinstance(pictures, Unread) and (pictures.header.mode == "RGB") == (channels == 3):
         return run.of_unread(pictures, plan, read)
-    return run.of_files(plan, read, threads, together)
+    return run.of_files(plan, read, threads, share())
 
 
 class _Run:
@@ -96,16 +102,15 @@ class _Run:
         passes.run_batch(pixels, range(len(which)), rows, cols, *given, target, self._planar, factors=factors)
         return None
 
-    def of_files(self, plan: ColumnPlan, read: Read, threads: int, together: bool) -> Iterator[Task]:
-        if not together:
-            yield from self._each(plan, read, range(plan.shape[0]))
-            return
-        shared = shares.Shared(self._columns, list(self._columns.rows.sources), plan.rows.selection.options.cache)
-        for _ in range(min(threads, len(shared))):
-            yield 0, partial(self._share, plan, read, shared)
-        yield from self._each(plan, read, shared.others)
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
+        others = set(range(plan.shape[0]))
+        for some in shared:
+            others &= set(some.others)
+            for _ in range(min(threads, len(some))):
+                yield 0, partial(self._share, plan, read, some)
+        yield from self._each(plan, read, sorted(others))
 
-    def _share(self, plan: ColumnPlan, read: Read, shared: shares.Shared) -> Iterator[Task]:
+    def _share(self, plan: ColumnPlan, read: Read, shared: Shared) -> Iterator[Task]:
         left = shared.run((self._fills, *self._values), self._target, self._planar)
         return self._each(plan, read, left)
 

@@ -6,8 +6,8 @@ IMAGE = 4
 
 CURRENT, LEFT, WANTED, ROOM, USED, DROPPED, KEPT, FULL, CROWDED = range(9)
 """What a share says: the image to go on with (-1: the next one), how many are left to Python, the working memory that
-it needs more of (-1: none) and how much; of indexes how many were used, did not fit, and are kept for the first time,
-whether there is no room for more, and how many had no slot."""
+it needs more of and how much; how many indexes, or half-decoded pictures, were used; of indexes how many did not fit,
+and are kept for the first time, whether there is no room for more, and how many had no slot."""
 SAID = 9
 
 ENDS, PLANES, INDEX, PASS = range(4)

@@ -4,61 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
-from accel.backends.cpu import pass_fields as ps
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg.memory import i64, pointer_to
 from accel.native.call_fields import FIRST
-from accel.native.call_kernels import caller, float_bits, length, show
-from accel.native.intrinsics import emitted
-from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, following, note_time, passed, wants
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
-_pass = caller(ps.SIGNATURE)
-_DONE, _OTHERWISE, _ROOM = 0, 1, 2
-
-
-@emitted(types.int64, None)
-def _next(builder: ir.IRBuilder, counter: Any) -> Any:
-    """The number that stands there, which is one more then: whoever asks gets another one."""
-    return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
 
 
 @njit
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
 
     What is not the plain case is noted in ``left`` and untouched, or written over. It returns early, to be called
-    again, where it ``said`` that it needs more working memory.
+    again, where it ``said`` that it needs more working memory. When each image's decoding began and ended is written to
+    ``times``, if it has a place for each.
     """
     while True:
         number = said[sh.CURRENT]
         if number < 0:
-            number = _next(pointer_to(counter))
+            number = following(pointer_to(counter))
         if number >= len(images):
             said[sh.CURRENT] = -1
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, tables, index, windows, pixels, out, item, channels, planar,
+            own, tables, index, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
-        if state == _ROOM:
+        if state == ROOM:
             said[sh.CURRENT] = number
             return
-        if state == _OTHERWISE:
+        if state == OTHERWISE:
             left[said[sh.LEFT]] = images[number, sh.POSITION]
             said[sh.LEFT] += 1
         said[sh.CURRENT] = -1
@@ -68,8 +57,9 @@ def run_share(
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any, tables: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
+    note_time(times, clock, number, BEGUN)
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
     show(prepare, 0, data, count)
@@ -77,23 +67,23 @@ def _image(
         prepare[FIRST + 4 + i] = boxes[position, i]
     needed = _prepare(pointer_to(prepare))
     if needed <= 0 or channels < header[hd.COMPONENTS]:
-        return _OTHERWISE
+        return OTHERWISE
     if header[hd.INTERVALS] > length(decode, df.ENDS):
-        return _wants(said, sh.ENDS, header[hd.INTERVALS])
+        return wants(said, sh.ENDS, header[hd.INTERVALS])
     if needed > length(decode, df.PLANES):
-        return _wants(said, sh.PLANES, needed)
+        return wants(said, sh.PLANES, needed)
     size, at, slot = i64(0), i64(0), i64(0)
     if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
         at, slot = store_kernels.find(words, levels, places[st.DATA], keys, number)
         if at != 0 or said[sh.FULL] == 0:
             size = header[hd.INDEX_BYTES]
     if size > 8 * len(index):
-        return _wants(said, sh.INDEX, size >> 3)
+        return wants(said, sh.INDEX, size >> 3)
     found = i64(0)
     if at != 0:
         found = store_kernels.get(words, at, keys, number, tables, size, index)
         if found != 0 and found != size:
-            return _OTHERWISE
+            return OTHERWISE
     if found == 0:
         index[: size >> 3] = 0
     show(decode, 0, data, count)
@@ -101,19 +91,12 @@ def _image(
     show(decode, df.INDEX, index.ctypes.data, size >> 1)
     show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
+    note_time(times, clock, number, ENDED)
     if done <= 0:
-        return _OTHERWISE
-    show(fused, 0, pixels.ctypes.data, height, width, channels)
-    shape = out.shape[1:]
-    fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
-    for axis in range(2):
-        shown = shape[1 + axis] if planar else shape[axis]
-        _axis(fused, ps.AXES + ps.AXIS * axis, axes, axis, position, windows[axis], shown)
-    offset = position * item * shape[0] * shape[1] * shape[2]
-    show(fused, ps.OUT, out.ctypes.data + offset, shape[0], shape[1], shape[2])
-    state = _pass(pointer_to(fused))
-    if state != 0:
-        return _wants(said, sh.PASS, state) if state > 0 else _OTHERWISE
+        return OTHERWISE
+    state = passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)
+    if state != DONE:
+        return state
     said[sh.USED] += 1 if done & df.USED else 0
     said[sh.DROPPED] += 1 if done & df.DROPPED else 0
     if size > 0 and done & df.GROWN:
@@ -123,25 +106,4 @@ def _image(
             said[sh.FULL] = 1
         else:
             said[sh.CROWDED] += 1
-    return _DONE
-
-
-@njit
-def _wants(said: Any, what: int, size: Any) -> Any:
-    said[sh.WANTED], said[sh.ROOM] = what, size
-    return _ROOM
-
-
-@njit
-def _axis(fused: Any, place: int, axes: Any, axis: int, position: Any, window: Any, shown: int) -> None:
-    """Say what one axis of an image is, whose parameters begin at a place; as ``rows.windows`` does."""
-    fused[FIRST + place], fused[FIRST + place + 1] = axes[axis, position, START], axes[axis, position, STEP]
-    size, begin, step = axes[axis, position, SIZE], axes[axis, position, WINDOW], axes[axis, position, WINDOW_STEP]
-    fused[FIRST + place + 2] = axes[axis, position, LENGTH]
-    fused[FIRST + place + 3] = 0
-    fused[FIRST + place + 4] = float_bits(np.float64(axes[axis, position, LENGTH]))
-    fused[FIRST + place + 5] = size
-    for i in range(shown):
-        where = begin + step * i
-        window[i] = where if 0 <= where < size else -1
-    show(fused, place + 6, window.ctypes.data, shown)
+    return DONE

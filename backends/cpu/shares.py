@@ -22,21 +22,29 @@ from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import read
+from accel.system.clocks import DECODE, TRANSFORM
+from accel.system.compiled_stage import CLOCK, compiled_stage
 
-_SOURCES = (
-    *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
-    *("codec/store_kernels.py", "codec/store_fields.py", "codec/jpeg/*.py", "planning/column_fields.py"),
-    *("codec/header.py", "codec/progressive.py", "native/call_kernels.py", "native/call_fields.py"),
+STEPS = (
+    *("backends/cpu/share_steps.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
+    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
+    *("native/call_kernels.py", "native/call_fields.py"),
 )
-UNIT = units.Unit("share", *_SOURCES, seconds=1)
+"""What compiled code of any share consists of."""
+
+_SOURCES = "backends/cpu/share_kernels.py", "codec/store_kernels.py", "codec/store_fields.py"
+UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
 _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
     "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] u8[1]w u4[2]"
-    " u8[1]w i4[2]w u1[1]w any[4]w int int bool",
+    " u8[1]w i4[2]w u1[1]w any[4]w i8[3]w int int int bool",
 )
 
 _NONE = store.Compiled(np.zeros(1, np.uint64), np.zeros((0, 2), np.int64), np.zeros(3, np.int64))
+
+Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
+"""Fill colours, table and factors of a pass."""
 
 
 class Shared:
@@ -69,45 +77,47 @@ class Shared:
     def __len__(self) -> int:
         return len(self.images)
 
-    def run(
-        self, given: tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]], target: npt.NDArray[Any], planar: bool
-    ) -> list[int]:
-        """Take images until there is none; the places of those that are left to Python.
-
-        ``given``: fill colours, table and factors of the pass.
-        """
-        columns, (fills, table, factors) = self.columns, given
+    def run(self, given: Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
+        """Take images until there is none; the places of those that are left to Python."""
+        columns, item = self.columns, target.dtype.itemsize
         entries = store.current()
         compiled, own = (_NONE, _NONE.words) if entries is None else (entries.compiled, entries.own())
         prepare, decode, header = jpeg.calls(self.largest)
-        item, index = target.dtype.itemsize, np.empty(self.largest // 400 + 64, np.uint64)
-        fused = Call(
-            passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
-            None, planar, passes.workspace.memory,
-        )  # fmt: skip
+        index, fused = np.empty(self.largest // 400 + 64, np.uint64), pass_call(columns, given, item, planar)
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
         windows = np.empty((2, max(target.shape[1:])), np.int32)
         pixels = read.room.take(self.room)
-        while True:
-            _run_share(
-                self.counter, self.images, self.keys, columns.boxes, columns.axes, columns.rows_first.view(np.uint8),
-                left, said, prepare.words, decode.words, fused.words, header, *compiled, own,
-                store_fields.crc_tables(), index, windows, pixels, target, item, columns.channels, planar,
-            )  # fmt: skip
-            if said[sh.CURRENT] < 0:
-                break
-            wanted, size = int(said[sh.WANTED]), int(said[sh.ROOM])
-            if wanted == sh.PASS:
-                fused.hold(ps.SCRATCH, passes.larger(size))
-            elif wanted == sh.INDEX:
-                index = np.empty(size, np.uint64)
-            else:
-                name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
-                decode.hold(place, jpeg.room(name, size))
+        with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
+            while True:
+                _run_share(
+                    self.counter, self.images, self.keys, columns.boxes, columns.axes,
+                    columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, fused.words, header,
+                    *compiled, own, store_fields.crc_tables(), index, windows, pixels, target, times, CLOCK, item,
+                    columns.channels, planar,
+                )  # fmt: skip
+                if said[sh.CURRENT] < 0:
+                    break
+                wanted, size = int(said[sh.WANTED]), int(said[sh.ROOM])
+                if wanted == sh.PASS:
+                    fused.hold(ps.SCRATCH, passes.larger(size))
+                elif wanted == sh.INDEX:
+                    index = np.empty(size, np.uint64)
+                else:
+                    name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
+                    decode.hold(place, jpeg.room(name, size))
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         for position in found:
             self._sources[position].asked -= 1
         return found
+
+
+def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
+    """The pass of images of a plan, of which compiled code shows the pixels, the axes and where it goes."""
+    fills, table, factors = given
+    return Call(
+        passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
+        None, planar, passes.workspace.memory,
+    )  # fmt: skip

@@ -154,6 +154,20 @@ def test_a_report_on_a_script_that_fails(image_folder: Path, tmp_path: Path) -> 
     assert {each["args"]["name"] for each in trace if each["name"] == "process_name"} >= {"main process"}
 
 
+def test_a_report_on_a_script_that_fails_in_its_first_batch(tmp_path: Path) -> None:
+    script = "from torch.utils.data import DataLoader\nimport torchvision\n"
+    (tmp_path / "script.py").write_text(
+        f"{script}for _ in DataLoader([1, 2, 3], 2, collate_fn=lambda _: {{}}[7]): pass"
+    )
+    found = ended(*RUN, "--json", "report.json", "--trace", "trace.json", "script.py", cwd=tmp_path)
+    assert found.returncode == 1
+    assert "KeyError: 7\naccel profile" in found.stderr
+    assert "it ended with KeyError: 7" in found.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["batches"], report["failed"], len(report["loaders"])) == (0, "KeyError: 7", 1)
+    assert report["stages"]["collate"]["count"]
+
+
 @linux
 def test_what_cannot_be_written_is_said(image_folder: Path, tmp_path: Path) -> None:
     """Before the script runs, where it is known by then; later, its status and the report on the screen stay."""

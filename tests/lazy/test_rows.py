@@ -71,7 +71,7 @@ def test_explained_as_recipes_are() -> None:
     with accel.image_backend("cpu"):
         recorded = batch()
         one_by_one = LazyTensor.of(tuple(recorded.lazy.recipes), (3,), (3, 20, 25), torch.float32)
-        told = [line for line in accel.explain(recorded).split("\n") if not line.startswith("  compiled: ")]
+        told = [line for line in accel.explain(recorded).split("\n") if not line.startswith("  together: ")]
         assert told == accel.explain(one_by_one).split("\n")
 
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
+from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel.backends.cuda.jpeg import Decoder, wanted
@@ -158,6 +161,72 @@ def test_the_parent_reads_no_headers_and_makes_no_sources(folder: Path, ran: lis
         epochs(folder, 2, use, multiprocessing_context=start)
     assert set(ran) == {"finished"}
     assert set(made) == {0}
+
+
+class Own(Dataset[Any]):
+    """A dataset as users write them."""
+
+    def __init__(self, folder: Path, transform: Any, opened: Callable[[str], Any], second: Any = None) -> None:
+        self.paths = sorted(str(each) for each in (folder / "a").iterdir())
+        self.transform, self.opened, self.second = transform, opened, second
+
+    def __len__(self) -> int:
+        return 6 * len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        transform = self.second if self.second is not None and index % 5 == 1 else self.transform
+        return transform(self.opened(self.paths[index % 8])), index
+
+
+def _opened(path: str) -> Any:
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+class Same:
+    """No class of torchvision's, so what it is part of is not compiled."""
+
+    def __call__(self, image: Any) -> Any:
+        return image
+
+
+def _stacked(samples: Any) -> Any:
+    images, labels = zip(*samples, strict=True)
+    return torch.stack(images), list(labels)
+
+
+OPENED: dict[str, Callable[[str], Any]] = {"opened": _opened, "loaded": default_loader}
+OWN: dict[str, tuple[Any, Any]] = {
+    "crops": (CROPS, None),
+    "v2": (
+        v2.Compose(
+            [v2.RandomResizedCrop(40), v2.ToImage(), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)]
+        ),
+        None,
+    ),
+    "not compiled": (T.Compose([Same(), *CROPS.transforms]), None),
+    "erased by chance": (T.Compose([*CROPS.transforms, T.RandomErasing()]), None),
+    "of two kinds": (CROPS, T.Compose([T.Resize((40, 40)), T.ToTensor()])),
+}
+
+
+@pytest.mark.parametrize("collate", [None, _stacked], ids=["default", "own"])
+@pytest.mark.parametrize("opened", OPENED.values(), ids=OPENED)
+@pytest.mark.parametrize(("transform", "second"), OWN.values(), ids=OWN)
+def test_datasets_of_the_users_own(
+    folder: Path, ran: list[str], transform: Any, second: Any, opened: Callable[[str], Any], collate: Any
+) -> None:
+    def batches() -> list[Any]:
+        torch.manual_seed(3)
+        files = Own(folder, transform, opened, second)
+        loader = DataLoader(files, 8, shuffle=True, timeout=60, num_workers=1, collate_fn=collate)
+        return [(images.to("cpu").clone(), labels) for images, labels in loader]
+
+    with accel.image_backend("torchvision"):
+        expected = batches()
+    with accel.image_backend("cuda", device="cpu", cache=None):
+        assert_same(batches(), expected)
+    assert ("finished" in ran) == (transform is not OWN["erased by chance"][0] and second is None)
 
 
 def test_batches_in_slots_are_computed_late(tmp_path: Path, ran: list[str]) -> None:

@@ -16,11 +16,11 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel import switch
 from accel.codec import opening
-from accel.hooks import tv_files
+from accel.hooks import claimed_files, tv_files
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system import memory
-from accel.workers import slot_files, slot_pool
+from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import SlotFiles
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import assert_same, jpeg
@@ -59,7 +59,7 @@ def paths(tmp_path: Path) -> list[str]:
 
 
 def one_by_one(paths: list[str], selection: Selection) -> list[Source | None]:
-    return [tv_files.read(path, selection, tv_files._claimed_by_pillow) for path in paths]
+    return [claimed_files.read(path, selection, claimed_files.by_pillow) for path in paths]
 
 
 def said(source: Source | None) -> Any:
@@ -208,3 +208,75 @@ def test_what_is_sent_is_what_was_read(tmp_path: Path, grows: bool, monkeypatch:
     ways = (tmp_path / "taken").read_text().split()
     assert len(ways) <= 5  # of six batches: not the first one
     assert set(ways) == {"copied" if grows else "read"}
+
+
+# -- files that a dataset opens one by one --------------------------------------------------------------------
+
+
+def test_one_by_one_into_a_slot(paths: list[str], selection: Selection) -> None:
+    expected = list(map(said, one_by_one(paths, selection)))
+    with reading.reading(selection, len(paths)):
+        found = one_by_one(paths, selection)
+    assert list(map(said, found)) == expected
+    sources = [source for source in found if source is not None]
+    files = reading.files_of(sources[::-1])
+    assert files is not None
+    assert list(map(said, files)) == expected[::-1]
+    assert files.plain().tolist() == [source.header.plain for source in sources[::-1]]  # type: ignore[union-attr]
+    assert files.taken(1) is not None
+    some = reading.files_of(sources[2:4])
+    assert some is not None
+    assert some.taken(1) is None, "it is another's to send"
+    assert said(some[1]) == expected[3]
+
+
+def test_what_is_kept_leaves_the_slot(paths: list[str], selection: Selection) -> None:
+    pool = slot_pool.of_worker()
+    assert pool is not None
+    with reading.reading(selection, len(paths)):
+        kept = one_by_one(paths, selection)[2]
+    expected, slots = said(kept), set(pool.looked_at)
+    for _ in range(reading._PATIENCE):
+        assert slots <= pool.looked_at.keys()
+        with reading.reading(selection, len(paths)):
+            pass
+    assert not slots & pool.looked_at.keys()
+    assert said(kept) == expected
+    assert reading.files_of([kept]) is None  # type: ignore[list-item]
+
+
+def test_what_finds_no_room(paths: list[str], selection: Selection) -> None:
+    slot_files._needed[selection] = 1500.0
+    expected = list(map(said, one_by_one(paths, selection)))
+    with reading.reading(selection, len(paths)):
+        found = one_by_one(paths, selection)
+    assert list(map(said, found)) == expected
+    kinds = {type(source) for source in found}
+    assert kinds == {Source, reading.SlotSource}
+    assert reading.files_of(found) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"no picture" * 50, b"\x89PNG\r\n\x1a\n" + bytes(50)])
+def test_what_is_not_claimed_is_opened_by_pillow(paths: list[str], selection: Selection, content: bytes) -> None:
+    Path(paths[2]).write_bytes(content)
+    with reading.reading(selection, len(paths)):
+        found = one_by_one(paths, selection)
+        with pytest.raises(OSError, match="cannot identify"):
+            Image.open(paths[2])
+        with pytest.raises(FileNotFoundError):
+            Image.open(paths[2] + ".none")
+        image = Image.open(paths[1])
+    assert [source is None for source in found] == [number == 2 for number in range(6)]
+    assert image.filename == paths[1]  # type: ignore[attr-defined]
+    with accel.image_backend("torchvision"):
+        assert_same(image.tobytes(), Image.open(paths[1]).tobytes())
+
+
+def test_small_pictures_of_too_many_pixels(
+    paths: list[str], selection: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 120 * 92 // 2)
+    with reading.reading(selection, len(paths)), pytest.warns(Image.DecompressionBombWarning, match="exceeds limit"):
+        assert [source is not None for source in one_by_one(paths, selection)] == [number <= 2 for number in range(6)]
+    with reading.reading(selection, len(paths)), pytest.raises(Image.DecompressionBombError):
+        Image.open(paths[5])

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, default_collate
 from torchvision.datasets import ImageFolder
 
 import accel
@@ -122,15 +122,34 @@ def test_one_at_a_time() -> None:
     assert report.measured.batches == []
 
 
-def test_an_error_passes_and_is_measured(folder: Path) -> None:
-    def fail(batch: Any) -> None:
-        raise ZeroDivisionError
+def failing(batch: Any) -> None:
+    for images, *_ in batch:
+        images.sum()
+    raise ZeroDivisionError
 
+
+def test_an_error_passes_and_is_measured(folder: Path) -> None:
+    """Also what is computed in the step that it ends."""
     loader = DataLoader(ImageFolder(str(folder), TRAIN), 4)
-    with pytest.raises(ZeroDivisionError), accel.profile(show=False) as report:
-        list(map(fail, loader))
+    with accel.image_backend("cpu"), pytest.raises(ZeroDivisionError), accel.profile(show=False) as report:
+        list(map(failing, ([each] for each in loader)))
     assert len(report.measured.batches) == 1
     assert not measuring.measuring()
+    process = main(report.measured)
+    assert process.stages["decode"].count >= 4
+    assert sum(spent.ns for spent in process.stages.values()) / 1e9 <= process.seconds
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_error_in_the_first_batch_is_reported(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8, 3)), 4, num_workers=count, collate_fn=failing)
+    with pytest.raises(ZeroDivisionError), accel.profile() as report:
+        list(loader)
+    assert report.measured.batches == []
+    assert report.stages["wait"]["count"] == 2
+    shown = capsys.readouterr().out
+    assert "0 batches in" in shown
+    assert "it ended with ZeroDivisionError" in shown
 
 
 def test_a_worker_that_is_killed(folder: Path) -> None:

@@ -154,6 +154,7 @@ def test_workers_that_died_for_want_of_shared_memory() -> None:
     assert verdict.bottleneck == "shm"
     assert [each.change for each in advise(measured, verdict)] == [{"backend": "cpu"}, None]
     assert judge(Measured(failed="KeyError: 'x'")).bottleneck == "none"
+    assert judge(Measured(failed="KeyError: Caught one.\n  File x\nKeyError: 'x'\n")).why.endswith("with KeyError: 'x'")
 
 
 def test_slots_that_ran_out() -> None:

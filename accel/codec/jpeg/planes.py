@@ -13,15 +13,16 @@ import numpy as np
 from accel.codec import jpeg
 from accel.codec.header import Header
 from accel.native import units
+from accel.native.calls import Call
 
 from . import planes_fields as pf
 
-__all__ = ["UNIT", "Encoded", "Packed", "band", "encode", "fits", "lay_out", "needed", "region"]
+__all__ = ["UNIT", "Encoded", "Packed", "band", "calls", "encode", "fits", "lay_out", "needed", "region"]
 
 UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
 _pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u8[1]w u2[1]w u1[1]w i8[1]w")
-_needed = UNIT.function("codec.jpeg.unpack", "needed", "u2[1] i8[1]w i8[2]w int int int int i8[1]w")
-_unpack = UNIT.function("codec.jpeg.unpack", "unpack", "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w")
+_needed = UNIT.function("codec.jpeg.unpack", "needed", pf.NEEDED)
+_unpack = UNIT.function("codec.jpeg.unpack", "unpack", pf.UNPACK)
 _CODES = pf.code_table()
 
 
@@ -119,6 +120,16 @@ def region(
     planes = scratch.room("planes", size)
     done = _unpack(words, scratch.header, scratch.layout, _CODES, parts, first, top, left, planes, scratch.spare, out)
     return out if done else None
+
+
+def calls(parts: np.ndarray) -> tuple[Call, Call, np.ndarray]:
+    """`needed` and `unpack` in this thread's working memory, and the span that the one fills; of pictures whose parts
+    are put there."""
+    own = jpeg._scratch
+    needed = Call(_needed, None, own.header, own.layout, 0, 0, 0, 0, own.span)
+    return needed, Call(
+        _unpack, None, own.header, own.layout, _CODES, parts, 0, 0, 0, own.planes, own.spare, None
+    ), own.span  # fmt: skip
 
 
 def lay_out(packed: Packed, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:

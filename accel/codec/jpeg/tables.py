@@ -108,22 +108,20 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
 
 @njit
 def _pair(single: Any, look: Any) -> None:
-    """Join each entry with the entry of the bits it leaves over, where those suffice."""
-    byte, mask = u64(255), u64(LOOK_SIZE - 1)
+    """Join each entry with the entry of the bits it leaves over, where those suffice.
+
+    A coefficient's own entry has its advance in the place of the second distance, to which that one is added.
+    """
+    byte, mask, stays = u64(255), u64(LOOK_SIZE - 1), u64(255 << 24 | 255)
     lengths = look[LOOK_SIZE:].view(np.uint8)
     for i in range(LOOK_SIZE):
         first = single[i]
         length = first & byte
         second = single[(u64(i) << length) & mask]
-        advance, advance2 = (first >> u64(24)) & byte, (second >> u64(24)) & byte
-        joined = first & ~(byte << u64(16))
-        joined += second & byte
-        joined += (((second >> u64(8)) & byte) + advance) << u64(16)
-        joined += advance2 << u64(24)
-        joined += (second >> u64(32)) << u64(48)
-        fits = length + (second & byte) <= u64(LOOK)
-        fits &= advance < u64(END) and advance2 != u64(UNRESOLVED)
-        made = joined if fits else first
+        fits = (first >> u64(24)) & byte < u64(END)
+        fits &= (second & byte) - u64(1) < u64(LOOK) - length  # one less than length 0, no code, is very much
+        moved = ((second & (byte << u64(8))) << u64(8)) + (second >> u64(32) << u64(48))
+        made = first + (second & stays) + moved if fits else first
         look[i] = made
         lengths[i] = np.uint8(made & byte)
 

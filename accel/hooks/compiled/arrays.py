@@ -23,7 +23,7 @@ from accel.options import Selection
 from accel.rows import Pictures
 
 Pixels = npt.NDArray[np.uint8]
-_FROM_ARRAY = Image.fromarray
+FROM_ARRAY = Image.fromarray
 
 
 class Kept(NamedTuple):
@@ -83,12 +83,12 @@ class Found(NamedTuple):
         """The kind of Pillow image that torchvision would make of them."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool]]:
-        """A copy (the array may be changed before anybody asks for values), the sizes, and that none is to be RGB."""
+    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool], list[Any]]:
+        """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)
         pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
-        return pictures, [(height, width)] * count, [False] * count
+        return pictures, [(height, width)] * count, [False] * count, self.targets
 
 
 def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:
@@ -98,7 +98,7 @@ def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int])
         Refused: torchvision may do something else with it.
     """
     named = tuple([getitem.__globals__.get(name) for name in getitem.__code__.co_names])
-    if Image.fromarray is not _FROM_ARRAY or not stock.unchanged((getitem,), named):
+    if Image.fromarray is not FROM_ARRAY or not stock.unchanged((getitem,), named):
         raise Refused("what makes Pillow images of arrays was replaced")
     array = kept.view(own[kept.data])
     if array is None or array.dtype != np.uint8 or not (array.ndim == 3 or (array.ndim == 4 and array.shape[3] == 3)):

@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data._utils import collate
 from torchvision import transforms as v1
-from torchvision.datasets import folder
+from torchvision.datasets import FakeData, folder
 from torchvision.transforms import v2
 
 from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, compositions, known, program, stock, tape
+from accel.hooks.compiled import arrays, compositions, fake, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.stock import Refused
@@ -92,7 +92,7 @@ def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
 def prepare(dataset: Any) -> None:
     """Have its pipeline compiled, and tried, before processes are started that will use it."""
     with suppress(Exception):
-        images, _, transform = _samples(dataset, [0])
+        images, transform = _samples(dataset, [0])
         if tape.agrees():
             compositions.program_of(transform, images.begin)
 
@@ -105,7 +105,7 @@ def describe(x: Any) -> str | None:
         if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
             if isinstance(dataset, Sized) and not len(dataset):
                 return f"{name}: it has no images"
-            images, _, transform = _samples(dataset, [0])
+            images, transform = _samples(dataset, [0])
             begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
         elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
             transform, told = dataset, "compiled"
@@ -137,13 +137,13 @@ explanation.also(describe)
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if len(indices) < FEW:
         raise Refused(_OF_FEW)
-    images, targets, transform = _samples(dataset, indices)
+    images, transform = _samples(dataset, indices)
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
     own = compositions.program_of(transform, images.begin)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
-    sources, begun, grey = images.opened(switch.current())
+    sources, begun, grey, targets = images.opened(switch.current())
     try:
         drawn = own.run(begun, grey)
     except Exception:
@@ -166,10 +166,11 @@ class _Files(NamedTuple):
     """Images that are files, which become RGB as they are read."""
 
     paths: list[Any]
+    targets: list[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], list[Size], list[bool]]:
-        """The files, their sizes, and which of them are grey.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], list[Size], list[bool], list[Any]]:
+        """The files, their sizes, which of them are grey, and their targets.
 
         Raises:
             Refused: one of them is left to torchvision.
@@ -177,17 +178,19 @@ class _Files(NamedTuple):
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Files):
             heights, widths, colour = opened.sizes()
-            return opened, list(zip(heights.tolist(), widths.tolist(), strict=True)), (~colour).tolist()
+            sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
+            return opened, sizes, (~colour).tolist(), self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
-        return sources, [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
+        sizes, grey = [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
+        return sources, sizes, grey, self.targets
 
 
-def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found, list[Any], Any]:
-    """The images and targets of samples, and the transform."""
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
+    """The images of samples, and the transform."""
     while type(dataset) is Subset:
         own = vars(dataset)
         if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
@@ -199,17 +202,19 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         dataset = own["dataset"]
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
-    kept = arrays.KEPT.get(getitem)
-    if kept is None and getitem is not folder.DatasetFolder.__getitem__:
+    attributes = _ATTRIBUTES.get(getitem)
+    if attributes is None:
         raise Refused(f"{cls.__name__} has a __getitem__ of its own")
     if not stock.unchanged(cls, stock.methods(cls, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
         raise Refused(f"{cls.__name__} has other methods than usual")
-    attributes = _ATTRIBUTES if kept is None else kept.attributes
     if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):
         raise Refused(f"{cls.__name__} has other attributes than usual")
+    kept = arrays.KEPT.get(getitem)
     if kept is not None:
         found = arrays.found(getitem, kept, own, [_place(each) for each in indices])
-        return found, transformed(own["target_transform"], found.targets), own["transform"]
+        return found._replace(targets=transformed(own["target_transform"], found.targets)), own["transform"]
+    if getitem is FakeData.__getitem__:
+        return fake.found(own, cls.__len__, [_place(each) for each in indices]), own["transform"]
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
     if own["loader"] not in (folder.default_loader, folder.pil_loader) or torchvision.get_image_backend() != "PIL":
@@ -221,7 +226,7 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
     targets = transformed(own["target_transform"], [target for _, target in pairs])
-    return _Files([path for path, _ in pairs]), targets, own["transform"]
+    return _Files([path for path, _ in pairs], targets), own["transform"]
 
 
 def _place(index: Any) -> int:
@@ -234,4 +239,9 @@ def _place(index: Any) -> int:
 
 
 _OF_DATASETS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
-_ATTRIBUTES = frozenset({"samples", "loader", "transform", "target_transform"})
+_ATTRIBUTES = {
+    folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
+    FakeData.__getitem__: fake.ATTRIBUTES,
+    **{getitem: kept.attributes for getitem, kept in arrays.KEPT.items()},
+}
+"""Of the datasets that are known, by the ``__getitem__`` of the class."""

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import torch
 
-from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits, shifted
+from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, outputs, rounded
-from accel.rows import Form
+from accel.rows import Form, shifted
 
 
 class Perhaps:

@@ -17,7 +17,7 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp
 from accel.recipe import Step
-from accel.rows import Form, Slot, Structure
+from accel.rows import Form, Slot, Structure, shifted
 
 Size = tuple[int, int]
 
@@ -65,13 +65,6 @@ def _sums(name: str) -> bool:
     return isinstance(op, KernelOp) and not op.elementwise
 
 
-def shifted(form: Form, begin: int) -> Form:
-    """A form whose numbers begin there."""
-    name, params, drawn = form
-    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
-    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
-
-
 def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
     """The forms of an image to which these were added, one after the other."""
     forms: list[Form] = []
@@ -113,6 +106,10 @@ class Run:
         other = Run(self.tape)
         other.pieces, other.row = list(self.pieces), row
         return other
+
+    def structure(self) -> Structure | None:
+        """The structure of images that become the same; None where each is to have steps of its own."""
+        return structure(tuple(self.pieces))
 
     def steps(self) -> tuple[Step, ...]:
         """What is recorded so far."""
@@ -221,17 +218,23 @@ class Crop:
         self.size, self.both, self.crop = size, both, Piece(_CROP)
 
     def draw(self, run: Run, height: int, width: int) -> Size:
+        box = self.place(run.tape, height, width)
+        if (height, width) != self.size:
+            run.pieces.append(self.crop)
+            run.row += box
+        return self.size
+
+    def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:
+        """Where the crop is, and its size; nothing is drawn where it is all of the image."""
         rows, columns = self.size
         if height < rows or width < columns:
             raise Refused("a picture is smaller than the crop")
         if height == rows and width == columns:
-            return self.size
+            return 0, 0, rows, columns
         checked_area(rows, columns)
-        top = run.tape.below(height - rows + 1) if self.both or height > rows else 0
-        left = run.tape.below(width - columns + 1) if self.both or width > columns else 0
-        run.pieces.append(self.crop)
-        run.row += (top, left, rows, columns)
-        return self.size
+        top = tape.below(height - rows + 1) if self.both or height > rows else 0
+        left = tape.below(width - columns + 1) if self.both or width > columns else 0
+        return top, left, rows, columns
 
 
 class Flip:

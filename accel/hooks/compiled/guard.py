@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module
+from torchvision.transforms import v2
 
 from accel.hooks.compiled import stock
 from accel.system import arithmetic
@@ -51,7 +52,7 @@ class Guard:
 
     __slots__ = (
         *("_attributes", "_classes", "_counts", "_empty", "_gets", "_instances", "_lengths", "_lists", "_named"),
-        *("_names", "_tensors", "_types"),
+        *("_functionals", "_kernels", "_names", "_tensors", "_types"),
     )
 
     def __init__(self, transform: Any) -> None:
@@ -74,6 +75,10 @@ class Guard:
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
         self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
+        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
+        used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
+        self._functionals = itemgetter(*used, *used[-1:]) if used else None
+        self._kernels = self._kernels_now()
 
     def holds(self) -> bool:
         """Whether all is as it was."""
@@ -82,6 +87,7 @@ class Guard:
             if (
                 not settings()
                 or [get(owner) for get, owner in self._named] != self._names
+                or self._kernels_now() != self._kernels
                 or [*map(len, map(_content, self._classes))] != self._counts
                 or [*map(type, instances)] != self._types
                 or [*map(len, map(_content, instances))] != self._lengths
@@ -94,9 +100,14 @@ class Guard:
             for tensor, known in self._tensors:
                 if tensor.tolist() != known:
                     return False
-        except (AttributeError, KeyError):
+        except (AttributeError, KeyError, TypeError):
             return False
         return not any(self._empty)
+
+    def _kernels_now(self) -> list[Any]:
+        """The kernels of v2's functions that may be called."""
+        get = self._functionals
+        return [*map(tuple, map(dict.values, get(_registry._KERNEL_REGISTRY)))] if get is not None else []
 
     def _now(self) -> list[Any]:
         """The attributes of all transforms, one after the other."""

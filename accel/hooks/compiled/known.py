@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 
 from accel.hooks.compiled import asked, chances, makers, stock
 from accel.hooks.compiled.draws import Op
-from accel.hooks.compiled.fixed import Fixed, Kind, alike, moved
+from accel.hooks.compiled.fixed import Kind, alike, moved
 from accel.hooks.compiled.makers import Attributes, Maker
 from accel.hooks.compiled.stock import Refused
 
@@ -59,20 +59,17 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
     ops: list[Op] = []
     for maker, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
         if maker is None:
-            ops.append(op := Fixed([transform for transform, _ in group], kind))
-            kind = op.tried(_SIZE)
+            transforms = [transform for transform, _ in group]
+            for some in [[each] for each in transforms] if kind.erased else [transforms]:
+                op, kind = makers.fixed(some, kind)
+                ops.append(op)
         else:
             for transform, (cls, values, *_) in group:
-                if kind.erased and cls in _MOVING:
-                    raise Refused("pixels are moved after values were changed by chance, or put in")
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
                 if kind.cls is not None and cls not in _KEEPING:
                     kind = moved(kind)._replace(erased=True)  # levels that some images have changed
     return ops, kind
-
-
-_SIZE = 256, 320
 
 
 DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}

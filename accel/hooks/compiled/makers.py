@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,38 +31,36 @@ def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op
     if given["antialias"] is not True or len(given["size"]) != 2:
         raise Refused("RandomResizedCrop has unusual parameters")
     size = given["size"]
-    tried = Fixed([_Tried(transform, size)], kind)
+    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
+    parts = size, given["scale"], given["ratio"], logs
+    if kind.erased:
+        place = draws.ResizedCrop(*parts, Form(""), of_tensor=True).place
+        return _asked(draws.ResizedCrop.most, place, partial(_cropped_and_resized, transform), kind)
+    tried = Fixed([lambda image: _cropped_and_resized(transform, image, (1, 2, size[0] + 2, size[1] + 3))], kind)
     steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
     if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
         raise Refused("RandomResizedCrop is not recorded as usual")
     (name, params, _), kernel = steps[-1], isinstance(OPS[steps[-1].name], KernelOp)
     resize = Form(name, params if kernel else (*size, *params[2:]))
-    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    op = draws.ResizedCrop(size, given["scale"], given["ratio"], logs, resize, kind.cls is not None)
+    op = draws.ResizedCrop(*parts, resize, kind.cls is not None)
     return [op], moved(kind)._replace(erased=kernel or kind.erased)
 
 
-class _Tried:
-    """A crop that is none of all the image, and then resized."""
-
-    def __init__(self, transform: Any, size: Size) -> None:
-        self._transform, self._size = transform, size
-
-    def __call__(self, image: Any) -> Any:
-        transform, (height, width) = self._transform, self._size
-        if isinstance(transform, v2.Transform):
-            return transform.transform(image, {"top": 1, "left": 2, "height": height + 2, "width": width + 3})
-        return v1.functional.resized_crop(
-            image, 1, 2, height + 2, width + 3, transform.size, transform.interpolation, antialias=transform.antialias
-        )
+def _cropped_and_resized(transform: Any, image: Any, box: tuple[int, int, int, int]) -> Any:
+    top, left, height, width = box
+    if isinstance(transform, v2.Transform):
+        return transform.transform(image, {"top": top, "left": left, "height": height, "width": width})
+    return v1.functional.resized_crop(
+        image, *box, transform.size, transform.interpolation, antialias=transform.antialias
+    )
 
 
 def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     if given["pad_if_needed"]:
         raise Refused("RandomCrop pads if needed")
     ops: list[Op] = []
+    is_v2 = isinstance(transform, v2.Transform)
     if given["padding"] is not None:
-        is_v2 = isinstance(transform, v2.Transform)
         padding = given["padding"]
         if is_v2:  # that of the class is left, right, top, bottom
             left, right, top, bottom = padding
@@ -70,15 +68,56 @@ def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
         if not is_v2 or any(padding):
             listed = list(padding) if isinstance(padding, tuple) else padding
             pad = (v2 if is_v2 else v1).Pad(listed, transform.fill, transform.padding_mode)
-            ops.append(Fixed([pad], kind))
-    return [*ops, draws.Crop(given["size"], both=not isinstance(transform, v2.Transform))], moved(kind)
+            ops.append(_each_time([pad], kind) if kind.erased else Fixed([pad], kind))
+    size = given["size"]
+    op = draws.Crop(size, both=not is_v2)
+    if not kind.erased:
+        return [*ops, op], moved(kind)
+
+    def apply(image: Any, box: tuple[int, int, int, int]) -> Any:
+        return image if is_v2 and tuple(image.shape[-2:]) == size else _functional(transform).crop(image, *box)
+
+    made, kind = _asked(op.most, op.place, apply, kind, size)
+    return [*ops, *made], kind
 
 
 def flip(step: str) -> Maker:
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-        return [draws.Flip(given["p"], step)], kind
+        if not kind.erased:
+            return [draws.Flip(given["p"], step)], kind
+        flipped = _each_time([getattr(_functional(transform), step)], kind)
+        return [chances.Perhaps(given["p"], [flipped])], moved(kind)
 
     return make
+
+
+def fixed(transforms: Sequence[Any], kind: Kind) -> tuple[Op, Kind]:
+    """Transforms that draw nothing."""
+    op = Fixed(transforms, kind)
+    try:
+        return op, op.tried(_SIZE)
+    except Refused:
+        if not kind.erased:
+            raise
+    return _each_time(transforms, kind), moved(kind)
+
+
+_SIZE = 256, 320
+
+
+def _each_time(transforms: Sequence[Any], kind: Kind) -> Op:
+    """Transforms that draw nothing, and move pixels of tensors of which values were changed by chance, or put in.
+
+    Whether they may lead what was done to these is another question for each image.
+    """
+
+    def apply(image: Any, drawn: Any) -> Any:
+        for transform in transforms:
+            image = transform(image)
+        return image
+
+    (op,), _ = _asked(0, lambda tape, height, width: None, apply, kind, _SIZE)
+    return op
 
 
 def erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -245,7 +284,9 @@ def resizes(draw: Callable[[Attributes], asked.Draws]) -> Maker:
     return make
 
 
-def _asked(most: int, draws: asked.Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> tuple[list[Op], Kind]:
+def _asked(
+    most: int, draws: asked.Draws, apply: Callable[[Any, Any], Any], kind: Kind, size: Size = (60, 80)
+) -> tuple[list[Op], Kind]:
     op = Asked(most, draws, apply, kind)
-    op.draw(Run(Tape(torch.Generator().get_state(), most)), 60, 80)  # which may refuse
+    op.draw(Run(Tape(torch.Generator().get_state(), most)), *size)  # which may refuse
     return [op], moved(kind)

@@ -14,6 +14,7 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
+from accel.drawn import Row
 from accel.hooks.compiled import compositions, live, program
 from accel.hooks.compiled.compositions import Composition
 from accel.hooks.compiled.draws import Run, Size
@@ -102,14 +103,14 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     """The tensor that a program makes of an image, with what was drawn."""
     kind, (run, size) = own.kind, drawn
     assert kind.cls is not None
-    steps = run.steps()
     if kind.interleaved is None:
-        interleaved, view = _lies(steps, image)
+        interleaved, view = _lies(run.steps(), image)
     else:
         interleaved, view = kind.interleaved, 0
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
-    recipe = Recipe(source, before + steps)
-    tensor = kind.cls.of((recipe,), (), (kind.channels, *size), kind.dtype, interleaved)
+    sums = any(piece.kernels for piece in run.pieces)  # on as many threads as there are now
+    recipes = (Recipe(source, before + run.steps()),) if sums else Row(source, before, run)
+    tensor = kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, interleaved)
     if view:
         tensor.lazy.view = view
     return tensor

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 import torchvision
+from PIL import Image
 from torch import nn
 from torch.nn.modules import module
 from torchvision import transforms as v1
+from torchvision import tv_tensors
 from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
@@ -24,6 +26,7 @@ from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
 policies = private("torchvision.transforms.autoaugment", "_apply_op")
+_utils = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 _random = private("random", "_inst")
 _torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
@@ -74,10 +77,17 @@ def called() -> tuple[tuple[Any, tuple[str, ...]], ...]:
     return tuple((owner, tuple(name for name in names.split() if hasattr(owner, name))) for owner, names in _CALLED)
 
 
+def kernels() -> list[Any]:
+    """The kernels of v2's functions for images."""
+    registry = _utils._KERNEL_REGISTRY
+    return [of_kinds.get(kind) for of_kinds in registry.values() for kind in _KINDS]
+
+
+_KINDS = Image.Image, torch.Tensor, tv_tensors.Image
 _found: dict[Any, tuple[Any, ...]] = {}
 
 
-def _is_stock(value: Any) -> bool:
+def is_stock(value: Any) -> bool:
     """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
 
     So are functions in C, and what is no function and cannot be called; and those of Python's ``random`` itself.
@@ -99,7 +109,7 @@ def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
     known = _found.get(what)
     if known is not None and len(known) == len(now) and all(map(_is, known, now)):
         return True
-    if not all(map(_is_stock, now)):
+    if not all(map(is_stock, now)):
         return False
     _found[what] = now
     return True
@@ -143,7 +153,7 @@ def surroundings() -> int:
         raise Refused("autocast is on")
     if any(getattr(module, name, None) for name in GLOBAL_HOOKS):
         raise Refused("there are hooks on all modules")
-    now = _with_code([getattr(owner, name, None) for owner, names in called() for name in names])
+    now = _with_code([getattr(owner, name, None) for owner, names in called() for name in names] + kernels())
     before = _found.get(None)
     if not unchanged(None, now):
         raise Refused("functions of torchvision's or torch's were replaced")

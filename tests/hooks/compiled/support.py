@@ -167,6 +167,30 @@ PIPELINES: dict[str, Callable[[], Any]] = {
             v2.Normalize(MEAN, STD),
         ]
     ),
+    "moved after colours": lambda: v2.Compose(
+        [
+            v2.ToImage(),
+            v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+            v2.RandomResizedCrop(28),
+            v2.RandomGrayscale(0.3),
+            v2.RandomHorizontalFlip(),
+            v2.RandomCrop(24, (0, 1, 2, 3)),
+            TO_FLOAT,
+            v2.Normalize(MEAN, STD),
+        ]
+    ),
+    "moved after some were erased": lambda: T.Compose(
+        [
+            T.Resize((32, 32)),
+            T.ToTensor(),
+            T.RandomErasing(0.5, (0.2, 0.4)),
+            T.RandomVerticalFlip(0.7),
+            T.Pad(2),
+            T.RandomCrop(30, 1),
+            T.RandomCrop(30),
+            T.CenterCrop(24),
+        ]
+    ),
     "v1 on tensors": lambda: T.Compose(
         [
             T.PILToTensor(),

@@ -100,7 +100,7 @@ def test_a_replaced_getitem_is_called(root: Path, monkeypatch: pytest.MonkeyPatc
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     assert check(dataset, seeds=1) == {TOGETHER: 26}
     monkeypatch.setattr(folder.DatasetFolder, "__getitem__", lambda self, index: (own(self, index)[0], -1))
-    assert_one_by_one(dataset, "other methods")
+    assert_one_by_one(dataset, "a __getitem__ of its own")
 
 
 def test_a_dataset_may_change_between_batches(root: Path) -> None:

@@ -1,0 +1,90 @@
+"""Images that were drawn one by one: rows when they are stacked, and recipes when somebody looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from accel.options import Selection
+from accel.recipe import Recipe, Source, Step
+from accel.rows import Form, Numbers, Rows, Structure, joined, separated, shifted
+
+
+class Drawn(Protocol):
+    """What was drawn for an image, and what becomes of it so.
+
+    Attributes:
+        pieces: of images with equal ones, the structure is one. row: its numbers.
+    """
+
+    pieces: list[Any]
+    row: list[int]
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of this image."""
+
+    def structure(self) -> Structure | None:
+        """The structure of such images; None where each is to have steps of its own."""
+
+
+class Row(Sequence[Recipe]):
+    """A single recipe, which is made when somebody looks at it: of a source, its first steps and what was drawn."""
+
+    __slots__ = ("before", "drawn", "source")
+
+    def __init__(self, source: Source, before: tuple[Step, ...], drawn: Drawn) -> None:
+        self.source, self.before, self.drawn = source, before, drawn
+
+    @property
+    def selection(self) -> Selection:
+        """The selection of the image."""
+        return self.source.selection
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, place: int) -> Recipe: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Recipe]: ...
+    def __getitem__(self, place: int | slice) -> Recipe | Sequence[Recipe]:
+        return (Recipe(self.source, self.before + self.drawn.steps()),)[place]
+
+
+def gathered(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
+    """Recipes one after another: as rows where they were drawn one by one and have one structure."""
+    together = _rows(parts) if all(type(part) is Row for part in parts) else None  # type: ignore[arg-type]
+    return joined(parts) if together is None else together
+
+
+def _rows(images: Sequence[Row]) -> Rows | None:
+    """The recipes of images that were drawn one by one; None where they have no structure in common."""
+    first = images[0].drawn
+    if any(image.drawn.pieces != first.pieces for image in images):
+        return None
+    structure = first.structure()
+    if structure is None:
+        return None
+    count, columns = len(images), structure.columns
+    numbers = np.array([image.drawn.row for image in images], np.int64).reshape(count, columns)
+    if any(image.before for image in images):
+        begun = _begun([image.before for image in images])
+        if begun is None:
+            return None
+        forms, more = begun
+        structure = Structure.of(*[shifted(form, columns) for form in forms], *structure.forms)
+        numbers = np.concatenate([numbers, more], 1)
+    return Rows([image.source for image in images], structure, numbers)
+
+
+def _begun(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Numbers] | None:
+    """The forms and numbers of first steps, of which images have few different ones."""
+    try:
+        known: dict[tuple[Step, ...], int] = {}
+        which = [known.setdefault(steps, len(known)) for steps in images]
+        found = separated(list(known))
+    except (TypeError, RuntimeError, ValueError):  # parameters that have no hash, or cannot be compared
+        return None
+    return None if found is None else (found[0].forms, found[1][which])

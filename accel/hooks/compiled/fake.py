@@ -1,0 +1,130 @@
+"""``FakeData``: the images of a batch are drawn into one array, each from its own seed, as torchvision draws it.
+
+Torchvision seeds torch for each image, on all devices, which takes several times as long as the image; then it gives
+the generator of the CPU its state back. Here the images have a generator of their own, and torch is seeded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as v1
+from torchvision.datasets import FakeData
+
+from accel.codec import arrow
+from accel.hooks.compiled import stock
+from accel.hooks.compiled.arrays import FROM_ARRAY, Pixels
+from accel.hooks.compiled.draws import Size
+from accel.hooks.compiled.fixed import Kind
+from accel.hooks.compiled.stock import Refused
+from accel.options import Selection
+from accel.sources import Pictures
+
+ATTRIBUTES = frozenset({"size", "num_classes", "image_size", "random_offset", "transform", "target_transform"})
+
+Shape = tuple[int, int, int]
+"""Channels, height, width."""
+
+
+class Found(NamedTuple):
+    """A batch of ``FakeData``: of each image the seed."""
+
+    shape: Shape
+    classes: int
+    seeds: list[int]
+
+    @property
+    def begin(self) -> Kind:
+        """The kind of Pillow image that torchvision would make of them."""
+        return Kind(None, self.shape[0])
+
+    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool], list[Any]]:
+        """The images, their sizes, that none is to be RGB, and the targets.
+
+        Raises:
+            Refused: torchvision draws others.
+        """
+        if not _agrees(self.shape, self.classes):
+            raise Refused("FakeData draws otherwise than usual")
+        planes, targets = _drawn(*self)
+        state = torch.get_rng_state()
+        torch.manual_seed(self.seeds[-1])  # the generators of devices keep the last seed
+        torch.set_rng_state(state)
+        channels, height, width = self.shape
+        pixels = planes[:, 0] if channels == 1 else arrow.of_planes(planes, np.arange(len(planes)))
+        count = len(self.seeds)
+        pictures = Pictures(pixels, "image in memory", selection)
+        return pictures, [(height, width)] * count, [False] * count, targets
+
+
+def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
+    """Find a batch in a ``FakeData`` with these attributes.
+
+    Args:
+        length: the ``__len__`` of its class.
+
+    Raises:
+        Refused: torchvision may do something else with it.
+    """
+    if Image.fromarray is not FROM_ARRAY or not stock.unchanged(FakeData, _used(length)):
+        raise Refused("what draws FakeData was replaced")
+    if own["target_transform"] is not None:
+        raise Refused("there is a target_transform of tensors")
+    shape, numbers = own["image_size"], [own[name] for name in ("size", "num_classes", "random_offset")]
+    if type(shape) not in (tuple, list) or not {int}.issuperset(map(type, (*shape, *numbers))):
+        raise Refused("FakeData has other attributes than usual")
+    size, classes, offset = numbers
+    if len(shape) != 3 or shape[0] not in (1, 3) or min(shape) < 1:
+        raise Refused("the images are of no usual shape")
+    if max(indices) >= size:
+        raise Refused("an index is out of range, or a sample is unusual")
+    return Found(tuple(shape), classes, [index + offset for index in indices])
+
+
+def _used(length: Any) -> tuple[Any, ...]:
+    """What torchvision draws with, so far as it could be replaced."""
+    drawn = [FakeData.__getitem__, length, *[getattr(torch, name) for name in _NAMES], v1.functional.to_pil_image]
+    named = [
+        FakeData.__getitem__.__globals__.get(name) is each for name, each in (("torch", torch), ("transforms", v1))
+    ]
+    if length is not FakeData.__len__ or not all(named) or v1.ToPILImage is not _TO_IMAGE:
+        raise Refused("what draws FakeData was replaced")
+    return (*drawn, *stock.methods(_TO_IMAGE), *[each.__code__ for each in drawn if hasattr(each, "__code__")])
+
+
+_NAMES = ("get_rng_state", "manual_seed", "randn", "randint", "set_rng_state")
+_TO_IMAGE = v1.ToPILImage
+
+
+def _drawn(shape: Shape, classes: int, seeds: Sequence[int]) -> tuple[Pixels, list[int]]:
+    """The images, plane by plane, and their targets."""
+    generator, values = torch.Generator(), torch.empty(shape, dtype=torch.float32, device="cpu")
+    planes, floats = np.empty((len(seeds), *shape), np.uint8), values.numpy()
+    targets: list[int] = []
+    for plane, seed in zip(planes, seeds, strict=True):
+        generator.manual_seed(seed)
+        values.normal_(generator=generator)
+        targets.append(int(torch.randint(0, classes, (1,), generator=generator, dtype=torch.long)))
+        plane[:] = (floats * 255).astype(np.uint8)  # what is above 255 depends on the processor, and on the call
+    return planes, targets
+
+
+@lru_cache(maxsize=64)
+def _agrees(shape: Shape, classes: int) -> bool:
+    """Whether torchvision draws the same images of this shape; tried once. The generators of devices are seeded."""
+    theirs, (planes, targets) = FakeData(_TRIED, shape, classes), _drawn(shape, classes, range(_TRIED))
+    channels, height, width = shape
+    for number, (plane, target) in enumerate(zip(planes, targets, strict=True)):
+        image, label = theirs[number]
+        seen = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+        if target != label or not np.array_equal(seen, plane):
+            return False
+    return True
+
+
+_TRIED = 3

@@ -1,0 +1,41 @@
+"""A stage that is part of a call of compiled code, for many images: that code looks at the clock itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.system import clocks, measuring
+
+CLOCK: int = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
+"""libc's name of the clock that ``clocks.now`` reads."""
+
+
+@contextmanager
+def compiled_stage(stage: int, rest: int, images: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Count a stage of calls that are made inside, and show them in torch's profiler.
+
+    Gives int64 [images, 2, 2], of zeros: for each image the call writes when the stage began and ended, as
+    ``clock_gettime(CLOCK, ...)`` does: seconds and nanoseconds. Without images where nobody wants to know.
+
+    Args:
+        rest: what else is done there, which is the stage that the call is made in. In torch's profiler both are one
+            range, ``accel::decode+transform``.
+    """
+    wanted = clocks.telling and measuring.measuring()
+    times = np.zeros((images if wanted else 0, 2, 2), np.int64)
+    shown = clocks.ranges and clocks.ranges(f"accel::{clocks.STAGES[stage]}+{clocks.STAGES[rest]}")
+    samples_cpu = wanted and clocks.sampling_cpu
+    begun, cpu_begun = clocks.now(), clocks.cpu_ns() if samples_cpu else 0
+    with shown or nullcontext():
+        yield times
+    if wanted:
+        cpu = clocks.cpu_ns() - cpu_begun if samples_cpu else None
+        took = clocks.now() - begun
+        since, until = (times[..., 0] * 1_000_000_000 + times[..., 1]).T
+        done = until > 0
+        clocks.clock().add_within(stage, since[done].tolist(), until[done].tolist(), took, cpu)

@@ -1,0 +1,88 @@
+"""A batch of half-decoded pictures of a cache shared by threads, of which each takes its images in one compiled call.
+
+What the call leaves, because it is damaged, goes the way of a single image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu import passes, shares
+from accel.backends.cpu import share_fields as sh
+from accel.cache import reading
+from accel.codec import jpeg
+from accel.codec.jpeg import planes as jpeg_planes
+from accel.codec.jpeg import planes_fields as pf
+from accel.native import units
+from accel.planning.columns import Columns
+from accel.recipe import Source
+from accel.runtime import planes, read
+from accel.system.clocks import DECODE, TRANSFORM
+from accel.system.compiled_stage import CLOCK, compiled_stage
+from accel.system.memory import Scratch
+
+_SOURCES = "backends/cpu/plane_share_kernels.py", "cache/reading_fields.py"
+UNIT = units.Unit("plane_share", *_SOURCES, *shares.STEPS, seconds=1)
+_run_plane_share = UNIT.function(
+    "backends.cpu.plane_share_kernels",
+    "run_plane_share",
+    "i8[1]w i8[1] u2[2] i8[2]w u4[1] i8[1] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] i4[2]w"
+    " u1[1]w any[4]w i8[3]w int int int bool",
+)
+_parts = Scratch()
+
+
+class Shared:
+    """The images of a batch that a cache has half-decoded. ``others``: the places of those that it has not."""
+
+    def __init__(self, columns: Columns, sources: list[Source]) -> None:
+        sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
+        here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
+        if any(here) and not all(here):
+            here[here.index(True)] = False  # which tells how long reading takes, for the pace of filling
+        found = planes.together([source for source, own in zip(sources, here, strict=True) if own])
+        if found is None:
+            here = [False] * len(here)
+        self.columns, self._found = columns, found
+        self.others = [position for position, own in enumerate(here) if not own]
+        self.positions = np.flatnonzero(here)
+        if any(here):
+            boxes = columns.boxes[self.positions].tolist()
+            planes.found([sources[position] for position in self.positions], boxes)
+        self.counter = np.zeros(1, np.int64)
+        self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def run(self, given: shares.Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
+        """Take images until there is none; the places of those that are left to Python."""
+        assert self._found is not None
+        columns, item, (_, largest, *pictures) = self.columns, target.dtype.itemsize, self._found
+        parts, pixels = _parts.take(largest), read.room.take(self.room)
+        needed, unpack, span = jpeg_planes.calls(parts)
+        reads, fused = reading.call(parts), shares.pass_call(columns, given, item, planar)
+        left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
+        said[sh.CURRENT] = -1
+        windows = np.empty((2, max(target.shape[1:])), np.int32)
+        with compiled_stage(DECODE, TRANSFORM, len(self)) as times:
+            while True:
+                _run_plane_share(
+                    self.counter, self.positions, *pictures, columns.boxes, columns.axes,
+                    columns.rows_first.view(np.uint8), left, said, needed.words, reads.words, unpack.words, fused.words,
+                    span, windows, pixels, target, times, CLOCK, item, columns.channels, planar,
+                )  # fmt: skip
+                if said[sh.CURRENT] < 0:
+                    break
+                size = int(said[sh.ROOM])
+                if said[sh.WANTED] == sh.PASS:
+                    fused.hold(ps.SCRATCH, passes.larger(size))
+                else:
+                    unpack.hold(pf.PLANES, jpeg.room("planes", size))
+        planes.used(int(said[sh.USED]))
+        found: list[int] = left[: said[sh.LEFT]].tolist()
+        return found

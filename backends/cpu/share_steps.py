@@ -1,0 +1,89 @@
+"""What shares of a batch have in common, wherever the pixels come from: which image is next, and the pass of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+
+from accel.backends.cpu import pass_fields as ps
+from accel.codec.jpeg.memory import advanced, i64, pointer_to
+from accel.native.call_fields import FIRST
+from accel.native.call_kernels import caller, float_bits, show
+from accel.native.intrinsics import emitted
+from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+
+from . import share_fields as sh
+
+DONE, OTHERWISE, ROOM = 0, 1, 2
+"""What becomes of an image: it is done, left to Python, or to be tried again with more working memory."""
+
+BEGUN, ENDED = 0, 1
+"""Moments of an image's decoding."""
+
+_pass = caller(ps.SIGNATURE)
+
+
+@emitted(types.int64, None)
+def following(builder: ir.IRBuilder, counter: Any) -> Any:
+    """The number that stands there, which is one more then: whoever asks gets another one."""
+    return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+
+@emitted(types.void, types.int64, None)
+def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
+    """Write what a clock of libc's shows: seconds and nanoseconds."""
+    kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
+    look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+    builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
+
+
+@njit
+def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
+    """Write when the decoding of an image has begun or ended, if there is a place for that."""
+    if len(times) != 0:
+        _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
+
+
+@njit
+def passed(
+    position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
+    pixels: Any, out: Any, item: int, channels: int, planar: bool,
+) -> Any:  # fmt: skip
+    """The pass of an image whose region is in ``pixels``, to its place in ``out``."""
+    show(fused, 0, pixels.ctypes.data, height, width, channels)
+    shape = out.shape[1:]
+    fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
+    for axis in range(2):
+        shown = shape[1 + axis] if planar else shape[axis]
+        _axis(fused, ps.AXES + ps.AXIS * axis, axes, axis, position, windows[axis], shown)
+    offset = position * item * shape[0] * shape[1] * shape[2]
+    show(fused, ps.OUT, out.ctypes.data + offset, shape[0], shape[1], shape[2])
+    state = _pass(pointer_to(fused))
+    if state > 0:
+        return wants(said, sh.PASS, state)
+    return DONE if state == 0 else OTHERWISE
+
+
+@njit
+def wants(said: Any, what: int, size: Any) -> Any:
+    said[sh.WANTED], said[sh.ROOM] = what, size
+    return ROOM
+
+
+@njit
+def _axis(fused: Any, place: int, axes: Any, axis: int, position: Any, window: Any, shown: int) -> None:
+    """Say what one axis of an image is, whose parameters begin at a place; as ``rows.windows`` does."""
+    fused[FIRST + place], fused[FIRST + place + 1] = axes[axis, position, START], axes[axis, position, STEP]
+    size, begin, step = axes[axis, position, SIZE], axes[axis, position, WINDOW], axes[axis, position, WINDOW_STEP]
+    fused[FIRST + place + 2] = axes[axis, position, LENGTH]
+    fused[FIRST + place + 3] = 0
+    fused[FIRST + place + 4] = float_bits(np.float64(axes[axis, position, LENGTH]))
+    fused[FIRST + place + 5] = size
+    for i in range(shown):
+        where = begin + step * i
+        window[i] = where if 0 <= where < size else -1
+    show(fused, place + 6, window.ctypes.data, shown)
