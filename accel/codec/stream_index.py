@@ -106,6 +106,12 @@ def noted(
     return made
 
 
+def knows(key: Key | None) -> bool:
+    """Whether the index of a file is known in this run: it was decoded before."""
+    entries = store.current()
+    return entries is not None and key is not None and (key in _waiting or entries.find(key)[0] != 0)
+
+
 def flush() -> None:
     """Keep what was found out, and count it: for the end of a batch.
 

@@ -25,7 +25,7 @@ from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
-from accel.runtime import cached, results, sharing, torch_ops
+from accel.runtime import cached, planes, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.sources import Files, Sources
 from accel.system import counters, memory
@@ -63,7 +63,7 @@ def several(
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
     if any(_of_cache(recipes) for recipes, _ in batches):
-        batches = [(from_cache(recipes, _on_host), interleaved) for recipes, interleaved in batches]
+        batches = [(from_cache(recipes, _on_host, planes.choose), interleaved) for recipes, interleaved in batches]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
@@ -77,13 +77,17 @@ def several(
 
 
 def from_cache(
-    recipes: Sequence[Recipe], run: Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]]
+    recipes: Sequence[Recipe],
+    run: Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]],
+    fill: results.Fill,
 ) -> Sequence[Recipe]:
     """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``).
 
-    ``run``: makes those that it takes, on the host.
+    Args:
+        run: makes those that it takes, on the host.
+        fill: is told of files that the cache takes otherwise (``results.begun``).
     """
-    recipes, wanted = results.begun(recipes, pixels)
+    recipes, wanted = results.begun(recipes, pixels, fill)
     if not wanted:
         return recipes
     selection = selection_of(recipes)
@@ -138,7 +142,9 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     counters.count(counters.IMAGES, len(recipes))
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if _of_cache(recipes):
-        recipes = from_cache(recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans])
+        recipes = from_cache(
+            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.want
+        )
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):

@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, Entry
+from accel.codec import stream_index
 from accel.codec.header import Header
 from accel.codec.jpeg import index_fields
 from accel.recipe import Source
-from accel.runtime import cached
+from accel.runtime import cached, planes
 from accel.system import counters
 from accel.system.memory import Key
+
+_HIGHEST = 16  # rows of pixels in a row of MCUs, at most
 
 
 class Durable(NamedTuple):
@@ -58,6 +61,22 @@ class Durable(NamedTuple):
 def _rows(index: npt.NDArray[np.uint8]) -> int:
     """How many rows of MCUs an index knows."""
     return int(index.view(np.uint16)[index_fields.ROWS]) if len(index) > 2 * index_fields.POINTS else 0
+
+
+def has_part(source: Source) -> bool:
+    """Whether a cache's folder has a part in decoding a file: it has an index that the run does not know, or takes one.
+
+    That is where there is no room for planes. Another one is taken where a quarter of its file is not known there.
+    """
+    cache, header = cached.of(source.selection.options), source.header
+    if cache is None or source.key is None or planes.room(cache, header):
+        return False
+    file = cache.look(source.key)
+    entry = None if file is None else file.entries.get(INDEX)
+    if entry is None:
+        return cache.room(INDEX, len(source.data) // index_fields.SHARE)
+    rows = int.from_bytes(entry.meta[cached.MARK :], "little")
+    return 4 * _HIGHEST * rows < 3 * header.height or not stream_index.knows(source.key)
 
 
 def of(source: Source) -> Durable | None:

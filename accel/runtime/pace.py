@@ -1,89 +1,129 @@
-"""When a file is put into a cache as it is decoded: so that filling costs an epoch little, and pays for itself.
+"""Which files are put into a cache as they are decoded: so few that filling costs an epoch little, and pays for itself.
 
-A file that is put in is decoded whole, packed and written, which takes longer than its region alone. This *extra* time
-is paid from a credit: a part of the time that decoding takes, and what files that are found save. Regions that are
-large, as parts of their pictures, come first: of those files much is decoded anyway.
+A file that is put in is decoded whole, packed and written, where a region alone would do: that much *longer* is its
+price. It is paid from an account. Files that are decoded for the first time in a run pay in a small part of what that
+takes. After that half of what is saved is paid in: by hits, and by stream indexes, which the cache brings, too. So the
+first epoch takes longer by that part, and all others less than they would without a cache. Of a batch, those files
+come first of which most is decoded anyway.
 
-All of it is measured, in CPU time of the thread, by each process for itself: it may live for some batches only.
+The account is in pixels decoded for the first time, which it takes no clock to count. How many of them anything else is
+worth is measured, in CPU time of the thread, by each process for itself; so long as it has not been, it is assumed.
 """
 
 from __future__ import annotations
+
+import os
+from collections.abc import Sequence
 
 from accel.cache.cache import Cache
 from accel.codec.engines import Box
 from accel.codec.header import Header, Raw
 from accel.system import fork
 
-SHARE = 0.2
-"""What filling may add to the time of decoding."""
+FIRST, LATER = 0.05, 0.5
+"""The parts that are paid in: of what files take for the first time, and of what is saved later."""
 
-_MOST = 8  # files that may be paid for at once: what is not spent lapses
+_BY_INDEX, _FILLING, _READING = 0.7, 2.0, 0.4  # times as long as decoding takes for the first time, as is assumed
+_CHEAPEST = 0.1  # of decoding all of a file: what filling takes more at least
 _WILD = 4  # times the mean: longer ones, of which something was compiled or waited for, count as so long
 _LAST = 100  # measures of which the mean is, about
+_ENOUGH = 4  # measures of decoding; behind them, one of a batch is taken
+_GOLDEN = 0.6180339887
 
 
-class _Mean:
-    """The mean of the last values. The first one is not believed: memory is new then, and code may be compiled."""
+class _Rate:
+    """What a pixel takes. The first time is not believed: memory is new then, and code may be compiled."""
 
     def __init__(self) -> None:
-        self.count, self.value = -1, 0.0
+        self.count, self._time, self._pixels = -1, 0.0, 0.0
 
-    def add(self, value: float) -> float:
-        """Add a value; what it counts as."""
+    @property
+    def value(self) -> float:
+        """0: it is not known yet."""
+        return self._time / self._pixels if self.count > 0 else 0.0
+
+    def add(self, time: float, pixels: int) -> None:
         self.count += 1
         if self.count > 1:
-            value = min(value, _WILD * self.value)
+            time = min(time, _WILD * self.value * pixels)
         if self.count > 0:
-            self.value += (value - self.value) / min(self.count, _LAST)
-        return value if self.count > 0 else self.value
+            keep = 1 - 1 / _LAST if self.count > _LAST else 1.0
+            self._time, self._pixels = keep * self._time + time, keep * self._pixels + pixels
 
 
 class Pace:
-    """What a process knows of its times, and its credit for one cache, in microseconds.
+    """What a process knows of its times, and its account with one cache.
 
     Threads share it without a lock: what one loses of another's numbers matters to nothing.
     """
 
     def __init__(self) -> None:
-        self._decoding, self._filling, self._part = (_Mean(), _Mean()), _Mean(), _Mean()
+        self._first, self._by_index, self._filling, self._reading = _Rate(), _Rate(), _Rate(), _Rate()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with an empty account: the measures are the process's own, or its parent's."""
         self.credit = 0.0
+        self._indexed = False
+        # processes that live too short to pay for a file make one up together: each has another part of one in advance
+        self._advance: float | None = os.getpid() * _GOLDEN % 1
 
-    def is_large(self, header: Header | Raw, box: Box) -> bool:
-        """Whether a region is a larger part of its picture than others are."""
-        part = box[2] * box[3] / (header.height * header.width)
-        self._part.add(part)
-        return part >= self._part.value
+    def choose(self, files: Sequence[tuple[Header | Raw, Box]], *, indexed: bool) -> tuple[list[int], list[int]]:
+        """Which of a batch's files that the cache lacks are put in now; and whose decoding is measured.
 
-    def _usual(self, large: bool) -> float:
-        """What decoding such a region takes; 0: it is not known yet."""
-        return self._decoding[large].value or self._decoding[not large].value
+        ``indexed``: whether they were decoded before in this run.
+        """
+        self._indexed = indexed
+        decoding = self._worth(self._by_index, _BY_INDEX) if indexed else 1.0
+        filling = self._worth(self._filling, _FILLING)
+        regions = [pixels(header, box) for header, box in files]
+        whole = [header.width * header.height for header, _ in files]
+        prices = [
+            max(filling * size - decoding * region, _CHEAPEST * size)
+            for region, size in zip(regions, whole, strict=True)
+        ]
+        self.credit += sum(regions) * (LATER * max(1 - decoding, 0.0) if indexed else FIRST)
+        if self._advance is not None:
+            self.credit += self._advance * sum(prices) / len(prices)
+            self._advance = None
+        chosen = set[int]()
+        for number in sorted(range(len(files)), key=lambda number: prices[number] / whole[number]):
+            if self.credit >= prices[number]:
+                self.credit -= prices[number]
+                chosen.add(number)
+        self.credit = min(self.credit, sum(prices))  # more lapses
+        others = [number for number in range(len(files)) if number not in chosen]
+        return sorted(chosen), others[: 1 if self._decoding.count >= _ENOUGH else _ENOUGH]
 
-    def _extra(self) -> float:
-        """What filling takes more; before it was measured, as long as decoding."""
-        usual = self._usual(True)
-        return usual if self._filling.count < 1 else max(self._filling.value - usual, 0.1 * usual)
+    @property
+    def _decoding(self) -> _Rate:
+        return self._by_index if self._indexed else self._first
 
-    def allows(self, large: bool) -> bool:
-        """Whether a file that is not in the cache, of which such a region is wanted, is to be put in now."""
-        # half a file ahead, for half a file is lost, on average, when the process ends
-        return self.credit > 0 and self.credit >= (0.5 if large else _MOST / 2) * self._extra()
+    def _worth(self, rate: _Rate, assumed: float) -> float:
+        """What a pixel takes by what it takes to decode one for the first time."""
+        return rate.value / self._first.value if rate.value and self._first.value else assumed
 
-    def decoded(self, large: bool, took: float) -> None:
-        """Note that a file was decoded, and not put in."""
-        self._earn(SHARE * self._decoding[large].add(took))
+    def decoded(self, pixels: int, took: float) -> None:
+        """Note how long it took to decode a region."""
+        self._decoding.add(took, pixels)
 
-    def filled(self, large: bool, took: float) -> None:
-        """Note that a file was put in."""
-        extra = self._extra()
-        took = self._filling.add(took)
-        self.credit -= max(took - self._usual(large), 0.0) if self._filling.count > 0 else extra
+    def filled(self, pixels: int, took: float) -> None:
+        """Note how long it took to put in a file of so many pixels."""
+        self._filling.add(took, pixels)
 
-    def read(self, large: bool, took: float) -> None:
-        """Note that a file was found."""
-        self._earn(max(self._usual(large) - took, 0.0))
+    def read(self, pixels: int, took: float) -> None:
+        """Note how long it took to read a region, of a file that was found."""
+        self._reading.add(took, pixels)
+        self.found(pixels)
 
-    def _earn(self, amount: float) -> None:
-        self.credit = min(self.credit + amount, _MOST * self._extra())
+    def found(self, pixels: int) -> None:
+        """Note a region of a file that was found."""
+        self.credit += LATER * pixels * max(1 - self._worth(self._reading, _READING), 0.0)
+
+
+def pixels(header: Header | Raw, box: Box) -> int:
+    """How many pixels of a file are decoded for a region, the first time: all rows down to its end."""
+    return header.width * (box[0] + box[2])
 
 
 _paces: dict[int, Pace] = {}
@@ -97,7 +137,7 @@ def of(cache: Cache) -> Pace:
 
 def _in_child() -> None:
     for each in _paces.values():
-        each.credit = 0.0  # which is the parent's
+        each.begin()
 
 
 fork.register(in_child=_in_child)

@@ -14,11 +14,12 @@ from accel.cache import reading
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
 from accel.cache.reading_fields import COUNT
-from accel.codec.decode import choose
+from accel.codec import decode, stream_index
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes_fields import META_SIZE
+from accel.planning.order import Steps
 from accel.recipe import Source
 from accel.runtime import cached, pace
 from accel.system import counters
@@ -92,12 +93,10 @@ def used(count: int) -> None:
     counters.count(counters.PLANE_HITS, count)
 
 
-def may_fill(source: Source) -> bool:
-    """Whether a file's planes may be put in with this decode."""
-    known = source.cached
-    if known is None or known.planes is not None or not known.fills:
-        return False
-    return source.key is not None and fits(source) and _room(known.cache, source.header)
+def found(sources: Sequence[Source], boxes: Sequence[Box]) -> None:
+    """Note regions of files that a cache ``has``, which are read together: what that saves pays for others."""
+    regions = [pace.pixels(source.header, box) for source, box in zip(sources, boxes, strict=True)]
+    pace.of(sources[0].cached.cache).found(sum(regions))
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
@@ -112,27 +111,71 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
     pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
     if pixels is not None:
-        own = pace.of(known.cache)
-        own.read(own.is_large(source.header, box), 1e6 * (thread_time() - begun))
+        pace.of(known.cache).read(pace.pixels(source.header, box), 1e6 * (thread_time() - begun))
     return pixels
 
 
 def fits(source: Source, engine: str = "auto") -> bool:
     """Whether a file may have planes."""
     header = source.header
-    return isinstance(header, Header) and choose(header, engine) == "accel" and planes.fits(header)
+    return isinstance(header, Header) and decode.choose(header, engine) == "accel" and planes.fits(header)
 
 
 def to_fill(source: Source) -> bool:
     """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
     cache = cached.of(source.selection.options)
-    if cache is None or source.key is None or not fits(source) or not _room(cache, source.header):
+    if cache is None or source.key is None or not fits(source) or not room(cache, source.header):
         return False
-    source.cached = (source.cached or cached.Known(cache))._replace(fills=True, now=True)
+    source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
     return True
 
 
-def _room(cache: Cache, header: Header | Raw) -> bool:
+def want(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
+    """Mark files that the cache lacks, of which an accelerator has some put in."""
+    for source in sources:
+        _mark(source, fills=True)
+
+
+def choose(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
+    """Of files of a batch that the cache lacks, which begin with these steps, mark those that are put in now, and those
+    whose decoding is measured."""
+    cache = cached.of(sources[0].selection.options)
+    files: dict[int, tuple[Source, Box]] = {}
+    for source, first in zip(sources, steps, strict=True):
+        if isinstance(source.header, Raw):
+            _mark(source, fills=True)
+        elif fits(source):
+            files[id(source)] = source, _region(source, first)
+    largest = max(files.values(), key=lambda each: each[0].header.height * each[0].header.width, default=None)
+    if cache is None or largest is None or not room(cache, largest[0].header):
+        return
+    own, pictures = pace.of(cache), [*files.values()]
+    indexed = stream_index.knows(pictures[0][0].key)
+    chosen, timed = own.choose([(source.header, box) for source, box in pictures], indexed=indexed)
+    for number in chosen:
+        _mark(pictures[number][0], fills=True)
+    for number in timed:
+        _mark(pictures[number][0], timed=True)
+
+
+def _mark(source: Source, *, fills: bool = False, timed: bool = False) -> None:
+    cache = cached.of(source.selection.options)
+    if cache is not None:
+        source.cached = (source.cached or cached.Known(cache))._replace(fills=fills, timed=timed)
+
+
+def _region(source: Source, steps: Steps) -> Box:
+    """About what is decoded for steps."""
+    height, width = source.header.height, source.header.width
+    if not steps or steps[0][0] != "crop":
+        return 0, 0, height, width
+    top, left, rows, columns = steps[0][1]
+    top, left = min(max(top, 0), height), min(max(left, 0), width)
+    return top, left, min(rows, height - top), min(columns, width - left)
+
+
+def room(cache: Cache, header: Header | Raw) -> bool:
+    """Whether a cache takes more planes."""
     return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
 
 
@@ -141,21 +184,19 @@ def decoded(
 ) -> tuple[Pixels | None, Callable[[float], None] | None]:
     """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise.
 
-    And if they are to be taken later, what wants to know the microseconds that decoding it took.
+    And of one whose decoding is measured, what wants to know the microseconds.
     """
     known, key, header = source.cached, source.key, source.header
-    if key is None or not (known.fills or known.planes) or not _room(known.cache, header):
+    own = pace.of(known.cache)
+    if known.timed:
+        return None, partial(own.decoded, pace.pixels(header, box))
+    if key is None or not (known.fills or known.planes) or not room(known.cache, header) or not fits(source, engine):
         return None, None
-    data, own = source.data, pace.of(known.cache)
-    large = own.is_large(header, box)
-    if not (known.now or own.allows(large)) or not fits(source, engine):
-        return None, partial(own.decoded, large)
-    begun = thread_time()
+    data, begun = source.data, thread_time()
     said, made = cached.packed(source), planes.encode(data, box, channels=channels)
     if said is None or made is None:
         return None, None
     if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
-        if not known.now:
-            own.filled(large, 1e6 * (thread_time() - begun))
+        own.filled(header.height * header.width, 1e6 * (thread_time() - begun))
     return made.pixels, None

@@ -25,11 +25,15 @@ _LARGE, LARGEST = 1 << 20, 1 << 26
 
 
 def is_plain(source: Source) -> bool:
-    """Whether ``pixels`` would decode this source by a baseline decoder, and nothing else, if its file is sound."""
+    """Whether ``pixels`` would decode this source by a baseline decoder, and nothing else, if its file is sound.
+
+    The stream index that the run has is used all the same, but none that is in a cache's folder, or to be put there.
+    """
     header = source.header
     if source.path is not None or source.cached is not None or source.shared or source.asked:
         return False
-    return source.picture is None and isinstance(header, Header) and header.plain
+    plain = source.picture is None and isinstance(header, Header) and header.plain
+    return plain and not (cached.in_use and indexes.has_part(source))
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:

@@ -5,7 +5,7 @@ A recipe is written anew with pixels for its source, and the steps that are left
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,8 @@ from accel.system.memory import Key
 
 _NOTED, _ASKED = 16, 2
 """Of images of a batch that have a result of some of their steps: how many are looked at, and asked for more steps."""
+
+Fill = Callable[[Sequence[Source], Sequence[Steps]], None]
 
 prefixes = Prefixes()
 
@@ -53,13 +55,13 @@ class _Image(NamedTuple):
     rest: Steps
 
 
-def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe], list[Wanted]]:
+def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequence[Recipe], list[Wanted]]:
     """The recipes, with pixels that a cache has for their sources; and the results to be made of others.
-
-    Of files whose recipes begin otherwise each time, the planes, or all pixels, are to be kept (``Known.fills``).
 
     Args:
         compute: the pixels of a recipe, for what is damaged.
+        fill: is told of files that the cache lacks, whose recipes begin otherwise each time, and their steps: the
+            planes, or all pixels, are to be kept.
     """
     begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
@@ -75,6 +77,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
         return known
 
     others: list[tuple[_Image, Found | None]] = []
+    lacking: list[_Image] = []
     for number, (source, steps) in enumerate(recipes):
         known = source.cached
         if known is None and (source.key is None or cached.of(source.selection.options) is None):
@@ -92,17 +95,19 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
         there = [each for each in others if each[1] is not None]
         noted = there[:_NOTED] if len(there) == len(others) else others
         prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in noted])
-        if all(_longer(*each) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
+        if all(_longer(*each, lacking) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
             begins.update({image.number: (image, found) for image, found in there if found is not None})
             others = [each for each in others if each[1] is None]
     for image, found in others:
-        longer = _longer(image, found)
+        longer = _longer(image, found, lacking)
         if isinstance(longer, Wanted):
             if found is not None:
                 longer = longer._replace(made_of=Recipe(result(image, found), longer.before.steps[found.length :]))
             wanted.append(longer)
         elif longer is not None:
             begins[image.number] = image, longer
+    if lacking:
+        fill([image.source for image in lacking], [image.on_pixels for image in lacking])
     if not begins:
         return recipes, wanted
     if len(begins) == len(recipes) and isinstance(recipes, Rows):
@@ -116,9 +121,10 @@ def begun(recipes: Sequence[Recipe], compute: Compute) -> tuple[Sequence[Recipe]
     return after, wanted
 
 
-def _longer(image: _Image, found: Found | None) -> Wanted | Found | None:
+def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:
     """What takes the place of the first steps: a result of more of them than what was ``found``, there or to be made;
-    else that."""
+    else that. Of a file that is ``lacking`` in the cache no result is kept.
+    """
     number, source, on_pixels, _ = image
     cache, known = cached.of(source.selection.options), source.cached
     count = prefixes.length(_size_of(source), on_pixels)
@@ -127,7 +133,7 @@ def _longer(image: _Image, found: Found | None) -> Wanted | Found | None:
     before = Recipe(source, on_pixels[:count])
     if not is_worth_it(before):
         if found is None and (known is None or known.planes is None) and pays_as_a_whole(source):
-            source.cached = (known or cached.Known(cache))._replace(fills=True)
+            lacking.append(image)
         return found
     key = cached.place(source)
     if known is not None and known.result is not None:  # which has the place already

@@ -123,15 +123,16 @@ class CpuBackend(HostBackend):
             for wanted in plan.decodes
         ]
 
-    def _shared(self, plan: ColumnPlan) -> rows.Shared | None:
-        """The files of the plan that compiled calls take together; None: it takes images one by one."""
+    def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
+        """The files of the plan that compiled calls take together; it takes all others one by one."""
         if isinstance(plan.rows.sources, Sources):
-            return None
+            return ()
+        sources, shared = list(plan.rows.sources), list[rows.Shared]()
         if cached.in_use:
-            return plane_shares.Shared(plan.columns, list(plan.rows.sources))
-        if self.options.decode not in ("auto", "accel") or not decode.agrees("accel"):
-            return None
-        return shares.Shared(plan.columns, list(plan.rows.sources), self.options.cache)
+            shared.append(plane_shares.Shared(plan.columns, sources))
+        if self.options.decode in ("auto", "accel") and decode.agrees("accel"):
+            shared.append(shares.Shared(plan.columns, sources, self.options.cache))
+        return shared
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}

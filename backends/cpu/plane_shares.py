@@ -42,12 +42,17 @@ class Shared:
     def __init__(self, columns: Columns, sources: list[Source]) -> None:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
+        if any(here) and not all(here):
+            here[here.index(True)] = False  # which tells how long reading takes, for the pace of filling
         found = planes.together([source for source, own in zip(sources, here, strict=True) if own])
-        if found is None or (not all(here) and any(map(planes.may_fill, sources))):
-            here = [False] * len(here)  # what is put in is paid from what is found, in the images' order
+        if found is None:
+            here = [False] * len(here)
         self.columns, self._found = columns, found
         self.others = [position for position, own in enumerate(here) if not own]
         self.positions = np.flatnonzero(here)
+        if any(here):
+            boxes = columns.boxes[self.positions].tolist()
+            planes.found([sources[position] for position in self.positions], boxes)
         self.counter = np.zeros(1, np.int64)
         self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
 

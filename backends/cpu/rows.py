@@ -6,7 +6,7 @@ Of files the region is decoded and one compiled call makes the values; pictures 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -41,12 +41,12 @@ Shared = shares.Shared | plane_shares.Shared
 
 
 def tasks(
-    plan: ColumnPlan, target: Target, read: Read, threads: int, share: Callable[[], Shared | None]
+    plan: ColumnPlan, target: Target, read: Read, threads: int, share: Callable[[], Sequence[Shared]]
 ) -> Iterator[Task] | None:
     """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
 
     ``read`` gives the pixels of a decode; of its items it looks at their positions. ``share``: says what of its files
-    threads take together; None: nothing.
+    threads take together.
     """
     columns = plan.columns
     if columns.resample in SUPPORT and not stages.resizes_as_pillow():
@@ -102,13 +102,13 @@ class _Run:
         passes.run_batch(pixels, range(len(which)), rows, cols, *given, target, self._planar, factors=factors)
         return None
 
-    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Shared | None) -> Iterator[Task]:
-        if shared is None:
-            yield from self._each(plan, read, range(plan.shape[0]))
-            return
-        for _ in range(min(threads, len(shared))):
-            yield 0, partial(self._share, plan, read, shared)
-        yield from self._each(plan, read, shared.others)
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
+        others = set(range(plan.shape[0]))
+        for some in shared:
+            others &= set(some.others)
+            for _ in range(min(threads, len(some))):
+                yield 0, partial(self._share, plan, read, some)
+        yield from self._each(plan, read, sorted(others))
 
     def _share(self, plan: ColumnPlan, read: Read, shared: Shared) -> Iterator[Task]:
         left = shared.run((self._fills, *self._values), self._target, self._planar)
