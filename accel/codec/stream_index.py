@@ -109,7 +109,7 @@ def noted(
 def knows(key: Key | None) -> bool:
     """Whether the index of a file is known in this run: it was decoded before."""
     entries = store.current()
-    return entries is not None and key is not None and (key in _waiting or entries.find(key)[0] != 0)
+    return entries is not None and key is not None and (key in _waiting or entries.has(key))
 
 
 def flush() -> None:
