@@ -71,12 +71,15 @@ def has_part(source: Source) -> bool:
     cache, header = cached.of(source.selection.options), source.header
     if cache is None or source.key is None or planes.room(cache, header):
         return False
+    takes, known = cache.room(INDEX, len(source.data) // index_fields.SHARE), stream_index.knows(source.key)
+    if known and not takes:
+        return False
     file = cache.look(source.key)
     entry = None if file is None else file.entries.get(INDEX)
     if entry is None:
-        return cache.room(INDEX, len(source.data) // index_fields.SHARE)
+        return takes
     rows = int.from_bytes(entry.meta[cached.MARK :], "little")
-    return 4 * _HIGHEST * rows < 3 * header.height or not stream_index.knows(source.key)
+    return not known or 4 * _HIGHEST * rows < 3 * header.height
 
 
 def of(source: Source) -> Durable | None:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 
 import accel
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
-from accel.runtime import cached, results
+from accel.runtime import cached, indexes, results
 from accel.system import memory
 from tests.support import helpers, loaders
 from tests.support.cuda import needs_compiler
@@ -108,6 +109,32 @@ def test_a_full_folder_has_room_for_indexes(files: list[str], place: str, monkey
     assert used <= budget
     assert cache.room(INDEX, 1000)
     assert not cache.room(PLANES, 150_000)
+
+
+def test_where_no_index_is_taken_the_runs_own_are_enough(
+    files: list[str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files whose index knows few rows are decoded by compiled calls for many, as there is no room for another one."""
+    folder = Path(files[0]).parent / "all" / "of one class"
+    folder.mkdir(parents=True)
+    for path in files:
+        Path(path).rename(folder / Path(path).name)
+    counts, dataset = Run(monkeypatch), ImageFolder(folder.parent, TRAIN)
+
+    def epoch() -> None:
+        helpers.run(
+            "cpu", lambda: [images.data_ptr() for images, _ in loaders.epoch(dataset, batch_size=4)], 1, cache=place
+        )
+
+    for _ in range(4):
+        epoch()
+    said, has_part = list[bool](), indexes.has_part
+    monkeypatch.setattr(indexes, "has_part", lambda source: said.append(has_part(source)) or said[-1])
+    monkeypatch.setattr(Cache, "room", lambda self, kind, size: False)
+    counts()
+    epoch()
+    assert len(said) == counts()["indexed"] > 0
+    assert not any(said)
 
 
 def test_planes_leave_a_part_of_the_budget_to_indexes(tmp_path: Path) -> None:
