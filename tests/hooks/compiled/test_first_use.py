@@ -89,7 +89,7 @@ def test_explain_and_stats_say_which_way(root: Path) -> None:
         assert "one by one: Doubled has" in accel.explain(Doubled(str(root), PIPELINES["train"]()))
         assert helpers.random_states() == state
         images, _ = next(iter(DataLoader(dataset, 4)))
-        assert "compiled:" in accel.explain(images)
+        assert "together:" in accel.explain(images)
 
 
 @pytest.mark.parametrize(
