@@ -70,6 +70,12 @@ def has(source: Source) -> bool:
     return isinstance(source.header, Header) and len(known.planes.meta) == cached.MARK + 2 * META_SIZE
 
 
+def fills(source: Source) -> bool:
+    """Whether a file is put in now, or its decoding is measured, because others are."""
+    known = source.cached
+    return known is not None and (known.fills or known.timed)
+
+
 def together(sources: Sequence[Source]) -> Together | None:
     """The planes of files that a cache ``has``; None where they are to be read one by one."""
     caches = {source.cached.cache for source in sources}

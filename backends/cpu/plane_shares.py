@@ -42,7 +42,7 @@ class Shared:
     def __init__(self, columns: Columns, sources: list[Source]) -> None:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
-        if any(here) and not all(here):
+        if any(here) and any(planes.fills(each) for each in sources):
             here[here.index(True)] = False  # which tells how long reading takes, for the pace of filling
         found = planes.together([source for source, own in zip(sources, here, strict=True) if own])
         if found is None:

@@ -229,6 +229,30 @@ def test_datasets_of_the_users_own(
     assert ("finished" in ran) == (transform is not OWN["erased by chance"][0] and second is None)
 
 
+def _backwards(samples: Any) -> Any:
+    return _stacked(samples[::-1])
+
+
+def test_files_lie_in_a_slot_in_another_order_than_they_are_sent(tmp_path: Path, ran: list[str]) -> None:
+    """The first of them at the end of the slot: all of it goes to the device."""
+    (tmp_path / "a").mkdir()
+    for number in range(8):
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(jpeg(90, 70 + number, seed=number))
+
+    def batches() -> list[Any]:
+        torch.manual_seed(3)
+        loader = DataLoader(Own(tmp_path, CROPS, _opened), 8, timeout=60, num_workers=1, collate_fn=_backwards)
+        return [(images.to("cpu").clone(), labels) for images, labels in loader]
+
+    with accel.image_backend("torchvision"):
+        expected = batches()
+    before = accel.stats()["fallbacks"]
+    with accel.image_backend("cuda", device="cpu", cache=None):
+        assert_same(batches(), expected)
+    assert "finished" in ran
+    assert accel.stats()["fallbacks"] == before
+
+
 def test_batches_in_slots_are_computed_late(tmp_path: Path, ran: list[str]) -> None:
     """A slot is not used again while its batch is lazy, however many others come."""
     (tmp_path / "a").mkdir()

@@ -31,6 +31,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.row import ValueOp
+from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step
 from accel.system import counters
 
@@ -108,8 +109,9 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     else:
         interleaved, view = kind.interleaved, 0
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
+    stacked = isinstance(source.selection.options, AcceleratorOptions)  # as rows
     sums = any(piece.kernels for piece in run.pieces)  # on as many threads as there are now
-    recipes = (Recipe(source, before + run.steps()),) if sums else Row(source, before, run)
+    recipes = Row(source, before, run) if stacked and not sums else (Recipe(source, before + run.steps()),)
     tensor = kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, interleaved)
     if view:
         tensor.lazy.view = view

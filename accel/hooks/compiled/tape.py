@@ -182,12 +182,13 @@ def agrees() -> bool:
     one = torch.Generator().manual_seed(2**40 + 7)
     tape = Tape(one.get_state(), 3 * _TRIED)
     bounds = (0.08, 1.0), (math.log(3 / 4), math.log(4 / 3)), (-2.5, 1.25), (0.0, 1.0)
+    value = torch.empty(1, dtype=torch.float32, device="cpu")  # whatever the defaults are just now
     for number in range(_TRIED):
         low, high = bounds[number % len(bounds)]
-        drawn = torch.empty(1).uniform_(low, high, generator=one).item()
-        grown = torch.exp(torch.empty(1).uniform_(low, high, generator=one)).item()
+        drawn = value.uniform_(low, high, generator=one).item()
+        grown = torch.exp(value.uniform_(low, high, generator=one)).item()
         limit = (number * number * 977 + 1) % ((1 << 28) - 1) + 1
-        placed = torch.randint(0, limit, size=(1,), generator=one).item()
+        placed = torch.randint(0, limit, size=(1,), generator=one, device="cpu").item()
         if (drawn, grown, placed) != (tape.uniform((low, high)), tape.exp((low, high)), tape.below(limit)):
             return False
     return bool(torch.equal(tape.after(), one.get_state()))

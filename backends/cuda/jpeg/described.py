@@ -61,7 +61,7 @@ def describe(
     known = index.read(files, starts, sizes, good, found, regions, indexes)
     taken = np.flatnonzero(good)
     taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
-    end, found = int(starts[-1] + sizes[-1]), found[taken]
+    end, found = int((starts + sizes).max()), found[taken]  # they may lie in any order
     if len(taken) == 0:
         return Described(taken, found, known, None, end)
     batch = layout.lay_out(

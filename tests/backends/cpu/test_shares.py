@@ -105,7 +105,7 @@ def counted(work: Callable[[], Any]) -> tuple[Any, dict[str, int], dict[str, int
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "_shared", lambda *_: None)
+    monkeypatch.setattr(CpuBackend, "_shared", lambda *_: ())
 
 
 def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:

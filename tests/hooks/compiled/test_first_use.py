@@ -67,6 +67,17 @@ def test_what_differs_is_found_before_it_is_used(
         tape.agrees.cache_clear()
 
 
+def test_what_torch_draws_is_tried_as_usual_under_another_default() -> None:
+    """For what was found then holds as long as the process."""
+    tape.agrees.cache_clear()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert tape.agrees()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        tape.agrees.cache_clear()
+
+
 def test_explain_and_stats_say_which_way(root: Path) -> None:
     with accel.image_backend("cpu"):
         dataset = ImageFolder(str(root), PIPELINES["train"]())
