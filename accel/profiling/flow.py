@@ -174,7 +174,7 @@ def _flow(
     ranks: int,
 ) -> Flow:
     count = len(chain)
-    images = sum(batch.images for batch in chain) / count
+    images = sum(batch.images for batch in chain) / count or float(loader.batch_size or 1)
     sizes = [batch.bytes for batch in chain if batch.bytes is not None]
     gap = _gap(chain, all_batches)
     wait = sum(batch.wait_ns for batch in chain) / count + gap
@@ -185,7 +185,8 @@ def _flow(
     seconds = sum(worker.seconds for worker in workers)
     if in_workers:
         made = total(trimmed(worker.made) for worker in workers if worker.made)
-        batches = sum(worker.images or 0 for worker in workers) / images or made.count
+        counted = [spent.count for worker in workers for spent in (worker.first, worker.made) if spent]
+        batches = sum(counted) or sum(worker.images or 0 for worker in workers) / images
     else:
         made = Spent()
         for batch in () if gap > 0.1 * wait else chain:

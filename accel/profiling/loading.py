@@ -49,14 +49,22 @@ def iterated(original: Function) -> Function:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock = clocks.clock()
+        if self.num_workers:
+            watched.set_aside()
+        if clock.section:  # a dataset's loader: what it does is the dataset's work
+            with sampler.paused(self.num_workers > 0):
+                return original(self)
         gather(clock)
         clock.batch = None  # left, or resumed after this epoch: other things were done
         asked = _end_step(clock)
         watched.begun = watched.begun or asked
-        if self.num_workers:
-            watched.set_aside()
-        with sampler.paused(self.num_workers > 0):
-            iterator = original(self)
+        try:
+            with sampler.paused(self.num_workers > 0):
+                iterator = original(self)
+        except BaseException as error:
+            _begin_step(clock, asked)
+            watched.failed = _said(error)
+            raise
         watched.begin(iterator, self, asked)
         _clock_receiving(iterator)
         _begin_step(clock, asked)
@@ -102,6 +110,8 @@ def asked(original: Function) -> Function:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock = clocks.clock()
+        if clock.section:
+            return original(self)
         begun = _end_step(clock)
         watched.begun = watched.begun or begun
         loader, epoch, _ = watched.epoch(self)
@@ -126,7 +136,6 @@ def asked(original: Function) -> Function:
         watched.images += images
         batch = Batch(loader.number, epoch, number, images, begun, taken - begun, size, ready=ready, dry=dry)
         batch.cpu_ns = cpu_of_all
-        gather(clock)  # of a loader that was asked meanwhile, by this one's dataset
         watched.batches.append(batch)
         clock.batch = batch
         if len(clock.done) > _MANY_DONE:
@@ -146,7 +155,7 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
     clock.batch = None
     _begin_step(clock, begun)
     if not isinstance(error, StopIteration):
-        watched.failed = f"{type(error).__name__}: {_end_of(str(error))}"
+        watched.failed = _said(error)
         return
     watched.over(iterator)
     for end in ends:
@@ -186,9 +195,10 @@ def gather(clock: clocks.Clock) -> None:
     fetching.skip(len(noted))
 
 
-def _end_of(text: str) -> str:
-    """The end of an error's text: a worker's is a traceback, whose last lines say what happened."""
-    return text if len(text) <= 1000 else f"...{text[-1000:]}"
+def _said(error: BaseException) -> str:
+    """An error, with the end of its text: a worker's is a traceback, whose last lines say what happened."""
+    text = str(error)
+    return f"{type(error).__name__}: {text if len(text) <= 1000 else f'...{text[-1000:]}'}"
 
 
 def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None:

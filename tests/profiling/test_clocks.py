@@ -485,6 +485,9 @@ class Nested(IterableDataset[Any]):
         yield from DataLoader(range(40), 4)  # type: ignore[arg-type]
 
 
-def test_a_loader_within_a_dataset_has_its_own_batches() -> None:
-    result = measured(DataLoader(Nested(), 2))
-    assert Counter(result.loaders[batch.loader].batch_size for batch in result.batches) == {2: 5, 4: 10}
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_loader_within_a_dataset_is_the_datasets_work(count: int) -> None:
+    result = measured(DataLoader(Nested(), 2, num_workers=count))
+    assert [batch.images for batch in result.batches] == [2] * 5
+    assert len(result.loaders) == 1
+    assert [worker.images for worker in workers(result)] == [10 + 2 * bool(count)] * count  # it asks for one more

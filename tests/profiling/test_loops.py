@@ -98,6 +98,31 @@ def test_an_error_in_the_first_batch_is_reported(count: int, capsys: pytest.Capt
     assert "it ended with ZeroDivisionError" in shown
 
 
+def test_a_loader_that_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.context.ForkProcess.start", refused)
+    loader = DataLoader(TensorDataset(torch.zeros(8, 3)), 4, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(OSError, match="processes"), accel.profile() as report:
+        iter(loader)
+    assert report.measured.seconds >= 0
+    assert "it ended with OSError" in report.verdict.why
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_batches_without_rows(count: int) -> None:
+    result = measured(DataLoader(range(80), 4, num_workers=count, collate_fn=no_rows))  # type: ignore[arg-type]
+    its = flow(result)
+    assert its is not None
+    assert its.images == 4
+
+
+def refused(_: Any) -> None:
+    raise OSError("there are too many processes")
+
+
+def no_rows(_: Any) -> Any:
+    return torch.zeros(0, 3)
+
+
 def test_batches_and_steps(folder: Path) -> None:
     with accel.image_backend("cpu"):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=1)

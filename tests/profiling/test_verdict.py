@@ -256,6 +256,18 @@ def test_workers_pack_beside_each_other() -> None:
     assert gain == pytest.approx(replace(pipeline, workers=4).rate() / pipeline.rate(), rel=0.1)
 
 
+def test_views_of_samples_are_no_more_batches() -> None:
+    """A collate function may make several images of each sample that a worker counts."""
+    measured = Pipeline({"decode": (4.0, 1.0)}, (2.0, 0.0), workers=2, cores=8).run()
+    its = judge(measured).flow
+    for batch in measured.batches:
+        batch.images *= 8
+    views = judge(measured).flow
+    assert its is not None
+    assert views is not None
+    assert (views.stages, views.cpu_made, views.alone) == (its.stages, its.cpu_made, its.alone)
+
+
 def test_a_batch_that_took_long_to_make_is_not_taken_to_be_sent_for_long() -> None:
     """Of a few batches one stands apart: what all compute, most of it to send, does not grow with it. Also where it was
     not timed how messages are read."""
