@@ -14,6 +14,7 @@ import accel
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
+from accel.recipe import Source
 from accel.runtime import cached, indexes, results
 from accel.system import memory
 from tests.support import helpers, loaders
@@ -129,7 +130,12 @@ def test_where_no_index_is_taken_the_runs_own_are_enough(
     for _ in range(4):
         epoch()
     said, has_part = list[bool](), indexes.has_part
-    monkeypatch.setattr(indexes, "has_part", lambda source: said.append(has_part(source)) or said[-1])
+
+    def noted(source: Source) -> bool:
+        said.append(has_part(source))
+        return said[-1]
+
+    monkeypatch.setattr(indexes, "has_part", noted)
     monkeypatch.setattr(Cache, "room", lambda self, kind, size: False)
     counts()
     epoch()
