@@ -185,8 +185,7 @@ def _flow(
     seconds = sum(worker.seconds for worker in workers)
     if in_workers:
         made = total(trimmed(worker.made) for worker in workers if worker.made)
-        counted = [spent.count for worker in workers for spent in (worker.first, worker.made) if spent]
-        batches = sum(counted) or sum(worker.images or 0 for worker in workers) / images
+        batches = 1.0 * sum(each.count for worker in workers for each in (worker.first, worker.made) if each)
     else:
         made = Spent()
         for batch in () if gap > 0.1 * wait else chain:
