@@ -25,6 +25,7 @@ FIRST, LATER = 0.05, 0.5
 
 _BY_INDEX, _FILLING, _READING = 0.7, 2.0, 0.4  # times as long as decoding takes for the first time, as is assumed
 _CHEAPEST = 0.1  # of decoding all of a file: what filling takes more at least
+_EACH = 10_000  # what any file takes beside that, in pixels: it is decoded alone, and the table is written
 _WILD = 4  # times the mean: longer ones, of which something was compiled or waited for, count as so long
 _LAST = 100  # measures of which the mean is, about
 _ENOUGH = 4  # measures of decoding; behind them, one of a batch is taken
@@ -79,7 +80,7 @@ class Pace:
         regions = [pixels(header, box) for header, box in files]
         whole = [header.width * header.height for header, _ in files]
         prices = [
-            max(filling * size - decoding * region, _CHEAPEST * size)
+            max(filling * size - decoding * region, _CHEAPEST * size) + _EACH
             for region, size in zip(regions, whole, strict=True)
         ]
         self.credit += sum(regions) * (LATER * max(1 - decoding, 0.0) if indexed else FIRST)
