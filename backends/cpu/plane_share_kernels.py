@@ -8,12 +8,12 @@ from numba import njit
 
 from accel.cache import reading_fields as rd
 from accel.codec.jpeg import planes_fields as pf
-from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
+from accel.codec.jpeg.memory import i64, pointer_to
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, note_time, passed, settled, taken, wants
 
 _needed = caller(pf.NEEDED)
 _read = caller(rd.SIGNATURE)
@@ -32,9 +32,7 @@ def run_plane_share(
     working memory. When the decoding of each began and ended is written to ``times``, if it has a place for each.
     """
     while True:
-        number = said[sh.CURRENT]
-        if number < 0:
-            number = take_numbers(pointer_to(counter), 1)
+        number = taken(counter, said)
         if number >= len(positions):
             said[sh.CURRENT] = -1
             return
@@ -42,14 +40,9 @@ def run_plane_share(
             number, positions[number], descriptions, asked, numbers, begins, boxes, axes, rows_first, said, needed,
             read, unpack, fused, span, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
-        if state == ROOM:
-            said[sh.CURRENT] = number
+        if not settled(state, number, positions[number], left, said):
             return
         said[sh.USED] += state == DONE
-        if state == OTHERWISE:
-            left[said[sh.LEFT]] = positions[number]
-            said[sh.LEFT] += 1
-        said[sh.CURRENT] = -1
 
 
 @njit

@@ -10,12 +10,12 @@ from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg.memory import i64, pointer_to, take_numbers
+from accel.codec.jpeg.memory import i64, pointer_to
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, ROOM, note_time, passed, wants
+from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, note_time, passed, settled, taken, wants
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
@@ -34,9 +34,7 @@ def run_share(
     ``times``, if it has a place for each.
     """
     while True:
-        number = said[sh.CURRENT]
-        if number < 0:
-            number = take_numbers(pointer_to(counter), 1)
+        number = taken(counter, said)
         if number >= len(images):
             said[sh.CURRENT] = -1
             return
@@ -44,13 +42,8 @@ def run_share(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
             own, index, windows, pixels, out, times, clock, item, channels, planar,
         )  # fmt: skip
-        if state == ROOM:
-            said[sh.CURRENT] = number
+        if not settled(state, number, images[number, sh.POSITION], left, said):
             return
-        if state == OTHERWISE:
-            left[said[sh.LEFT]] = images[number, sh.POSITION]
-            said[sh.LEFT] += 1
-        said[sh.CURRENT] = -1
 
 
 @njit

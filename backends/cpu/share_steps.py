@@ -10,7 +10,7 @@ from numba import njit, types
 from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
-from accel.codec.jpeg.memory import advanced, i64, pointer_to
+from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, show
 from accel.native.intrinsics import emitted
@@ -40,6 +40,22 @@ def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
     """Write when the decoding of an image has begun or ended, if there is a place for that."""
     if len(times) != 0:
         _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
+
+
+@njit
+def taken(counter: Any, said: Any) -> Any:
+    """The number of the next image, which no other thread takes: the one that wanted more working memory first."""
+    return said[sh.CURRENT] if said[sh.CURRENT] >= 0 else take_numbers(pointer_to(counter), 1)
+
+
+@njit
+def settled(state: Any, number: Any, position: Any, left: Any, said: Any) -> Any:
+    """Say what became of an image; False: it wants more working memory."""
+    said[sh.CURRENT] = number if state == ROOM else -1
+    if state == OTHERWISE:
+        left[said[sh.LEFT]] = position
+        said[sh.LEFT] += 1
+    return state != ROOM
 
 
 @njit
