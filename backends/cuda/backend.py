@@ -32,6 +32,7 @@ from accel.recipe import Source
 from accel.rows import Ahead, Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
+from accel.sources import Files
 from accel.system import counters, fork
 
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -232,9 +233,11 @@ class CudaBackend(AcceleratorBackend):
             if any(images):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
+        files = plan.rows.sources if isinstance(plan, ColumnPlan) else None
+        keys = files.keys() if decoding.indexes and isinstance(files, Files) else None
         for number, index in decoding.indexes.items():
-            source = _source(plan, number)
-            stream_index.keep(source.key, index, indexes.of(source) if cached.in_use else None)
+            key = _source(plan, number).key if keys is None else keys[number]
+            stream_index.keep(key, index, indexes.of(_source(plan, number)) if cached.in_use else None)
         if cached.in_use:
             cached.flush(if_due=True)  # what the host has decoded
         if flagged:  # their places in the result are filled once more, in the order of the stream
