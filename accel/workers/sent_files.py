@@ -137,9 +137,9 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
 
 def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
     """The recipes as rows of files, each once, and the sources that they have; None where they are none."""
+    if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
+        return recipes, recipes.sources
     sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
-    if isinstance(sources, Files):
-        return (recipes, sources) if isinstance(recipes, Rows) else None
     if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
         return None
     files = reading.files_of(sources) or _described(sources, selection)
