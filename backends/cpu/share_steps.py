@@ -45,7 +45,10 @@ def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
 @njit
 def taken(counter: Any, said: Any) -> Any:
     """The number of the next image, which no other thread takes: the one that wanted more working memory first."""
-    return said[sh.CURRENT] if said[sh.CURRENT] >= 0 else take_numbers(pointer_to(counter), 1)
+    number = said[sh.CURRENT]
+    if number < 0:
+        number = take_numbers(pointer_to(counter), 1)
+    return number
 
 
 @njit
