@@ -110,7 +110,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
     data = files.taken(fixed + room) if isinstance(files, SlotFiles) else None
     copied = data is None
     if data is None:
-        data = slot_pool.shared((fixed + room,), torch.uint8)
+        data = slot_pool.shared((slot_files.rounded(fixed + room),), torch.uint8)
     slot = _Slot(data.numpy())
     content = slot.take(size)
     if copied:

@@ -60,7 +60,7 @@ def taken(selection: Selection, count: int) -> torch.Tensor | None:
     """A slot for a batch of so many images; None where there is none, or nobody knows yet how large it should be."""
     if not count or selection not in _needed or (pool := slot_pool.of_worker()) is None:
         return None
-    return pool.empty((_rounded(int(count * _needed[selection])),), torch.uint8)
+    return pool.empty((rounded(int(count * _needed[selection])),), torch.uint8)
 
 
 def read(
@@ -114,7 +114,7 @@ def starts(sizes: Numbers) -> Numbers:
 _BESIDES = 1 << 14  # bytes that an image needs besides its file, as a first guess
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
     """A little more, and one of few sizes: slots are used again for batches of about one size."""
     size = HEADER + size + size // 8
     step = 1 << max(size.bit_length() - 4, 0)
