@@ -55,7 +55,7 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means; and
     for every few files of which a cache has no planes yet: the host decodes them, and puts them in.
     """
-    if not is_plain(decode.source.header):
+    if not can_decode(decode.source.header):
         return None
     found = packed(decode.source, decode.box)
     if found is not None:
@@ -110,18 +110,18 @@ def plain(rows: Rows) -> npt.NDArray[np.bool_]:
     """Which sources may be files for the decoder."""
     if isinstance(rows.sources, Files):
         return rows.sources.plain()
-    return np.array([is_plain(source.header) for source in rows.sources], np.bool_)
+    return np.array([can_decode(source.header) for source in rows.sources], np.bool_)
 
 
-def is_plain(header: Header | Raw | None) -> bool:
-    """Whether a source may be a file for the decoder."""
+def can_decode(header: Header | Raw | None) -> bool:
+    """Whether a file with this header may be one for the decoder."""
     return isinstance(header, Header) and header.plain
 
 
 def device_bytes(decode: Decode) -> int:
     """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
     header = decode.source.header
-    if not is_plain(header):
+    if not can_decode(header):
         return 0
     return int(_bytes(_size(decode.source), header.height, header.width, *decode.box[2:], decode.channels))
 
