@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
+from sys import byteorder
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -45,11 +46,16 @@ class Entry(NamedTuple):
 
     @property
     def digests(self) -> Sequence[int]:
-        return memoryview(self.numbers)[: len(self.numbers) // 12 * 8].cast("q")
+        return memoryview(self.numbers)[: self.count * 8].cast("q")
 
     @property
     def ends(self) -> Sequence[int]:
-        return memoryview(self.numbers)[len(self.numbers) // 12 * 8 :].cast("I")
+        return memoryview(self.numbers)[self.count * 8 :].cast("I")
+
+    @property
+    def count(self) -> int:
+        """How many parts it has."""
+        return len(self.numbers) // 12
 
     @property
     def row_size(self) -> int:
@@ -59,11 +65,12 @@ class Entry(NamedTuple):
     @property
     def size(self) -> int:
         """All bytes of the content."""
-        ends = self.ends
-        return ends[-1] if ends else 0
+        return int.from_bytes(self.numbers[-4:], byteorder)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Where the parts first to last (excluded) begin and end, in bytes from ``offset``."""
+        if first == 0 and last == self.count:  # which most who read want
+            return 0, self.size
         ends = self.ends
         return (ends[first - 1] if first else 0), (ends[last - 1] if last else 0)
 
@@ -72,11 +79,17 @@ class Entry(NamedTuple):
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
-class File(NamedTuple):
-    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind."""
+class File:
+    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind.
 
-    header: bytes
-    entries: dict[int, Entry]
+    ``believed``: what whoever looks it up makes of that, for the next time.
+    """
+
+    __slots__ = ("believed", "entries", "header")
+
+    def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
+        self.header, self.entries = header, entries
+        self.believed: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:

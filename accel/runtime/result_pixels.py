@@ -104,7 +104,7 @@ def _together(results: Sequence[Result]) -> Unread | None:
 
     def read(which: range, out: Pixels) -> bool:
         wanted = [results[place].entry for place in which]
-        if cache.read_all([(entry, 0, len(entry.ends)) for entry in wanted], out):
+        if cache.read_all([(entry, 0, entry.count) for entry in wanted], out):
             return False
         counters.count(counters.RESULT_HITS, len(wanted))
         return True
