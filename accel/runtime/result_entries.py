@@ -138,11 +138,12 @@ def keep_all(source: Source) -> None:
         return
     source.cached = known._replace(fills=False)
     content = memoryview(source.data).cast("B")
+    known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
     if known.cache.room(PIXELS, content.nbytes):
         put(source, cached.place(source), PIXELS, (), raw, content)
 
 
-def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, content: memoryview) -> None:
+def put(source: Source, key: Key | bytes, shelf: int, steps: Steps, raw: Raw, content: memoryview) -> None:
     cache, header, as_text = cached.of(source.selection.options), cached.packed(source), text(steps)
     if cache is None or header is None or as_text is None:
         return
@@ -150,5 +151,5 @@ def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, con
     band = max(max(_BAND, len(content) // _BANDS) // row, 1) * row
     ends = [*range(band, len(content), band), len(content)]
     said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
-    if cache.put(key, header, kind, content, cached.tag() + said + as_text, ends):
+    if cache.put(key, header, shelf, content, cached.tag() + said + as_text, ends):
         counters.count(counters.RESULTS)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
+from accel.cache.worth import shelf_of
 from accel.codec.header import Raw
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import Prefixes
+from accel.planning.prefix import Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Rows, Structure
 from accel.runtime import cached
@@ -39,12 +40,15 @@ prefixes = Prefixes()
 class Wanted(NamedTuple):
     """A result to be made: the number of its recipe, its steps, and the key that it is to be found by.
 
+    ``shelf``, ``size``: those that it has in the cache (``accel.cache.worth``).
     ``made_of``: a recipe of the same pixels, which may begin with what the cache has already.
     """
 
     number: int
     before: Recipe
     key: Key | bytes
+    shelf: int
+    size: int
     made_of: Recipe
 
 
@@ -145,7 +149,8 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    return Wanted(number, before, key, before) if cache.room(RESULT, size(before)) else found
+    shelf, own = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), size(before)
+    return Wanted(number, before, key, shelf, own, before) if cache.room(shelf, own) else found
 
 
 def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found | None:
@@ -203,12 +208,23 @@ def _size_of(source: Source) -> tuple[int, int]:
 # -- results that are to be made ----------------------------------------------------------------------------
 
 
+def took(wanted: Sequence[Wanted], seconds: float) -> None:
+    """Note how long it took to make results, in one go: that is what they save, but for reading them."""
+    cache = cached.of(wanted[0].made_of.source.selection.options)
+    sizes: dict[int, int] = {}
+    for each in wanted:
+        sizes[each.shelf] = sizes.get(each.shelf, 0) + each.size
+    if cache is not None and (whole := sum(sizes.values())):
+        for shelf, own in sizes.items():
+            cache.worth.made(shelf, 1e6 * seconds * own / whole, own)
+
+
 def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
     """Keep a result, uint8 [height, width, channels]; the recipe that began with its steps, with it for a source."""
     source, steps = wanted.before
     height, width, count = pixels.shape
     raw, content = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(-1).data
-    put(source, wanted.key, RESULT, steps, raw, content)
+    put(source, wanted.key, wanted.shelf, steps, raw, content)
     on_pixels, on_values, tail = parts(recipe.steps)
     after = (*on_pixels[len(steps) :], *on_values, *tail)
     return Recipe(Source(content, raw, source.name, source.selection), after)
