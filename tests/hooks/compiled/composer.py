@@ -72,7 +72,7 @@ class Composer:
                 [v.RandomResizedCrop(size)],
                 [v.Resize(30), v.CenterCrop(28)],
                 [v.Resize(26), v.RandomCrop(size, 4)],
-                [v.RandomCrop(size, pad_if_needed=self.left)],
+                [v.RandomCrop(size, pad_if_needed=True)],
                 [v.CenterCrop(32), v.RandomHorizontalFlip()],
             )
         )
@@ -213,7 +213,6 @@ _LEFT_OF_LEVELS: list[Make] = [
     ),
 ]
 _LEFT: list[Make] = [
-    lambda v, r: v.RandomCrop((40, 24), None, True, _fill(r), _padding(r)),
     lambda v, r: v.ElasticTransform(r.uniform(1, 80), r.choice((0.5, 2.0, [1.0, 3.0])), _mode(r), _fill(r)),
     lambda v, r: v.ElasticTransform(r.choice(([10.0, 40.0], 50.0)), 1.0),
     lambda v, r: v.Compose([v.TenCrop((18, 12)) if r.random() < 0.5 else v.FiveCrop(16), v.Lambda(_first)]),
@@ -229,7 +228,9 @@ _RARE: list[Make] = [
     lambda v, r: v.RandomResizedCrop(20, (1.5, 2.5), r.choice(((0.2, 0.4), (3.0, 4.0), (1.0, 1.0)))),
     lambda v, r: v.Resize(r.randint(10, 40), _of_resize(r), r.choice((None, 70)), r.random() < 0.5),
     lambda v, r: v.Resize((r.randint(1, 40), r.randint(1, 40)), _of_resize(r)),
-    lambda v, r: v.RandomCrop(20, r.choice((3, (1, 2), [4, 0, 0, 2])), False, _fill(r), _padding(r)),
+    lambda v, r: v.RandomCrop(
+        r.choice((20, (44, 30))), r.choice((None, 3, (1, 2), [4, 0, 0, 2])), r.random() < 0.5, _fill(r), _padding(r)
+    ),
     lambda v, r: v.RandomRotation(r.choice((0, 180, (45, 45))), _mode(r), r.random() < 0.5, (0, 9.5), _fill(r)),
     lambda v, r: v.RandomRotation(r.uniform(1, 90), Mode.BICUBIC, fill=_fill(r)),
     lambda v, r: v.RandomAffine(0, (0.3, 0.0), None, None, _mode(r), 0, (3, 2)),
