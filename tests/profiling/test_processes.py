@@ -6,8 +6,6 @@ import atexit
 import gzip
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import zipfile
@@ -24,6 +22,7 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.profiling import collect
 from tests.profiling.measure import EACH, Numbers, Sleeping, main, measured, workers
+from tests.support.helpers import python
 from tests.support.loaders import TRAIN
 from tests.support.processes import linux
 
@@ -137,7 +136,7 @@ with accel.profile(show=False):
     pass
 assert "rich" in sys.modules and random.getstate() == state
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    python(script)
 
 
 class Slow(Exception):
