@@ -6,21 +6,23 @@ A recipe is written anew with pixels for its source, and the steps that are left
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
 from accel.codec.header import Raw
 from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes
 from accel.recipe import Branch, Recipe, Source
-from accel.rows import Rows
+from accel.rows import Pictures, Rows
 from accel.runtime import cached
-from accel.runtime.result_entries import Found, found_of, is_worth_it, pays_as_a_whole, put, size, variant
-from accel.runtime.result_pixels import Compute, Result, rows_after
+from accel.runtime.result_entries import Found, found_of, is_worth_it, pays_as_a_whole, put, shape, variant
+from accel.runtime.result_pixels import Compute, Result, rows_after, structure_after
 from accel.system.memory import Key
 
 _NOTED, _ASKED = 16, 2
@@ -140,7 +142,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    return Wanted(number, before, key, before) if cache.room(RESULT, size(before)) else found
+    return Wanted(number, before, key, before) if cache.room(RESULT, prod(shape(before))) else found
 
 
 def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found | None:
@@ -176,12 +178,46 @@ def _size_of(source: Source) -> tuple[int, int]:
 # -- results that are to be made ----------------------------------------------------------------------------
 
 
-def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
-    """Keep a result, uint8 [height, width, channels]; the recipe that began with its steps, with it for a source."""
-    source, steps = wanted.before
-    height, width, count = pixels.shape
-    raw, content = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(-1).data
-    put(source, wanted.key, RESULT, steps, raw, content)
-    on_pixels, on_values, tail = parts(recipe.steps)
-    after = (*on_pixels[len(steps) :], *on_values, *tail)
-    return Recipe(Source(content, raw, source.name, source.selection), after)
+def grouped(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Results by their sizes."""
+    groups: dict[tuple[int, int, int], list[Wanted]] = {}
+    for each in wanted:
+        groups.setdefault(shape(each.before), []).append(each)
+    return [*groups.values()]
+
+
+def kept(wanted: Sequence[Wanted], pixels: npt.NDArray[np.uint8]) -> list[Source]:
+    """Keep results of one size, uint8 [images, height, width, channels]; sources that have them."""
+    height, width, count = pixels.shape[1:]
+    raw, contents = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(len(wanted), -1)
+    put([(each.before, each.key) for each in wanted], RESULT, raw, contents.reshape(-1).data)
+    sources = [each.before.source for each in wanted]
+    return [
+        Source(content.data, raw, source.name, source.selection)
+        for content, source in zip(contents, sources, strict=True)
+    ]
+
+
+def after(
+    recipes: Sequence[Recipe], made: Sequence[tuple[Sequence[Wanted], npt.NDArray[np.uint8]]]
+) -> Sequence[Recipe]:
+    """Keep results that were made, and have recipes begin with them."""
+    found = {
+        each.number: (source, len(each.before.steps))
+        for wanted, pixels in made
+        for each, source in zip(wanted, kept(wanted, pixels), strict=True)
+    }
+    if isinstance(recipes, Rows) and len(found) == len(recipes):
+        structure = structure_after(recipes, [found[number][1] for number in range(len(recipes))])
+        whole = made[0][1] if len(made) == 1 else None
+        if structure is not None and (whole is not None or not backend_of(recipes.selection).devices):
+            sources: Sequence[Source] = [found[number][0] for number in range(len(recipes))]
+            if whole is not None:
+                pixels = whole if whole.shape[-1] == 3 else whole.reshape(whole.shape[:3])
+                sources = Pictures(pixels, "results that a cache takes", recipes.selection)
+            return Rows(sources, structure, recipes.numbers[:, : structure.columns])
+    begun = list(recipes)
+    for number, (source, length) in found.items():
+        on_pixels, on_values, tail = parts(recipes[number].steps)
+        begun[number] = Recipe(source, (*on_pixels[length:], *on_values, *tail))
+    return begun
