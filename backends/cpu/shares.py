@@ -6,6 +6,7 @@ the call leaves, because it is none, goes the way of a single image.
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import read
+from accel.runtime import planes, read
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage
 
@@ -85,7 +86,7 @@ class Shared:
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
         windows = np.empty((2, max(target.shape[1:])), np.int32)
-        pixels = read.room.take(self.room)
+        pixels, begun = read.room.take(self.room), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
@@ -106,6 +107,7 @@ class Shared:
                     decode.hold(place, jpeg.room(name, size))
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
+        planes.decoded_by_index(self._sources[0], used, 1e6 * (thread_time() - begun))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         for position in found:
             self._sources[position].asked -= 1

@@ -198,8 +198,8 @@ def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -
     others = [Filling(own.budget, own._table, own._segments, own._faults, own._worth) for _ in range(100)]
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
-            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", numbers_of(content, [len(content)]))
-            assert each.put(entry, content, kind), f"nothing is left for number {number}"
+            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [len(content)]))
+            assert each.put([entry], content, kind)[0], f"nothing is left for number {number}"
     assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:
         each.flush()
