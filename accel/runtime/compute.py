@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
+from time import process_time
 from typing import cast
 
 import numpy as np
@@ -63,7 +64,9 @@ def several(
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
     if any(_of_cache(recipes) for recipes, _ in batches):
-        batches = [(from_cache(recipes, _on_host, planes.choose), interleaved) for recipes, interleaved in batches]
+        batches = [
+            (from_cache(recipes, _on_host, planes.mark_affordable), interleaved) for recipes, interleaved in batches
+        ]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
@@ -94,8 +97,10 @@ def from_cache(
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
     plans = plans_of([(*each.made_of, (), ()) for each in wanted], (True,) * len(wanted))
-    begun = list(recipes)
-    for (_, numbers), values in zip(plans, run(strict, [part for part, _ in plans]), strict=True):
+    begun, since = list(recipes), process_time()
+    made = run(strict, [part for part, _ in plans])
+    results.took(wanted, process_time() - since)
+    for (_, numbers), values in zip(plans, made, strict=True):
         if isinstance(values, torch.Tensor):  # else the recipe itself will tell
             for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
                 each = wanted[number]
@@ -143,7 +148,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if _of_cache(recipes):
         recipes = from_cache(
-            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.want
+            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.mark_all
         )
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)

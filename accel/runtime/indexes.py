@@ -36,7 +36,7 @@ class Durable(NamedTuple):
         if entry is None:
             return False
         out = room(entry.size)
-        if len(out) != entry.size or not self.cache.read(entry, 0, len(entry.ends), out):
+        if len(out) != entry.size or not self.cache.read(entry, 0, entry.parts, out):
             return False
         counters.count(counters.INDEX_HITS)
         return True
@@ -61,6 +61,13 @@ class Durable(NamedTuple):
 def _rows(index: npt.NDArray[np.uint8]) -> int:
     """How many rows of MCUs an index knows."""
     return int(index.view(np.uint16)[index_fields.ROWS]) if len(index) > 2 * index_fields.POINTS else 0
+
+
+def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
+    """Keep the index of a file that a decoder of whole batches has made, where a cache lacks it."""
+    durable = of(source)
+    if durable is not None and durable.lacks(index):
+        durable.put(index.tobytes())
 
 
 def has_part(source: Source) -> bool:
