@@ -89,6 +89,13 @@ class Flow:
         return self.length * self.images / (self.length * self.period + self.startup) * 1e9 * self.ranks
 
     @property
+    def slowed(self) -> float:
+        """What the main process waits of a batch for cores that the workers keep busy, beside other programs."""
+        at_work = self.made.ns / max(self.made.count, 1) / self.period if self.loader.num_workers else 0.0
+        waited = sum(self.busy) / len(self.busy) - self.stepping.lasts()
+        return waited * at_work / (at_work + self.rivals) if at_work else 0.0
+
+    @property
     def in_use(self) -> float:
         """Cores that are busy for this rank."""
         return (self.cpu_made + self.cpu_main) / self.period
