@@ -48,7 +48,7 @@ class Call:
                 self._held[place] = value
                 words.append(id(value))
             else:
-                words.append(np.float64(value).view(np.int64) if parameter.code[0] == "f" else int(value))
+                words.append(int(np.float64(value).view(np.int64) if parameter.code[0] == "f" else value))
         self.words[: len(words)] = words
 
     def hold(self, place: int, array: Any) -> None:
