@@ -55,7 +55,7 @@ class Shared:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         self._held: list[Any] = []
         for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
-            if size > read.LARGEST or not read.is_plain(source):
+            if size > read.LARGEST or not read.only_decodes(source):
                 self.others.append(position)
                 continue
             file = np.frombuffer(source.data, np.uint8)
