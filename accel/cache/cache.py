@@ -32,6 +32,7 @@ from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
 from accel.cache.segments import File as Segment
 from accel.cache.table import Row
+from accel.cache.worth import Worth
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
@@ -51,7 +52,8 @@ class Cache:
         self.folder = folder
         self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
         self._faults = Faults(folder, writable=there.writable)
-        self._filling = Filling(budget, self._table, self._segments, self._faults)
+        self.worth = Worth()
+        self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
         self._dropped: set[bytes] = set()  # the rows of entries that are damaged
         self._numbers = Numbers(self._table, self._faults)
         self._known: dict[bytes, File] = {}
@@ -182,12 +184,12 @@ class Cache:
         self,
         key: Key | bytes,
         header: bytes,
-        kind: int,
+        shelf: int,
         content: Any,
         meta: bytes = b"",
         ends: Sequence[int] | None = None,
     ) -> bool:
-        """Keep something of a file, in the place of what was kept of that kind; False: it is not kept.
+        """Keep something of a file, in the place of what was kept of the shelf's kind; False: it is not kept.
 
         It is written now, found by this process from now on, and by others after ``flush``.
 
@@ -195,10 +197,10 @@ class Cache:
             content: a buffer of bytes.
             ends: where each of its parts ends, rising up to its size; None: it is one part.
         """
-        return self.put_all([(key, header, meta)], kind, content, ends)[0]
+        return self.put_all([(key, header, meta)], shelf, content, ends)[0]
 
     def put_all(
-        self, files: Sequence[tuple[Key | bytes, bytes, bytes]], kind: int, content: Any, ends: Sequence[int] | None
+        self, files: Sequence[tuple[Key | bytes, bytes, bytes]], shelf: int, content: Any, ends: Sequence[int] | None
     ) -> list[bool]:
         """``put`` of several files, each a key, header and meta, whose contents are of one size, side by side."""
         view = memoryview(content).cast("B")
@@ -207,6 +209,7 @@ class Cache:
         longest = max(len(each) for _, *texts in files for each in (*texts, ends))
         if len(view) > LARGEST or longest > LONGEST or not self._filling.writes():
             return [False] * len(files)
+        kind = shelf % KINDS
         entries = [
             Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
             for (key, header, meta), numbers in zip(files, numbers_of(view, ends, len(files)), strict=True)
@@ -216,7 +219,7 @@ class Cache:
             if not there:
                 own = [*group]
                 kept[own[0] : own[-1] + 1] = self._filling.put(
-                    [entries[number] for number in own], view[own[0] * size : (own[-1] + 1) * size]
+                    [entries[number] for number in own], view[own[0] * size : (own[-1] + 1) * size], shelf
                 )
         for entry, done in zip(entries, kept, strict=True):
             if done:
@@ -236,9 +239,9 @@ class Cache:
             has.append(known is not None and known.is_as(entry))
         return has
 
-    def room(self, kind: int, size: int) -> bool:
-        """Whether an entry of a kind and size would be kept, as far as is known without much ado."""
-        return self._filling.room(kind, size)
+    def room(self, shelf: int, size: int) -> bool:
+        """Whether an entry of a shelf and size would be kept, as far as is known without much ado."""
+        return self._filling.room(shelf, size)
 
     def used(self) -> tuple[int, int]:
         """The bytes that are taken, and the budget."""

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
+from time import process_time
 from typing import cast
 
 import numpy as np
@@ -97,9 +98,12 @@ def from_cache(
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
     groups = results.grouped(wanted)
     plans = [_plan(_together([each.made_of for each in group]), True) for group in groups]
+    since = process_time()
+    done = run(strict, plans)
+    results.took(wanted, process_time() - since)
     made = [
         (group, values.permute(0, 2, 3, 1).numpy())
-        for group, values in zip(groups, run(strict, plans), strict=True)
+        for group, values in zip(groups, done, strict=True)
         if isinstance(values, torch.Tensor)  # else the recipe itself will tell
     ]
     return results.after(recipes, made)

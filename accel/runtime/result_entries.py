@@ -46,25 +46,39 @@ class Found(NamedTuple):
     length: int
 
 
-def found_of(source: Source, on_pixels: Steps, *entries: Entry | None) -> Found | None:
+class Beginning:
+    """The steps on pixels that a recipe begins with, and how entries tell the first so many of them."""
+
+    __slots__ = ("_told", "steps")
+
+    def __init__(self, on_pixels: Steps) -> None:
+        self.steps = on_pixels
+        self._told: dict[int, bytes] = {}
+
+    def told(self, count: int) -> bytes:
+        return self._told.get(count) or self._told.setdefault(count, repr(self.steps[:count]).encode())
+
+
+def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found | None:
     """The first entry that is a result of the first steps."""
     for entry in entries:
-        raw = None if entry is None else _fits(source, on_pixels, entry)
+        raw = None if entry is None else _fits(source, begins, entry)
         if entry is not None and raw is not None:
             return Found(entry, raw, _META.unpack_from(entry.meta, cached.MARK)[2])
     return None
 
 
-def _fits(source: Source, on_pixels: Steps, entry: Entry) -> Raw | None:
+def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
     """What an entry holds, if that is a result of the first steps; None: it is not."""
     if not entry.meta.startswith(cached.tag()):
         return None
     reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
-    if reference != _reference(source) or count > len(on_pixels):
+    if reference != _reference(source) or count > len(begins.steps):
         return None
-    same = repr(on_pixels[:count]).encode() == entry.meta[cached.MARK + _META.size :]
+    if entry.meta[cached.MARK + _META.size :] != begins.told(count):
+        return None
     raw = Raw(width, height, _MODES[mode])
-    return raw if same and entry.size == width * height * channels(raw) else None
+    return raw if entry.size == width * height * channels(raw) else None
 
 
 def variant(source: Source, steps: Steps) -> bytes:
@@ -126,11 +140,12 @@ def keep_all(source: Source) -> None:
         return
     source.cached = known._replace(fills=False)
     content = memoryview(source.data).cast("B")
+    known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
     if known.cache.room(PIXELS, content.nbytes):
         put([(Recipe(source, ()), cached.place(source))], PIXELS, raw, content)
 
 
-def put(results: Sequence[tuple[Recipe, Key | bytes]], kind: int, raw: Raw, content: memoryview) -> None:
+def put(results: Sequence[tuple[Recipe, Key | bytes]], shelf: int, raw: Raw, content: memoryview) -> None:
     """Keep results of one size, each with its key, whose pixels lie side by side."""
     cache = cached.of(results[0][0].source.selection.options)
     size, row = len(content) // len(results), raw.width * channels(raw)
@@ -141,11 +156,11 @@ def put(results: Sequence[tuple[Recipe, Key | bytes]], kind: int, raw: Raw, cont
             files.append((key, header, said))
     if cache is None or len({key for key, _, _ in files}) < len(results):  # a file came twice, or is none to be kept
         for number, each in enumerate(results if cache is not None and len(results) > 1 else ()):
-            put([each], kind, raw, content[number * size : (number + 1) * size])
+            put([each], shelf, raw, content[number * size : (number + 1) * size])
         return
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
     ends = [*range(band, size, band), size]
-    counters.count(counters.RESULTS, sum(cache.put_all(files, kind, content, ends)))
+    counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content, ends)))
 
 
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
