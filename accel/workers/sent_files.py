@@ -31,10 +31,11 @@ from accel.planning.columns import ColumnPlan
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import batch_files, cached
+from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.workers import reading, slot_files, slot_pool
-from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
+from accel.workers.slot_files import HEADER, SlotFiles
 
 VERSION = 2
 Bytes = npt.NDArray[np.uint8]

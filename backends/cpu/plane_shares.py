@@ -53,7 +53,7 @@ class Shared:
         self.positions = np.flatnonzero(here)
         if any(here):
             boxes = columns.boxes[self.positions].tolist()
-            planes.found([sources[position] for position in self.positions], boxes)
+            planes.found([sources[position] for position in self.positions.tolist()], boxes)
         self.counter = np.zeros(1, np.int64)
         self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
 

@@ -55,10 +55,10 @@ class Shared:
         sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
         small = sizes <= read.LARGEST
         self.columns, self._sources = columns, sources
-        self._of_files = isinstance(sources, Files) and sources.untouched and not cached.in_use
-        self.images, self.keys, self._held = (
-            _of_files(sources, small) if self._of_files else _of_sources(sources, small)
-        )
+        files = sources if isinstance(sources, Files) and not cached.in_use else None
+        self._files = files if files is not None and files.untouched else None
+        found = _of_sources(sources, small) if self._files is None else _of_files(self._files, small)
+        self.images, self.keys, self._held = found
         if cache is None:
             self.images[:, sh.HAS_KEY] = False
         self.counter = np.zeros(1, np.int64)
@@ -69,8 +69,8 @@ class Shared:
 
     def _asked(self, positions: list[int], more: int) -> None:
         """Count that these are decoded, or (-1) that they were not."""
-        if isinstance(self._sources, Files) and self._of_files:
-            self._sources.asked[positions] = more > 0
+        if self._files is not None:
+            self._files.asked[positions] = more > 0
             return
         for position in positions:
             self._sources[position].asked += more
@@ -123,7 +123,7 @@ def _of_files(files: Files, small: npt.NDArray[np.bool_]) -> _Listed:
     images, known = np.empty((len(positions), sh.IMAGE), np.int64), files.known[positions]
     images[:, sh.POSITION] = positions
     images[:, sh.DATA], images[:, sh.BYTES] = files.places[positions].T
-    images[:, sh.DATA] += files.content.ctypes.data
+    images[:, sh.DATA] += files.content.__array_interface__["data"][0]
     images[:, sh.HAS_KEY] = known[:, of.WRITTEN] >= 0
     return images, known[:, of.DEVICE : of.CHANGED + 1].astype(np.uint64), files.content
 
