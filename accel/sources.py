@@ -11,6 +11,7 @@ import numpy.typing as npt
 from accel.codec import opening
 from accel.codec import opening_fields as of
 from accel.codec.header import Header, Raw
+from accel.codec.store import Keys
 from accel.options import Selection
 from accel.recipe import Source
 from accel.system.memory import Key
@@ -177,9 +178,10 @@ class Files(Sources):
             found[place] = header.plain
         return found
 
-    def keys(self) -> list[Key | None]:
-        """Of each the key; None where it cannot be trusted."""
-        return [_key(row) for row in self.known.tolist()]
+    def keys(self) -> Keys:
+        """Of each the key."""
+        rows = np.ascontiguousarray(self.known[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
+        return Keys(rows, self.known[:, of.WRITTEN] >= 0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (list(self),)

@@ -20,7 +20,6 @@ from accel import backend
 from accel.backends.cuda.backend import CudaBackend, CudaOptions, _Engine
 from accel.backends.cuda.device import Device
 from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.runtime import compute
@@ -66,9 +65,8 @@ class NullAccelerator(CudaBackend):
     def _engine(self, device: torch.device) -> _Engine:
         found = self._engines.get(device)
         if found is None:
-            found = self._engines[device] = _Engine(torch.device("cpu"))
-            found.device = _NullDevice(_META)
-            found.pool, found.jpeg = PinnedPool(found.device.pinned), _NullDecoder(found.device)
+            found = self._engines[device] = _Engine(torch.device("cpu"), _NullDevice(_META))
+            found.jpeg = _NullDecoder(found.device)
         return found
 
 

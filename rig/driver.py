@@ -3,6 +3,8 @@
 The host's kernels run at once what the driver is given. ``install`` puts the stand-in into a folder; then
 
     LD_LIBRARY_PATH=<folder with libcuda.so.1> python -m rig.driver <check>
+
+runs a check whose kernels are compiled (``compile_for``).
 """
 
 import ctypes
@@ -24,17 +26,23 @@ from rig.batches import batches, by_kernels, by_torchvision
 
 ARCH = (9, 0)
 NEWER = (99, 0)  # than any that NVRTC knows
+A_NEWER_GPU = "a newer GPU"
 
 
 def install(folder: Path) -> None:
-    """Put the stand-in into a folder, and compile all kernels: NVRTC would look for a real driver."""
-    from accel.backends.cuda import compile, host
+    """Put the stand-in into a folder."""
+    from accel.backends.cuda import host
 
     flags = ("-std=c++17", "-O1", "-shared", "-fPIC")
     (folder / "libcuda.so.1").write_bytes(host._compile(Path(__file__).with_suffix(".cpp"), flags))
+
+
+def compile_for(check: str) -> None:
+    """Compile all kernels that a check runs, ahead of it: beside the stand-in NVRTC would look for a real driver."""
+    from accel.backends.cuda import compile
+
     for unit in compile.UNITS:
-        compile.cubin(unit, "sm_90")
-        compile.cubin(unit, compile.arch_of(*NEWER))
+        compile.cubin(unit, compile.arch_of(*(NEWER if check == A_NEWER_GPU else ARCH)))
 
 
 class Launched(NamedTuple):
@@ -325,7 +333,7 @@ def refusals() -> None:
 CHECKS = {
     "whole batches": whole_batches,
     "every kernel": every_kernel,
-    "a newer GPU": a_newer_gpu,
+    A_NEWER_GPU: a_newer_gpu,
     "refusals": refusals,
     "copies overlap": copies_overlap,
 }

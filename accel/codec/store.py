@@ -18,7 +18,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import reduction
 from pathlib import Path
@@ -37,6 +37,8 @@ UNIT = units.Unit("store", *SOURCES, seconds=0.5)
 _STORE = "u8[1]w i8[2] i8[1]"
 _get = UNIT.function("codec.store_kernels", "get", f"{_STORE} u8[2] int u8[1]w")
 _put = UNIT.function("codec.store_kernels", "put", f"{_STORE} i8[1]w u8[2] int u8[1]")
+_get_all = UNIT.function("codec.store_kernels", "get_all", f"{_STORE} u8[2] ?[1] u8[1]w i8[1]w")
+_put_all = UNIT.function("codec.store_kernels", "put_all", f"{_STORE} i8[1]w u8[2] ?[1] u8[1] i8[1] i8[1]w")
 
 SHARE = 16
 """The store takes one part in so many of the memory that is left when it is made."""
@@ -44,6 +46,7 @@ SHARE = 16
 _FIRST = 512  # slots
 _SLOT_BYTES = 512  # of entries that there is a slot for
 _SMALLEST = 1 << 20
+_SOME = 512  # words of an entry, for which there is room at first
 _KEY = struct.Struct("=QQQqq")
 _NOTHING = np.zeros(0, np.uint64)
 
@@ -51,6 +54,23 @@ row = _KEY.pack
 """A key's parts as the bytes of a row of ``store_kernels``'s keys."""
 
 NO_ROW = bytes(8 * of.KEY)
+
+
+class Keys(NamedTuple):
+    """Keys of many files: uint64 [files, KEY], and which of them can be trusted, bool [files]."""
+
+    rows: npt.NDArray[np.uint64]
+    trusted: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, keys: Sequence[Key | None]) -> Keys:
+        rows = b"".join([NO_ROW if key is None else row(*key) for key in keys])
+        trusted = np.array([key is not None for key in keys], np.bool_)
+        return cls(np.frombuffer(rows, np.uint64).reshape(-1, of.KEY), trusted)
+
+    def some(self, numbers: npt.NDArray[np.int64]) -> Keys:
+        """Those of some of the files."""
+        return Keys(self.rows[numbers], self.trusted[numbers])
 
 
 class Layout(NamedTuple):
@@ -108,6 +128,21 @@ class Store:
     def put(self, key: Key, content: bytes | npt.NDArray[np.uint8]) -> int:
         """Keep bytes, of whole words, as a file's entry; what became of it (``store_fields``)."""
         return _put(*self.layout, self.own(), _rows(key), 0, np.frombuffer(content, np.uint64))
+
+    def get_all(self, keys: Keys) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The entries of files, one behind the other, and where each ends; empty: there is none."""
+        out, ends = np.empty(_SOME * len(keys.rows), np.uint64), np.empty(len(keys.rows), np.int64)
+        while (count := _get_all(*self.layout, *keys, out, ends)) > len(out):
+            out = np.empty(count, np.uint64)
+        return out[:count].view(np.uint8), 8 * ends
+
+    def put_all(
+        self, keys: Keys, contents: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Keep bytes as files' entries, as ``get_all`` gives them; what became of each whose key can be trusted."""
+        became = np.empty(len(ends), np.int64)
+        _put_all(*self.layout, self.own(), *keys, contents.view(np.uint64), ends // 8, became)
+        return became[keys.trusted]
 
     def used(self) -> tuple[int, int]:
         """The bytes that entries have taken, by whole segments, and how many there are for them."""

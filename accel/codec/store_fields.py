@@ -8,6 +8,9 @@ PAGE, WINDOW, SEGMENT = 512, 8, 1 << 11
 KEY, SIZE, HEAD = 5, 5, 6
 """Of an entry: the words of its key, which it begins with, where its content's size is, and where its content."""
 
+MOST = 1 << 19
+"""Words of an entry that is found together with others: one is not as large, whatever stands there."""
+
 AT, END = range(2)
 """Of what a thread knows of the segment that it fills: where its next entry lies, and where the segment ends."""
 

@@ -56,18 +56,44 @@ def _find(words: Any, levels: Any, places: Any, keys: Any, k: int) -> Any:
 
 
 @njit
-def get(words: Any, levels: Any, places: Any, keys: Any, k: int, out: Any) -> Any:
-    """Copy an entry, if ``out`` has as many words as it has; how many those are, 0: there is none."""
+def _content(words: Any, levels: Any, places: Any, keys: Any, k: int) -> tuple[Any, Any]:
+    """Where an entry's content begins, and how many words it has; 0: there is none."""
     at, _ = _find(words, levels, places, keys, k)
     if at == 0:
-        return 0
+        return i64(0), i64(0)
     count, start = i64(words[at + of.SIZE]), at + of.HEAD
     if count < 0 or count > len(words) - start:
-        return 0
+        return i64(0), i64(0)
+    return start, count
+
+
+@njit
+def get(words: Any, levels: Any, places: Any, keys: Any, k: int, out: Any) -> Any:
+    """Copy an entry, if ``out`` has as many words as it has; how many those are, 0: there is none."""
+    start, count = _content(words, levels, places, keys, k)
     if count == len(out):
         for i in range(count):
             out[i] = words[start + i]
     return count
+
+
+@njit
+def get_all(words: Any, levels: Any, places: Any, keys: Any, asked: Any, out: Any, ends: Any) -> Any:
+    """Copy the entries of files that are ``asked`` for, one behind the other, as many as there is room for.
+
+    ``ends``: where each ends; returns where all would.
+    """
+    total = i64(0)
+    for k in range(len(keys)):
+        if asked[k]:
+            start, count = _content(words, levels, places, keys, k)
+            if count <= of.MOST:
+                if total + count <= len(out):
+                    for i in range(count):
+                        out[total + i] = words[start + i]
+                total += count
+        ends[k] = total
+    return total
 
 
 @njit
@@ -90,6 +116,19 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
     if is_new:
         words[slot] = (_hash(keys, k) & ~_ENTRY) | u64(at)
     return of.REPLACED if known else of.ADDED
+
+
+@njit
+def put_all(
+    words: Any, levels: Any, places: Any, own: Any, keys: Any, asked: Any, contents: Any, ends: Any, became: Any
+) -> int:
+    """Keep words as entries of the files that are ``asked`` for: they lie one behind the other, and end there."""
+    begin = i64(0)
+    for k in range(len(keys)):
+        if asked[k]:
+            became[k] = put(words, levels, places, own, keys, k, contents[begin : ends[k]])
+        begin = ends[k]
+    return 0
 
 
 @njit

@@ -7,9 +7,9 @@ it is found by (``accel.system.memory.key_of``) need not be beyond doubt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -185,13 +185,60 @@ def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uin
     return None if _full and durable is None else _EMPTY
 
 
-def keep(key: Key | None, index: npt.NDArray[np.uint8], durable: Durable | None = None) -> None:
-    """Keep a file's index that such a decoder has made."""
+class Indexes(NamedTuple):
+    """Indexes of some of a batch of files.
+
+    Attributes:
+        numbers: int64[k], the files'. content: uint8, their indexes, one behind the other. ends: int64[k], where each
+            ends; an empty one: nothing is known yet.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    content: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, each: Mapping[int, npt.NDArray[np.uint8]]) -> Indexes:
+        """From the bytes of each, by the file's number."""
+        parts = [index[: len(index) // 2 * 2] for index in each.values()]  # whole words, also where it is damaged
+        ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        return cls(np.fromiter(each, np.int64, len(each)), np.concatenate([_EMPTY, *parts]), ends)
+
+    def each(self) -> dict[int, npt.NDArray[np.uint8]]:
+        """The bytes of each, by the file's number."""
+        parts = np.split(self.content, self.ends[:-1]) if len(self.ends) else []
+        return dict(zip(self.numbers.tolist(), parts, strict=True))
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each."""
+        return np.diff(self.ends, prepend=0)
+
+    def unknown(self) -> Indexes:
+        """Those of which nothing is known yet."""
+        numbers = self.numbers[self.sizes() == 0]
+        return Indexes(numbers, _EMPTY, np.zeros_like(numbers))
+
+
+NO_INDEXES = Indexes.of({})
+
+
+def known_of(keys: store.Keys) -> Indexes:
+    """``known``, of many files."""
     entries = store.current()
-    if entries is not None and key is not None and _put(entries, key, index):
-        counters.count(counters.INDEXES)
-    if durable is not None and durable.lacks(index):
-        durable.put(index.tobytes())
+    if entries is None:
+        return NO_INDEXES
+    found = Indexes(np.arange(len(keys.rows)), *entries.get_all(keys))
+    asked = keys.trusted & (found.sizes() > 0) if _full else keys.trusted
+    return Indexes(found.numbers[asked], found.content, found.ends[asked])  # the others are empty
+
+
+def keep(keys: store.Keys, found: Indexes) -> None:
+    """Keep the indexes that such a decoder has made of files; ``keys``: of those files."""
+    entries = store.current()
+    if entries is not None:
+        became = np.bincount(entries.put_all(keys, found.content, found.ends), minlength=store_fields.ADDED + 1)
+        full, crowded, _, added = became.tolist()
+        counted(0, 0, added, full > 0, crowded)
 
 
 def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:

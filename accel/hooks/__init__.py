@@ -1,4 +1,4 @@
-"""How accel enters Pillow, torchvision and torch: nothing else changes anything of theirs, and all of it is undone.
+"""How accel enters Pillow, torchvision and torch. Nothing else changes anything of theirs, and all of it can be undone.
 
 Each module here is named after what it hooks and has a table, ``PATCHES``, of the names that it replaces. They are
 replaced when the first backend comes into force and put back when the last one goes; a replacement passes straight
@@ -54,7 +54,7 @@ def put_above(layer: Callable[[bool], object]) -> None:
 
 @contextmanager
 def _beneath() -> Iterator[None]:
-    """Take back what lies above while something is replaced here."""
+    """Inside the block, what lies above is taken back, so that something can be replaced beneath it."""
     for layer in _above:
         layer(False)
     try:

@@ -1,4 +1,4 @@
-"""Whether names still stand for what torch and torchvision made them: shortcuts take the place of functions by name."""
+"""Whether names of torch and torchvision still stand for their own functions, which accel's shortcuts assume."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
 
 
 def _known_file(file: Any, selection: Selection) -> Source | None:
-    """A file that somebody opened, of which a cache has so much that it need not be read."""
+    """The source of a file that is open, if a cache has so much of it that it need not be read."""
     path = getattr(file, "name", None)
     if type(file) is not io.BufferedReader or not isinstance(path, (str, bytes)):
         return None
@@ -115,7 +115,7 @@ def _known_file(file: Any, selection: Selection) -> Source | None:
 
 
 def _known_path(path: Any) -> Any:
-    """The image of a file of which a cache has so much that it need not be opened."""
+    """The image of a file, if a cache has so much of it that it need not be opened."""
     selection = switch.active()
     source = None if selection is None else cached.opened(path, selection)
     if source is None or not isinstance(source.header, Header) or not cached.allowed(source.header):
@@ -188,7 +188,7 @@ def _unsized(fp: Any) -> Image.Image:
 
 
 def _name(fp: Any) -> str:
-    """As accel's sources are called."""
+    """What accel calls a file in messages."""
     return os.fsdecode(fp) if _is_path(fp) else str(getattr(fp, "name", "") or "<bytes>")
 
 
@@ -201,10 +201,10 @@ def _text(error: Exception) -> str:
 
 
 def _is_damage(error: Exception, function: Any, itself: bool) -> bool:
-    """Whether it is a file's content that a function of Pillow's has failed of.
+    """Whether a function of Pillow's failed because of a file's content.
 
     Args:
-        itself: what is raised by the function, and by nothing that it called.
+        itself: the answer where the function raised the error itself, and nothing that it called.
     """
     if isinstance(error, _NOT_OF_THE_FILE) or (isinstance(error, OSError) and error.errno is not None):
         return False
@@ -274,7 +274,7 @@ def _load(original: Function) -> Function:
 
 
 def _blacken(image: Any) -> Any:
-    """Have an image that was being loaded be black, as loaded."""
+    """Make an image whose loading failed a loaded, black one."""
     black = Image.new("RGB", image.size)
     try:
         black = black.convert(image.mode)

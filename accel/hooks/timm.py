@@ -16,7 +16,7 @@ from accel.lazy.tensor_base import is_lazy
 
 
 def adapted(collate: Function) -> Function:
-    """A collate function as it is, but timm's."""
+    """A collate function: accel's in place of timm's, any other as it is."""
     ours = getattr(collate, "__module__", None) == "timm.data.loader" and collate.__name__ == "fast_collate"
     return partial(_fast_collate, collate) if ours else collate
 

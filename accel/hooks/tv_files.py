@@ -78,7 +78,7 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
 
 
 def _many_pixels(known: Numbers) -> Any:
-    """Which of plain files Pillow is to be asked about for their size alone."""
+    """Which plain files have so many pixels that Pillow is to be asked whether it would open them."""
     if Image._decompression_bomb_check is not _BOMB_CHECK:
         return np.ones(len(known), np.bool_)
     limit = Image.MAX_IMAGE_PIXELS

@@ -74,7 +74,7 @@ def decode_jpeg(
 
 
 def read_file(original: Function, path: Any) -> Any:
-    """``torchvision.io.read_file``: an empty file is none that cannot be read, where damaged ones are replaced."""
+    """``torchvision.io.read_file``: where damaged files are replaced, an empty one is read, and raises nothing."""
     if pillow_open.replaces() and _beginning(path) == b"":
         return torch.empty(0, dtype=torch.uint8)
     return original(path)

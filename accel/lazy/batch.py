@@ -91,7 +91,7 @@ class Images:
                 self.since, self.progress = (), part
 
     def succeed(self, other: Images, progress: Any, since: tuple[Step, ...]) -> None:
-        """Take the place of another one that it was made from, which is not expected to be used any more."""
+        """Take the place of ``other``, which it was made from and which is not expected to be used any more."""
         self.since, self.progress = since, progress
         if other.member is not None:
             other.member.batch.add(self, other.member)
@@ -153,7 +153,7 @@ class Batch:
         }
 
     def beside(self, wanted: Images) -> list[Images]:
-        """Those of which nothing is computed or submitted, in order, and in its own place the one that is wanted."""
+        """The images of which nothing is computed or submitted, in order, with the wanted one in its own place."""
         assert wanted.member is not None
         states = self._current() | {wanted.member.number: wanted}
         expected = {number: each for number, each in states.items() if each is wanted or not each.begun}
@@ -206,7 +206,7 @@ def compute_together(states: Iterable[Images]) -> None:
 
 
 def companions(images: Images) -> list[Images]:
-    """Those to submit with a lazy tensor: for the first of its batch all of that, or what became of it."""
+    """What to submit with a lazy tensor: its whole batch, or what became of that, unless some of it was submitted."""
     batch = None if images.member is None else images.member.batch
     if batch is None or batch.submitted:
         return [images]

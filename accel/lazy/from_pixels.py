@@ -1,4 +1,4 @@
-"""Lazy images and tensors of pixels that somebody has already.
+"""Lazy images and tensors made of pixels that are there already: of eager Pillow images and tensors.
 
 An eager Pillow image becomes lazy at the first step that is recorded on it. Its pixels are copied, for whoever has
 the image may paint on it later.
@@ -67,7 +67,7 @@ def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
 
 
 def lazy_grey(image: Any) -> LazyImage | None:
-    """A lazy image of the luma of an eager "RGB" image, of which no colour is copied then; None for all else."""
+    """A lazy grey image of an eager "RGB" image, of which only the luma is copied; None for all else."""
     if cached.in_use and _is_noted(image):
         return None
     selection = _selected(image, ("RGB",))

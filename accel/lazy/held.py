@@ -30,10 +30,10 @@ _DEPTH = 5
 
 
 def compute(dataset: Any, threads: int | None) -> None:
-    """Compute the samples, and keep the pixels of the images, that ``dataset`` holds: those of a host backend.
+    """Compute the lazy samples that ``dataset`` holds, and the pixels of its lazy images, where a host backend does.
 
-    Looked for in its attributes, and in those of the datasets that it is made of: lists, tuples and dicts, of whose
-    items the first few say what the others are. Nothing is computed that would take more than half of the memory.
+    They are looked for in its attributes, and in those of the datasets that it is made of: in lists, tuples and dicts,
+    whose first few items say what the others are. Nothing is computed that would take more than half of the memory.
     What cannot be decoded stays as it is, for whoever asks for it.
     """
     found = {id(value): value for value in _lazy(dataset, _DEPTH)}.values()

@@ -34,7 +34,7 @@ T = TypeVar("T", bound=LazyTensorBase)
 
 
 def _by_steps(steps_of: Any) -> Any:
-    """The method of Pillow's that has this function's name, recorded as the steps that the function gives, if any."""
+    """Pillow's method of the same name, recorded as the steps that ``steps_of`` gives, if any."""
     name = steps_of.__name__
 
     @wraps(getattr(Image.Image, name))
@@ -214,7 +214,7 @@ class LazyImage(LazyImageBase):
 
 
 class LazyPlainImage(LazyImage, metaclass=StandsFor):
-    """A lazy image of no file: an ``Image.Image`` of no other class."""
+    """A lazy image that stands for a plain ``Image.Image``: for none of a file's format."""
 
 
 ForkingPickler.register(LazyPlainImage, send)

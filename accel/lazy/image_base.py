@@ -184,7 +184,7 @@ def _restore_lazy(
 
 
 class StandsFor(ABCMeta):  # which Pillow gives its files
-    """The class of a class of lazy images, as whose instances those of Pillow's class count that it stands for.
+    """Metaclass of the classes of lazy images: instances of the Pillow class that one stands for count as its own.
 
     So ``isinstance(image, type(lazy))`` is what it would be if torchvision had made the other image. Whether an image
     is one of accel's, ``isinstance(image, LazyImage)`` says.

@@ -29,7 +29,7 @@ from accel.system.memory import Key, key_of
 
 @dataclass(eq=False)
 class Unread:
-    """A file to be read: ``head`` is its beginning, ``header`` what that says, as far as it knows."""
+    """A file that is still to be read: ``head`` is its beginning, ``header`` what can be said by that."""
 
     file: Any
     head: bytes
@@ -85,7 +85,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def open_unread(
         cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Key | None, Header], Source | None]
     ) -> LazyJpegFile:
-        """The same of a file that is still to be read; ``source_of`` gives None if it is Pillow's after all."""
+        """The image of a file that is still to be read; ``source_of`` gives None if the file is Pillow's after all."""
         header = unread.header
         image = cls.__new__(cls)
         image._mode, image._size = header.mode, (header.width, header.height)

@@ -32,7 +32,7 @@ NOTED = "_accel_file"
 
 
 class _Noted(NamedTuple):
-    """What an image was as it was opened; ``file``: what it is read from, which has a path or is in memory."""
+    """What an image was like when it was opened; ``file``: what it is read from, on a disk or in memory."""
 
     file: Any
     key: Key
@@ -41,7 +41,7 @@ class _Noted(NamedTuple):
 
 
 def note(image: Any, file: Any) -> bool:
-    """Note that Pillow has just opened an image, from a path or a file; whether the cache may have to do with it."""
+    """Note that Pillow has just opened an image, from a path or a file; False: it is none for the cache."""
     if image.format not in foreign.FORMATS or "transparency" in image.info:
         return False
     file = image.fp if isinstance(file, (str, bytes, os.PathLike)) else file

@@ -97,7 +97,7 @@ def sent_along(leaves: Sequence[Any]) -> list[LazyTensorBase]:
 
 
 class _Finder(ForkingPickler):
-    """Writes nothing, and passes the values of tensors, arrays and pictures by."""
+    """A pickler that writes nothing and skips the values of tensors, arrays and pictures."""
 
     def __init__(self) -> None:
         super().__init__(_Nowhere())

@@ -1,4 +1,4 @@
-"""The tensor object without memory that stands for values: what it knows of them, and how it becomes them.
+"""The shell: a tensor object without memory that stands for values, until it becomes them.
 
 torch's modes that see every operation (FakeTensorMode, ``make_fx``, a user's own) are to see the values, and not how
 these came about.

@@ -172,7 +172,7 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
 
 
 def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyTensorBase:
-    """The tensor after one step that can also be done to what has been submitted without it."""
+    """The tensor after a step that may also be done to the result of a submission which lacks it."""
     part = before.lazy.part
     if part is not None and not after.lazy.after:
         after.lazy.since, after.lazy.progress = (*before.lazy.since, step), part

@@ -58,7 +58,7 @@ def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
 
 
 def _can_be_divided(batch: LazyTensorBase) -> bool:
-    """Whether its values are still to be computed here, each image's from its own recipe alone."""
+    """Whether its values are still to be computed, here, and each image's from its own recipe alone."""
     lazy = batch.lazy
     busy = lazy.member is not None or lazy.part is not None
     return not busy and all(tensor_op(name).elementwise for name, _ in lazy.after)

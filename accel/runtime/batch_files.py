@@ -101,10 +101,10 @@ def whole(sizes: Numbers) -> Numbers:
 
 
 def learnt(usual: float, needed: float) -> float:
-    """How many bytes an image is expected to take, when some of them took so many.
+    """How many bytes an image is expected to take, after a batch whose images took so many.
 
-    At once that at most doubles, and what is far too large is halved: a single file of hundreds of megabytes says
-    nothing of other batches, of which each would take as much memory.
+    A guess at most doubles from one batch to the next, and one that is far too large is halved: after a single file of
+    hundreds of megabytes all other batches would take as much memory.
     """
     usual = usual or needed
     lasting = 0.99 if 4 * needed > usual else 0.5

@@ -63,7 +63,9 @@ def several(
         counters.count(counters.IMAGES, len(recipes))
         places.setdefault(selection_of(recipes), []).append(place)
     if any(_of_cache(recipes) for recipes, _ in batches):
-        batches = [(from_cache(recipes, _on_host, planes.choose), interleaved) for recipes, interleaved in batches]
+        batches = [
+            (from_cache(recipes, _on_host, planes.mark_affordable), interleaved) for recipes, interleaved in batches
+        ]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
@@ -143,7 +145,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if _of_cache(recipes):
         recipes = from_cache(
-            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.want
+            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.mark_all
         )
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)

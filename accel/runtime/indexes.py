@@ -63,6 +63,13 @@ def _rows(index: npt.NDArray[np.uint8]) -> int:
     return int(index.view(np.uint16)[index_fields.ROWS]) if len(index) > 2 * index_fields.POINTS else 0
 
 
+def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
+    """Keep the index of a file that a decoder of whole batches has made, where a cache lacks it."""
+    durable = of(source)
+    if durable is not None and durable.lacks(index):
+        durable.put(index.tobytes())
+
+
 def has_part(source: Source) -> bool:
     """Whether a cache's folder has a part in decoding a file: it has an index that the run does not know, or takes one.
 

@@ -136,15 +136,17 @@ def to_fill(source: Source) -> bool:
     return True
 
 
-def want(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
-    """Mark files that the cache lacks, of which an accelerator has some put in."""
+def mark_all(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
+    """Mark files that the cache lacks; the accelerator's backend says which of them the host decodes and puts in."""
     for source in sources:
         _mark(source, fills=True)
 
 
-def choose(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
-    """Of files of a batch that the cache lacks, which begin with these steps, mark those that are put in now, and those
-    whose decoding is measured."""
+def mark_affordable(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
+    """Mark of files that the cache lacks those for which there is time now (``pace``), and those to be measured.
+
+    ``steps``: that each begins with, which say about what is decoded of it.
+    """
     cache = cached.of(sources[0].selection.options)
     files: dict[int, tuple[Source, Box]] = {}
     for source, first in zip(sources, steps, strict=True):

@@ -24,7 +24,7 @@ _LARGE, LARGEST = 1 << 20, 1 << 26
 """Bytes of pixels that a thread decodes to the same memory: new one for each would be cleared by the system first."""
 
 
-def is_plain(source: Source) -> bool:
+def only_decodes(source: Source) -> bool:
     """Whether ``pixels`` would decode this source by a baseline decoder, and nothing else, if its file is sound.
 
     The stream index that the run has is used all the same, but none that is in a cache's folder, or to be put there.

@@ -1,10 +1,10 @@
 """Shared memory of a DataLoader: one anonymous file in which any of its workers takes a slot, and its parent frees it.
 
-A slot that is free is taken by the worker that comes next, whoever had it before: so there are as many as there are
-batches at a time, as in torch, where each has new memory. What has not been taken for long gives its pages back.
+A free slot is taken by the worker that comes next, whoever had it before: so there are as many slots as there are
+batches at a time, which is as much memory as torch takes. A slot that has not been taken for long gives its pages back.
 
-Whoever took a slot says how many tensors it sent in it and when it looks at it no more, the parent how many of those it
-has seen the end of; each number has one writer at a time, and only taking needs the lock.
+The worker that took a slot writes how many tensors it sent in it, and whether it still looks at it; the parent writes
+how many of these tensors are gone. Each number has one writer at a time, and only taking a slot needs the lock.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Arena:
         os.close(self._file)
 
     def part(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        """A part of the memory, which lies in one chunk."""
+        """A part of the memory; it lies within one chunk."""
         memory, start = self._mapped(offset)
         return np.frombuffer(memory, np.uint8, size, start)
 

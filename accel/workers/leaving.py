@@ -1,8 +1,8 @@
-"""The end of a worker that was spawned: its process leaves when all is done, and takes no interpreter down before.
+"""How a spawned worker ends: its process exits when its work is done, without shutting the interpreter down first.
 
-While Python does that, a daemon thread ends as soon as it asks for the GIL. The one that sends a worker's batches comes
-back from torch's C++ then, and is unwound through functions that let nothing pass: "terminate called without an active
-exception", and SIGABRT. Workers that are forked, also from a server, leave as this does.
+A shutdown would end daemon threads as soon as they ask for the GIL. The thread that sends a worker's batches would be
+coming back from torch's C++ code, through functions that no exception may pass: "terminate called without an active
+exception", and SIGABRT. Forked workers, and those of a fork server, exit without a shutdown anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zipfile import ZipFile
 
 
 def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a worker runs; after its good end the process leaves so."""
+    """The function that a worker runs; where it returns, the process exits so, and where it raises, as usual."""
 
     @wraps(loop)
     def run(*args: Any) -> Any:

@@ -1,9 +1,8 @@
 """Recipes in and out of a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
 
 In a DataLoader worker that tensor lies in a slot of shared memory that is used again (``slot_pool``), so only its place
-crosses the process border. Nothing
-here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
-lost, and the parent would wait for ever.
+crosses the process border. Nothing here decodes or can fail on bad pixels: an exception while a queue's feeder thread
+pickles a batch would be lost, and the parent would wait for ever.
 """
 
 from __future__ import annotations

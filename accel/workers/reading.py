@@ -1,7 +1,7 @@
 """Files that a dataset opens one by one, read by a worker straight into the slot in which it will send their batch.
 
-The slot is taken before it is known what will be opened, with room for what batches before needed. What finds no room
-in it, or does not come to be sent with its batch, is read, or kept, as if there were no slot.
+The slot is taken before it is known what will be opened, as large as the batches before needed. A file for which it has
+no room is read as if there were no slot; one that is not sent with its batch is copied out of it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _PATIENCE = 4  # batches after which what is still there of one is kept by someb
 
 
 def current(selection: Selection) -> Reading | None:
-    """What this thread reads files into, if the images are of that selection."""
+    """What this thread reads files into, if it is for images of this selection."""
     now = _of_thread.now
     return now if now is not None and now.selection == selection else None
 

@@ -1,7 +1,7 @@
 """Files that a worker of an accelerator's loader reads straight into the slot in which it will send them.
 
-How much room a batch needs is only known when it has been planned: it is guessed by those before it. What turns out not
-to fit is read, or copied, as if there were no slot.
+How much room a batch needs is only known when it has been planned, so it is guessed from the batches before. What turns
+out not to fit is read, or copied, as if there were no slot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SlotFiles(Files):
     slot: torch.Tensor | None
 
     def taken(self, size: int) -> torch.Tensor | None:
-        """The slot, for the one who asks first, if it has so many bytes."""
+        """Hand over the slot, once, if it has at least so many bytes."""
         slot, self.slot = self.slot, None
         return slot if slot is not None and len(slot) >= size else None
 
@@ -41,7 +41,7 @@ _needed: dict[Selection, float] = {}
 
 
 def note(selection: Selection, count: int, size: int) -> None:
-    """Learn how many bytes a batch of so many images needs; what is larger than usual is forgotten in time."""
+    """Learn how many bytes a batch of so many images needed; what is larger than usual is forgotten in time."""
     _needed[selection] = batch_files.learnt(_needed.get(selection, 0.0), size / count)
 
 

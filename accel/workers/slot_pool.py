@@ -1,9 +1,9 @@
 """Batches from DataLoader workers in shared memory that is used again.
 
 torch gives every batch new shared memory: the worker waits for its pages, the parent maps them, waits again and
-unmaps. Here the workers of a loader take slots of memory that they all share (``arena``). The parent says how many of
-the tensors sent in a slot it has seen the end of, and when these are all, and nothing in the worker looks at the slot
-either, the next worker fills it again. Where there is no such memory, batches are sent as torch does.
+unmaps. Here the workers of a loader take slots of memory that they all share (``arena``). The parent counts the tensors
+of a slot that are gone. When all that were sent are gone, and nothing in the worker looks at the slot either, the next
+worker fills it again. Where there is no such memory, batches are sent as torch does.
 
 A batch is sent as it is: its addresses say what of it lies in a slot when the batch is pickled.
 """

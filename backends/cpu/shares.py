@@ -131,7 +131,7 @@ def _of_files(files: Files, small: npt.NDArray[np.bool_]) -> _Listed:
 def _of_sources(sources: Sequence[Source], small: npt.NDArray[np.bool_]) -> _Listed:
     rows, keys, held = [], [], []
     for position, (source, fits) in enumerate(zip(sources, small.tolist(), strict=True)):
-        if fits and read.is_plain(source):
+        if fits and read.only_decodes(source):
             file = np.frombuffer(source.data, np.uint8)
             held.append(file)
             rows.append((position, file.__array_interface__["data"][0], len(file), source.key is not None))

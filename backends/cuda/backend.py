@@ -28,11 +28,9 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
-from accel.recipe import Source
 from accel.rows import Ahead, Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
-from accel.sources import Files
 from accel.system import counters, fork
 
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
@@ -233,12 +231,11 @@ class CudaBackend(AcceleratorBackend):
             if any(images):
                 engine.held.until(engine.device.mark(), images)
         flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
-        files = plan.rows.sources if isinstance(plan, ColumnPlan) else None
-        keys = files.keys() if decoding.indexes and isinstance(files, Files) else None
-        for number, index in decoding.indexes.items():
-            key = _source(plan, number).key if keys is None else keys[number]
-            stream_index.keep(key, index, indexes.of(_source(plan, number)) if cached.in_use else None)
+        if len(decoding.made.numbers):
+            stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
         if cached.in_use:
+            for number, index in decoding.made.each().items():
+                indexes.keep(jpeg.source_of(plan, number), index)
             cached.flush(if_due=True)  # what the host has decoded
         if flagged:  # their places in the result are filled once more, in the order of the stream
             for _ in flagged:
@@ -269,13 +266,9 @@ def _ahead_of(plan: Plan) -> Ahead | None:
     return plan.ahead if isinstance(plan, ColumnPlan) else None
 
 
-def _source(plan: Plan, number: int) -> Source:
-    return plan.rows.sources[number] if isinstance(plan, ColumnPlan) else plan.decodes[number].source
-
-
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """What the host is to decode of an image that a worker has planned: of its item no more than the place."""
-    return Decode(_source(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+    return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
 
 
 _NO_TABLE = torch.empty(0, device="cpu")
@@ -288,8 +281,9 @@ def _call(task: Callable[[], object]) -> None:
 class _Engine:
     """Memory and decoders that one device keeps from batch to batch."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device: Device = host.HostDevice() if device.type == "cpu" else CudaDevice(device)
+    def __init__(self, device: torch.device, own: Device | None = None) -> None:
+        """``own``: what stands for the device where it is none of torch's."""
+        self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
         self.pool = PinnedPool(self.device.pinned, self.device.trim)
         self.budget = Budget(self.device)
         self.jpeg = jpeg.Decoder(self.device)

@@ -6,7 +6,6 @@ A stand-in for the device: its memory is the host's, a launch runs at once in th
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
 import tempfile
@@ -19,11 +18,13 @@ import torch
 from accel.backends.cuda.cache import SOURCES, cached_path, key
 from accel.backends.cuda.compile import UNITS, label_of, unit_of
 from accel.backends.cuda.device import Device
+from accel.codec import store
 from accel.errors import BackendUnavailable
 from accel.system import fork
 
 COMPILER = "g++"
 _MOST_BLOCKS = (1 << 31) - 1
+_UNKNOWN = 4 << 30  # bytes of memory, where the system does not tell
 _ITEM_ALIGNED, _OWNER_ALIGNED = 8, 4  # a misaligned load is a fault on a GPU
 FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
 
@@ -62,7 +63,7 @@ class HostDevice(Device):
         function(kernel)(blocks, items, owners)
 
     def free_memory(self) -> int:
-        return _available_memory()
+        return store.left() or _UNKNOWN
 
 
 def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:
@@ -113,10 +114,3 @@ def _compile(source: Path, flags: tuple[str, ...]) -> bytes:
         if done.returncode != 0:
             raise BackendUnavailable(f"{COMPILER} cannot compile {source.name}:\n{done.stderr}")
         return library.read_bytes()
-
-
-def _available_memory() -> int:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 4 << 30

@@ -14,7 +14,7 @@ _REFUSED = "DALI has no border but a constant one, and no other maps than crops,
 
 
 class Run(NamedTuple):
-    """A part of an axis, ``before`` and ``after`` it positions that show the fill code ``code``."""
+    """A part of an axis, with ``before`` and ``after`` positions around it that show the fill code ``code``."""
 
     start: int
     length: int
@@ -93,5 +93,5 @@ def _region(index: Index, length: int) -> tuple[float, float] | None:
 
 
 def _nearest(size: int, count: int) -> npt.NDArray[np.int32]:
-    """As ``nearest``, by a product: where two pixels are equally near, everybody rounds in his own way."""
+    """As ``nearest``, by a product: libraries differ in how they round where two pixels are equally near."""
     return np.minimum(((np.arange(count) + 0.5) * (size / count)).astype(np.int32), size - 1)

@@ -91,7 +91,7 @@ def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _blend(kit: Kit, grey: Any, x: Any, factor: Any) -> Any:
-    """From grey through the image and beyond it."""
+    """A blend of grey and the image, by a factor that may be above 1."""
     return _below(kit, grey + (kit.fn.cast(x, dtype=kit.types.FLOAT) - grey) * factor)
 
 

@@ -24,7 +24,7 @@ _loaded_in: int | None = None
 
 
 def forked() -> bool:
-    """Whether this process was forked after DALI was loaded: none of DALI's threads is in it."""
+    """Whether this process was forked after DALI was loaded, and so has none of DALI's threads."""
     return _loaded_in is not None and _loaded_in != os.getpid()
 
 

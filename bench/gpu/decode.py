@@ -65,7 +65,7 @@ def _indexed(setting: Setting, make: Callable[[], list[Wanted]]) -> list[Wanted]
 def indexed(decoder: Decoder, batch: Sequence[Wanted]) -> list[Wanted]:
     decoding = decoder.decode([each._replace(known=_NOTHING) for each in batch])
     decoding.flagged()
-    return [each._replace(known=decoding.indexes.get(number)) for number, each in enumerate(batch)]
+    return [each._replace(known=decoding.made.each().get(number)) for number, each in enumerate(batch)]
 
 
 _NOTHING = np.zeros(0, np.uint8)

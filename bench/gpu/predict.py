@@ -19,7 +19,7 @@ import torch
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Wanted
 from accel.backends.cuda.jpeg.batch_fields import KERNELS
-from accel.backends.cuda.jpeg.wanted import is_plain
+from accel.backends.cuda.jpeg.wanted import can_decode
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--lines", type=at_least(0), default=0, metavar="N", help="of pass3, those that run most")
     args = parser.parse_args(argv)
     with folder(args.data) as (root, _):
-        pictures = [photo for photo in photos(open_folder(root).files, args.batch) if is_plain(claim(photo.data))]
+        pictures = [photo for photo in photos(open_folder(root).files, args.batch) if can_decode(claim(photo.data))]
     whole = [decode.whole_file(photo.data) for photo in pictures]
     crops = [decode.train_crop(photo) for photo in pictures]
     first = [each._replace(known=np.zeros(0, np.uint8)) for each in crops]

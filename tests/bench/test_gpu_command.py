@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
@@ -21,6 +19,7 @@ from bench.gpu import gpus, processes, variants
 from bench.gpu.setting import Setting
 from bench.machine import ROOT
 from tests.support.cuda import needs_compiler
+from tests.support.fresh import Process
 
 pytestmark = needs_compiler
 
@@ -72,16 +71,15 @@ command.run()
 )
 def test_the_command_is_ended(number: signal.Signals, image_folder: Path, tmp_path: Path) -> None:
     """In the midst of a part: what was measured is there, and no process of the part's is."""
-    options = ["--device", "cpu", "--batch", "1", "--out", str(tmp_path), "--data", str(image_folder)]
-    run = subprocess.Popen([sys.executable, "-c", ONE_PART, *options], cwd=ROOT, stderr=subprocess.DEVNULL)
+    options = ("--device", "cpu", "--batch", "1", "--out", str(tmp_path), "--data", str(image_folder))
+    run = Process(ONE_PART, options)
     child = tmp_path / "child"
     try:
         until(lambda: child.exists() and child.read_text() != "", 100)
-        run.send_signal(number)
-        assert run.wait(20) == (-number if number == signal.SIGKILL else 1)
     finally:
-        run.kill()
-        run.wait()
+        os.kill(run.pid, number)
+        run.communicate(20)
+    assert run.returncode == (-number if number == signal.SIGKILL else 1)
     until(lambda: not alive(int(child.read_text())), 20)
     found = json.loads((tmp_path / "start.json").read_text())
     assert found["steps"]["good"] == {"images/s": 1}

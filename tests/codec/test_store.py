@@ -17,7 +17,7 @@ import torch
 
 from accel.codec import store, store_fields
 from accel.codec.file_buffers import file_buffers
-from accel.codec.store import Store
+from accel.codec.store import Keys, Store
 from accel.system import measuring, memory
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
@@ -145,6 +145,26 @@ def test_room_that_is_smaller_than_an_entry_gets_none() -> None:
     entries = made()
     put(entries, 1)
     assert not entries.get(key(1), lambda size: np.empty(0, np.uint8))
+
+
+def test_many_at_once_are_as_one_by_one() -> None:
+    """Also with keys that cannot be trusted, files that are not there, and entries beyond the room made at first."""
+    numbers, entries, others = list(range(40)), made(), made()
+    sizes = [9000 if number == 3 else 0 for number in numbers]
+    contents = [content(number, size=size) for number, size in zip(numbers, sizes, strict=True)]
+    keys = Keys.of([None if number % 7 == 5 else key(number) for number in numbers])
+    ends = np.cumsum([len(each) for each in contents])
+    for version in range(2):
+        became = entries.put_all(keys, np.concatenate(contents), ends)
+        trusted = [number for number in numbers if number % 7 != 5]
+        assert became.tolist() == [others.put(key(number), contents[number]) for number in trusted], version
+    assert [got(entries, number) for number in numbers] == [got(others, number) for number in numbers]
+
+    asked = [*range(30, 60), *range(30)]
+    found, ends = entries.get_all(Keys.of([None if number % 7 == 5 else key(number) for number in asked]))
+    assert ends[-1] == len(found)
+    for number, each in zip(asked, np.split(found, ends[:-1]), strict=True):
+        assert each.tobytes() == (got(others, number) or b"")
 
 
 # -- faults -------------------------------------------------------------------------------------------------

@@ -15,23 +15,14 @@ from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same
 from tests.support.processes import linux
+from tests.support.shares import noted
 
 pytestmark = [linux, pytest.mark.usefixtures("new", "at_once")]
 
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Of each call: how many images threads share, and how many of them it leaves."""
-    found: list[tuple[int, int]] = []
-    run = plane_shares.Shared.run
-
-    def noted(self: plane_shares.Shared, *given: Any) -> list[int]:
-        left = run(self, *given)
-        found.append((len(self), len(left)))
-        return left
-
-    monkeypatch.setattr(plane_shares.Shared, "run", noted)
-    return found
+    return noted(monkeypatch, plane_shares.Shared)
 
 
 def same(dataset: Any, place: str, seed: int, threads: int = 1) -> None:

@@ -127,7 +127,7 @@ def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.Mo
     written = index.written
     monkeypatch.setattr(cuda_jpeg, "wanted_of", known)
     monkeypatch.setattr(wanted, "FEWEST", 0)
-    monkeypatch.setattr(index, "written", lambda *arguments: made.append(1) or written(*arguments))
+    monkeypatch.setattr(index, "written", lambda *arguments: made.extend(arguments[0]) or written(*arguments))
     assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
     assert 0 < len(made) < 6 * 5
 

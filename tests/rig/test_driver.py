@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.machine import ROOT
-from rig.driver import CHECKS, install
+from rig.driver import CHECKS, compile_for, install
 from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only, pytest.mark.skipif(sys.platform != "linux", reason="the driver is Linux's")]
@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_onto_a_driver(check: str, folder: Path) -> None:
     """Whole batches equal torchvision's; every kernel is found and given what was said; refusals are raised."""
+    compile_for(check)
     done = subprocess.run(
         [sys.executable, "-m", "rig.driver", check], cwd=ROOT,
         env={**os.environ, "LD_LIBRARY_PATH": str(folder)}, capture_output=True, text=True, timeout=300, check=False,

@@ -222,7 +222,7 @@ def _check(files: Sequence[Wanted], decoding: Decoding) -> dict[int, np.ndarray]
         expected = pillow(bytes(data)).reshape(-1, wanted(bytes(data)).box[3], channels)
         found = decoding.read(number, height * width * channels).reshape(height, width, channels)
         np.testing.assert_array_equal(found, expected[top : top + height, left : left + width])
-    return decoding.indexes
+    return decoding.made.each()
 
 
 @pytest.mark.sweep
@@ -238,7 +238,7 @@ def test_segments_that_lead_astray_are_flagged(monkeypatch: pytest.MonkeyPatch) 
     files = [wanted(with_room(FILES[name])) for name in ("420", "restart", "every MCU", "444", "grey")]
     made = decoded(PtxDevice(5), files)
     assert made.flagged() == []
-    known = [files[number]._replace(known=found) for number, found in sorted(made.indexes.items())]
+    known = [files[number]._replace(known=found) for number, found in sorted(made.made.each().items())]
     read = index.read
     monkeypatch.setattr(index, "read", partial(led_astray, read))
     assert decoded(PtxDevice(6), known).flagged() == list(range(len(files)))

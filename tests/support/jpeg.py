@@ -78,12 +78,12 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
     first = [each._replace(known=np.zeros(0, np.uint8)) for each in wanted.values()]
     decoding = decoder.decode(first)
     taken, wrong = _compare(wanted, decoding)
-    indexed = {number: each for place, (number, each) in enumerate(wanted.items()) if place in decoding.indexes}
+    indexed = {number: each for place, (number, each) in enumerate(wanted.items()) if place in decoding.made.each()}
     found = [
-        each._replace(known=index) for each, index in zip(indexed.values(), decoding.indexes.values(), strict=True)
+        each._replace(known=index) for each, index in zip(indexed.values(), decoding.made.each().values(), strict=True)
     ]
     again = decoder.decode(found)
-    assert again.indexes == {}
+    assert again.made.each() == {}
     more, others = _compare(indexed, again)
     with mock.patch.object(index, "read", partial(led_astray, index.read)):
         decoder.decode(found).flagged()  # pixels that somebody might take for right are not the matter here

@@ -16,6 +16,24 @@ file makes it say no, and the host's decoders say what the file is.
 """
 
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
-from accel.backends.cuda.jpeg.wanted import Wanted, by_index, device_bytes, device_bytes_of, wanted_of
+from accel.backends.cuda.jpeg.wanted import (
+    Wanted,
+    by_index,
+    device_bytes,
+    device_bytes_of,
+    keys_of,
+    source_of,
+    wanted_of,
+)
 
-__all__ = ["Decoder", "Decoding", "Wanted", "by_index", "device_bytes", "device_bytes_of", "wanted_of"]
+__all__ = [
+    "Decoder",
+    "Decoding",
+    "Wanted",
+    "by_index",
+    "device_bytes",
+    "device_bytes_of",
+    "keys_of",
+    "source_of",
+    "wanted_of",
+]

@@ -20,6 +20,7 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.jpeg.planes import Packed
+from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.system import counters
 
 Integers = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ class Decoding:
         addresses: for every file where on the device its pixels will be, uint8 [height, width, channels] without gaps;
             None if its header says that it is not for this decoder. The memory belongs to the stream that was current,
             and stays as long as this object, or until later work on that stream takes it.
-        indexes: once ``flagged`` has told: the bytes of the indexes that were made of files, by their numbers.
+        made: once ``flagged`` has told: the indexes that were made of files, by the numbers of these.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Decoding:
     ) -> None:
         """``numbers``: of those that are decoded, in the decoder's own order; their headers, and ``index.Known``."""
         self.addresses = addresses
-        self.indexes: dict[int, npt.NDArray[np.uint8]] = {}
+        self.made = NO_INDEXES
         self._numbers, self._headers, self._known = numbers, headers, known
         self._watched: Watched | None = None
 
@@ -76,10 +77,10 @@ class Decoding:
         count = len(self._numbers)
         reasons = buffer.numpy()[: count * STATE.itemsize].view(STATE)["reason"]
         flagged = [int(self._numbers[n]) for n in np.flatnonzero(reasons).tolist()]
-        offsets, sizes = self._points
-        for n in np.flatnonzero(self._known.wanted & (reasons == 0)).tolist():
-            points = buffer.numpy()[offsets[n] : offsets[n] + sizes[n]].view(index.POINT)
-            self.indexes[int(self._numbers[n])] = index.written(self._headers[n], int(self._known.digests[n]), points)
+        which = np.flatnonzero(self._known.wanted & (reasons == 0))
+        if len(which):
+            made = index.written(which, self._headers, self._known, buffer.numpy(), self._points)
+            self.made = made._replace(numbers=np.asarray(self._numbers, np.int64)[which])
         pool.give_back(buffer, None)
         for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
             if what.any():
@@ -121,12 +122,13 @@ class Decoder:
         files = _Upload(self._device, self._files, total)
         for content, start in zip(contents, starts.tolist(), strict=True):
             files.host[start : start + len(content)] = content
-        is_whole = all(each.known is None for each in asked)
+        known = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
+        is_whole = not len(known.numbers)
         if is_whole:
             files.send(total)  # on its way while the headers are read
         found = describe(
             files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
-            np.array([each.channels for each in asked], np.int64), [each.known for each in asked],
+            np.array([each.channels for each in asked], np.int64), known,
             {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)},
         )  # fmt: skip
         if not is_whole:

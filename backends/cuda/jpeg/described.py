@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from accel.backends.cuda.jpeg.layout import Batch
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import Packed
+from accel.codec.stream_index import Indexes
 
 ALIGNED = 64
 _NOTHING: Mapping[int, Packed] = {}
@@ -42,7 +43,7 @@ def describe(
     sizes: Integers,
     boxes: Integers,
     channels: Integers,
-    indexes: Sequence[npt.NDArray[np.uint8] | None],
+    indexes: Indexes,
     packed: Mapping[int, Packed] = _NOTHING,
 ) -> Described:
     """Describe what is wanted of n files that lie in a buffer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from accel.backends.cuda.declarations import structure
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
+from accel.codec.stream_index import Indexes
 from accel.native import units
 
 SEGMENT, POINT = (structure("jpeg/picture.h", name) for name in ("Segment", "Point"))
@@ -26,7 +26,7 @@ _read = UNIT.function(
     "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
 )
 _move = UNIT.function(_MODULE, "move_pieces", "u1[1]w i8[2]")
-_write = UNIT.function(_MODULE, "write_index", "i8[1] int i4[2] u2[1]w")
+_write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] i8[1] i8[1] u2[1]w")
 
 
 class Known(NamedTuple):
@@ -62,7 +62,7 @@ def read(
     good: npt.NDArray[np.bool_],
     headers: Integers,
     regions: Integers,
-    indexes: Sequence[npt.NDArray[np.uint8] | None],
+    indexes: Indexes,
 ) -> Known:
     """What is known of n files.
 
@@ -72,20 +72,21 @@ def read(
 
     Args:
         files, starts, sizes: as for ``headers.read``, which last change; good, headers, regions: what that found.
-        indexes: the bytes that are kept for a file's index, perhaps none; None: nobody keeps one.
+        indexes: those of the files of which one is kept, or will be.
     """
-    asked = np.array([each is not None for each in indexes], np.bool_) & good
+    asked, lengths = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.int64)
+    asked[indexes.numbers] = good[indexes.numbers]
     digests, counts = np.zeros((2, len(starts)), np.int64)
     fits = np.ones(len(starts), np.bool_)
     if not asked.any():
         pieces = np.stack([starts, starts, starts, sizes, np.zeros_like(sizes)], 1)
         return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests, pieces)
-    words = [np.zeros(0, np.uint16) if each is None else each[: len(each) // 2 * 2].view(np.uint16) for each in indexes]
-    places = np.cumsum([0, *map(len, words)])
+    lengths[indexes.numbers] = indexes.sizes() // 2
+    places = np.concatenate([[0], np.cumsum(lengths)])
     segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
     pieces = np.empty((len(starts), 5), np.int64)
     total = _read(
-        files, starts, sizes, headers, regions, asked, np.concatenate(words), places,
+        files, starts, sizes, headers, regions, asked, indexes.content.view(np.uint16), places,
         np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
         pieces,
     )  # fmt: skip
@@ -100,8 +101,17 @@ def move(files: npt.NDArray[np.uint8], pieces: Integers) -> None:
     _move(files, pieces)
 
 
-def written(header: Integers, digest: int, points: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The index of a file with these POINTs, the last one behind its last MCU."""
-    made = np.zeros(int(header[hd.INDEX_BYTES]) // 2, np.uint16)
-    _write(header, digest, points.view(np.int32).reshape(len(points), -1), made)
-    return made.view(np.uint8)
+def written(
+    which: Integers, headers: Integers, known: Known, told: npt.NDArray[np.uint8], points: tuple[Integers, Integers]
+) -> Indexes:
+    """The indexes of some of the files, of which the kernels have told POINTs.
+
+    Args:
+        which: the numbers of those, among the ones that ``headers`` and ``known`` are of.
+        points: offsets in what was told, and bytes; each file's last POINT is the one behind its last MCU.
+    """
+    ends = np.cumsum(headers[which, hd.INDEX_BYTES])
+    content = np.zeros(int(ends[-1]), np.uint8)
+    words = told[: len(told) // 4 * 4].view(np.int32)
+    _write(headers, which, known.digests, words, *points, ends, content.view(np.uint16))
+    return Indexes(which, content, ends)

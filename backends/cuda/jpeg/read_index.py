@@ -22,6 +22,7 @@ _BEHIND = 16  # bytes that are looked at behind the last symbol
 
 # Words of a segment, int32[9], as picture.h has it.
 _FROM, _TO, _MCU, _MCUS, _WHOLE = 0, 3, 6, 7, 8
+_POINT = 3  # words of a point
 
 
 @njit
@@ -175,19 +176,31 @@ def read_segments(
 
 
 @njit
-def write_index(header: Any, own: int, points: Any, index: Any) -> int:
-    """``index.written``: of points as picture.h has them, int32[n, 3], the last one behind the last MCU."""
+def _write(header: Any, own: Any, points: Any, first: Any, count: Any, index: Any) -> None:
+    """Make an index of points as picture.h has them, of which the last one is behind the last MCU."""
     bit, at = i64(0), ix.POINTS
-    for number in range(len(points)):
-        words = points[number]
-        bit = 8 * i64(words[0]) + (words[2] >> 16)
-        if number == len(points) - 1:
+    for number in range(count):
+        place = first + number * _POINT
+        bit = 8 * i64(points[place]) + (points[place + 2] >> 16)
+        if number == count - 1:
             break
-        dc = (words[1] & 0xFFFF, words[1] >> 16 & 0xFFFF, words[2] & 0xFFFF)
+        dc = (points[place + 1] & 0xFFFF, points[place + 1] >> 16 & 0xFFFF, points[place + 2] & 0xFFFF)
         index[at], index[at + 1] = np.uint16(bit & 0xFFFF), np.uint16(bit >> 16)
         at += ix.POINT
         for c in range(header[hd.COMPONENTS]):
             index[at] = np.uint16(dc[c])
             at += 1
-    seal(header, index, u64(own), mcus(header)[1], bit)
+    seal(header, index, own, mcus(header)[1], bit)
+
+
+@njit
+def write_indexes(
+    headers: Any, which: Any, digests: Any, points: Any, offsets: Any, sizes: Any, ends: Any, indexes: Any
+) -> int:
+    """``index.written``: points are int32, offsets and sizes their bytes, and an index ends where ``ends`` says."""
+    begin = i64(0)
+    for k in range(len(which)):
+        n, end = which[k], ends[k] >> 1
+        _write(headers[n], u64(digests[n]), points, offsets[n] >> 2, sizes[n] // (4 * _POINT), indexes[begin:end])
+        begin = end
     return 0

@@ -13,9 +13,12 @@ from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg.planes import Packed
+from accel.codec.store import Keys
+from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.errors import DecodeError
 from accel.options import Options
-from accel.planning.plan import Decode
+from accel.planning.columns import ColumnPlan
+from accel.planning.plan import Decode, Plan
 from accel.recipe import Source
 from accel.rows import Rows
 from accel.runtime import cached, indexes
@@ -52,7 +55,7 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
     None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means; and
     for every few files of which a cache has no planes yet: the host decodes them, and puts them in.
     """
-    if not is_plain(decode.source.header):
+    if not can_decode(decode.source.header):
         return None
     found = packed(decode.source, decode.box)
     if found is not None:
@@ -82,33 +85,43 @@ def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
     ]
 
 
-def indexes_of(sources: Files, asked: Numbers, options: Options) -> Sequence[npt.NDArray[np.uint8] | None]:
-    """What is known of files that are wanted together, by their numbers, as ``wanted_of`` and ``by_index`` have it."""
+def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
+    """What is known of files that are wanted together, as ``wanted_of`` and ``by_index`` have it."""
     if options.cache is None:
-        return [None] * len(asked)
-    keys = sources.keys()
-    known = [stream_index.known(keys[number]) for number in asked.tolist()]
-    if len(asked) >= FEWEST:
-        return known
-    return [None if each is not None and len(each) else each for each in known]
+        return NO_INDEXES
+    known = stream_index.known_of(sources.keys().some(asked))
+    return known if len(asked) >= FEWEST else known.unknown()
+
+
+def source_of(plan: Plan, number: int) -> Source:
+    """What a plan decodes first, or second, or so on."""
+    return plan.rows.sources[number] if isinstance(plan, ColumnPlan) else plan.decodes[number].source
+
+
+def keys_of(plan: Plan, numbers: Numbers) -> Keys:
+    """Of some of these the keys."""
+    files = plan.rows.sources if isinstance(plan, ColumnPlan) else None
+    if isinstance(files, Files):
+        return files.keys().some(numbers)
+    return Keys.of([source_of(plan, number).key for number in numbers.tolist()])
 
 
 def plain(rows: Rows) -> npt.NDArray[np.bool_]:
     """Which sources may be files for the decoder."""
     if isinstance(rows.sources, Files):
         return rows.sources.plain()
-    return np.array([is_plain(source.header) for source in rows.sources], np.bool_)
+    return np.array([can_decode(source.header) for source in rows.sources], np.bool_)
 
 
-def is_plain(header: Header | Raw | None) -> bool:
-    """Whether a source may be a file for the decoder."""
+def can_decode(header: Header | Raw | None) -> bool:
+    """Whether a file with this header may be one for the decoder."""
     return isinstance(header, Header) and header.plain
 
 
 def device_bytes(decode: Decode) -> int:
     """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
     header = decode.source.header
-    if not is_plain(header):
+    if not can_decode(header):
         return 0
     return int(_bytes(_size(decode.source), header.height, header.width, *decode.box[2:], decode.channels))
 

@@ -23,6 +23,7 @@ from accel.system import memory
 from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.processes import linux
+from tests.support.shares import noted
 
 pytestmark = linux
 PIPELINE = T.Compose(
@@ -72,21 +73,6 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
     yield from new_store(monkeypatch)
 
 
-@pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Of each call: how many images threads shared, and how many of them it left."""
-    found: list[tuple[int, int]] = []
-    run = shares.Shared.run
-
-    def noted(self: shares.Shared, *given: Any) -> list[int]:
-        left = run(self, *given)
-        found.append((len(self), len(left)))
-        return left
-
-    monkeypatch.setattr(shares.Shared, "run", noted)
-    return found
-
-
 def poisoned(*given: Any) -> torch.Tensor:
     made = EMPTY(*given)
     made.view(torch.uint8).fill_(0xA5)
@@ -114,7 +100,8 @@ def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("transform", [PIPELINE, WHOLE], ids=["train", "whole"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_mixed_files(tmp_path: Path, threads: int, transform: Any, shared: list[tuple[int, int]]) -> None:
+def test_mixed_files(tmp_path: Path, threads: int, transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = noted(monkeypatch, shares.Shared)
     folder = Folder(tmp_path, mixed())
     wanted = [folder.epoch(transform, seed) for seed in range(3)]
     with accel.image_backend("cpu", threads=threads):

@@ -100,9 +100,9 @@ def test_the_device_makes_the_index_that_the_host_makes(files: dict[str, bytes])
             wanted = [each._replace(box=(0, 0, 1, 1)) for each in wanted]
         decoding = decoded(wanted)
         check(wanted, decoding)
-        assert sorted(decoding.indexes) == list(range(len(wanted)))
+        assert sorted(decoding.made.each()) == list(range(len(wanted)))
         for number, data in enumerate(files.values()):
-            np.testing.assert_array_equal(decoding.indexes[number], by_host(data))
+            np.testing.assert_array_equal(decoding.made.each()[number], by_host(data))
 
 
 @pytest.mark.parametrize("name", [*ROOMY, *(f"{name}, spaced" for name in SPACED)])
@@ -114,7 +114,7 @@ def test_regions_by_an_index_are_pillows(name: str, poisoned: None) -> None:
     decoding = decoded(wanted)
     assert (decoding._known.counts > 0).all()
     check(wanted, decoding)
-    assert decoding.indexes == {}
+    assert decoding.made.each() == {}
 
 
 @host_only
@@ -145,7 +145,7 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
     check(wanted, decoding, (decoding.flagged() and [3]) or [])
     counts = dict(zip(decoding._numbers, decoding._known.counts > 0, strict=True))
     assert [number for number, known in counts.items() if known] == sorted([0, 4], key=list(counts).index)
-    assert sorted(set(decoding.indexes) - {3}) == [1, 6]
+    assert sorted(set(decoding.made.each()) - {3}) == [1, 6]
     misfits = dict(zip(decoding._numbers, decoding._known.misfits.tolist(), strict=True))
     assert [number for number in range(7) if misfits[number]] == [3, 6]
 
@@ -157,8 +157,8 @@ def test_an_index_that_does_not_reach_far_enough_is_made_anew() -> None:
     above, below = (Wanted(data, box, channels, part) for box in ((8, 20, 20, 80), (30, 20, 60, 80)))
     decoding = decoded([above, below])
     check([above, below], decoding)
-    assert sorted(decoding.indexes) == [1]
-    np.testing.assert_array_equal(decoding.indexes[1], by_host(data))
+    assert sorted(decoding.made.each()) == [1]
+    np.testing.assert_array_equal(decoding.made.each()[1], by_host(data))
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.sweep), 61])
@@ -330,10 +330,10 @@ def test_explain_says_it(settled: Callable[[], list[Path]]) -> None:
 def test_a_full_store_is_asked_for_no_more(settled: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch) -> None:
     paths = settled()
     monkeypatch.setattr(stream_index, "_full", False)
-    monkeypatch.setattr(Store, "put", lambda *_: store_fields.FULL)
+    monkeypatch.setattr(Store, "put_all", lambda self, keys, *_: np.full(len(keys.rows), store_fields.FULL))
     made = []
     write = index.written
-    monkeypatch.setattr(index, "written", lambda *arguments: made.append(1) or write(*arguments))
+    monkeypatch.setattr(index, "written", lambda *arguments: made.extend(arguments[0]) or write(*arguments))
     for epoch in range(2):
         on_device(lambda epoch=epoch: crops(paths, epoch))
         assert len(made) == len(paths)

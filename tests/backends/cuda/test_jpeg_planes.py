@@ -38,7 +38,7 @@ def check(wanted: list[Wanted], files: list[bytes]) -> None:
         expected = jpeg.decode(data, each.box, channels=each.channels)
         assert expected is not None
         np.testing.assert_array_equal(found, expected.reshape(-1))
-    assert decoding.indexes == {}
+    assert decoding.made.each() == {}
 
 
 @pytest.mark.parametrize("name", FILES)
