@@ -32,6 +32,7 @@ from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
 from accel.cache.segments import File as Segment
 from accel.cache.table import Row
+from accel.cache.worth import Worth
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
@@ -51,7 +52,8 @@ class Cache:
         self.folder = folder
         self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
         self._faults = Faults(folder, writable=there.writable)
-        self._filling = Filling(budget, self._table, self._segments, self._faults)
+        self.worth = Worth()
+        self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
         self._dropped: set[bytes] = set()  # the rows of entries that are damaged
         self._numbers = Numbers(self._table, self._faults)
         self._known: dict[bytes, File] = {}
@@ -182,12 +184,12 @@ class Cache:
         self,
         key: Key | bytes,
         header: bytes,
-        kind: int,
+        shelf: int,
         content: Any,
         meta: bytes = b"",
         ends: Sequence[int] | None = None,
     ) -> bool:
-        """Keep something of a file, in the place of what was kept of that kind; False: it is not kept.
+        """Keep something of a file, in the place of what was kept of the shelf's kind; False: it is not kept.
 
         It is written now, found by this process from now on, and by others after ``flush``.
 
@@ -199,7 +201,7 @@ class Cache:
         ends = [len(view)] if ends is None else ends
         if len(view) > LARGEST or max(len(header), len(meta), len(ends)) > LONGEST or not self._filling.writes():
             return False
-        numbers = numbers_of(view, ends)
+        kind, numbers = shelf % KINDS, numbers_of(view, ends)
         entry = Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
         place = place_of(entry.key)
         rows = self._faults.ask(self._table.rows, place) or []  # others may have put it in since it was looked up
@@ -207,15 +209,15 @@ class Cache:
         known = None if file is None else file.entries.get(kind)
         if known is not None and known.is_as(entry):
             return True
-        kept = self._filling.put(entry, view)
+        kept = self._filling.put(entry, view, shelf)
         if kept:
             self._numbers.add(place + kind)
         self._known.pop(entry.key, None)
         return kept
 
-    def room(self, kind: int, size: int) -> bool:
-        """Whether an entry of a kind and size would be kept, as far as is known without much ado."""
-        return self._filling.room(kind, size)
+    def room(self, shelf: int, size: int) -> bool:
+        """Whether an entry of a shelf and size would be kept, as far as is known without much ado."""
+        return self._filling.room(shelf, size)
 
     def used(self) -> tuple[int, int]:
         """The bytes that are taken, and the budget."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
+from sys import byteorder
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -14,16 +15,18 @@ from accel.codec.jpeg import digests
 from accel.system.memory import Key
 
 INDEX, RESULT, PIXELS, PLANES = 1, 2, 3, 4
-"""Kinds of entries, the worthiest of a byte first: for a smaller one larger ones are taken back, never the reverse."""
+"""Kinds of entries."""
 
 KINDS = 16
 """Kinds are below."""
 
-FORMAT = 2
+FORMAT = 3
 """Changes with what is written: rows, segments, and the digest of a part."""
 
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 """Limits of an entry: its bytes; its parts, and the bytes of its key, header or meta."""
+
+_OF_TABLE = 64  # bytes of a row in the table besides its own
 
 _KEY = struct.Struct("=QQQqq")
 _HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
@@ -45,11 +48,16 @@ class Entry(NamedTuple):
 
     @property
     def digests(self) -> Sequence[int]:
-        return memoryview(self.numbers)[: len(self.numbers) // 12 * 8].cast("q")
+        return memoryview(self.numbers)[: self.parts * 8].cast("q")
 
     @property
     def ends(self) -> Sequence[int]:
-        return memoryview(self.numbers)[len(self.numbers) // 12 * 8 :].cast("I")
+        return memoryview(self.numbers)[self.parts * 8 :].cast("I")
+
+    @property
+    def parts(self) -> int:
+        """How many parts it has."""
+        return len(self.numbers) // 12
 
     @property
     def row_size(self) -> int:
@@ -57,13 +65,19 @@ class Entry(NamedTuple):
         return _HEAD.size + len(self.numbers) + len(self.key) + len(self.header) + len(self.meta)
 
     @property
+    def charge(self) -> int:
+        """The bytes of the budget that it takes: its content, and its row, in pages that are half full at least."""
+        return self.size + 2 * (self.row_size + _OF_TABLE)
+
+    @property
     def size(self) -> int:
         """All bytes of the content."""
-        ends = self.ends
-        return ends[-1] if ends else 0
+        return int.from_bytes(self.numbers[-4:], byteorder)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Where the parts first to last (excluded) begin and end, in bytes from ``offset``."""
+        if first == 0 and last == self.parts:  # which most who read want
+            return 0, self.size
         ends = self.ends
         return (ends[first - 1] if first else 0), (ends[last - 1] if last else 0)
 
@@ -72,11 +86,17 @@ class Entry(NamedTuple):
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
-class File(NamedTuple):
-    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind."""
+class File:
+    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind.
 
-    header: bytes
-    entries: dict[int, Entry]
+    ``believed``: what whoever looks it up makes of that, for the next time.
+    """
+
+    __slots__ = ("believed", "entries", "header")
+
+    def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
+        self.header, self.entries = header, entries
+        self.believed: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from accel.cache.folder import DAMAGED
-from accel.cache.table import is_busy, is_damage, sqlite3
+from accel.cache.table import Table, is_busy, is_damage, sqlite3
 from accel.system import counters
 
 Result = TypeVar("Result")
 
 ENTRY = "an entry of the cache was damaged"
+SEGMENT = "what the cache's table says of a segment was damaged, and mended"
 
 
 class Faults:
@@ -42,6 +43,12 @@ class Faults:
         except (sqlite3.Error, OSError, MemoryError, ValueError, OverflowError) as error:
             self._found(error, "", self.stop)
         return None
+
+    def mend(self, table: Table) -> None:
+        """Mend what the table says of segments, if that is damaged, which is counted."""
+        found = 0 if self.mute else self.change(table.mend)
+        if found:
+            counters.fallback(SEGMENT)
 
     def _found(self, error: Exception, said: str, otherwise: Callable[[str], None]) -> None:
         if is_damage(error):

@@ -10,16 +10,16 @@ from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import Entry, packed, place_of
+from accel.cache.entry import KINDS, Entry, packed, place_of
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
+from accel.cache.worth import Worth
 from accel.system import fork
 
 _ENTRIES, _SECONDS = 256, 1.0  # that wait at most
 _AT_ONCE = 16 << 20  # bytes that are claimed together, at most
 _SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
-_ROW, _OF_ROW = 64, 2  # bytes of a row in the table besides its own; a table's pages are half full at least
 _FRESH = 1.0  # seconds for which what the budget has left is believed
 
 
@@ -38,8 +38,8 @@ class _Piece:
 class Filling:
     """What a process has yet to tell, and the segments that it fills."""
 
-    def __init__(self, budget: int, table: Table, segments: Segments, faults: Faults) -> None:
-        self.budget = budget
+    def __init__(self, budget: int, table: Table, segments: Segments, faults: Faults, worth: Worth) -> None:
+        self.budget, self._worth = budget, worth
         self.written = 0  # how often
         self._table, self._segments, self._faults = table, segments, faults
         self._limit = min(max(budget // _SEGMENTS, _SMALLEST_SEGMENT), _LARGEST_SEGMENT)
@@ -48,25 +48,25 @@ class Filling:
     def begin(self) -> None:
         """Have nothing to tell, and no segments."""
         self._lock = fork.Lock()
-        self._pieces: dict[int, _Piece] = {}  # by kind
+        self._pieces: dict[int, _Piece] = {}  # by shelf
         self._dropped: list[Row] = []
         self._since: float | None = None  # when the first thing came that waits
-        self._own: dict[int, tuple[int, int]] = {}  # by kind: the segment that this process fills, its descriptor
-        self._left: dict[int, tuple[float, int]] = {}  # by kind: when it was asked, and what there was
+        self._own: dict[int, tuple[int, int]] = {}  # by shelf: the segment that this process fills, its descriptor
+        self._left: dict[int, tuple[float, int]] = {}  # by shelf: when it was asked, and what there was
 
     def writes(self) -> bool:
         """Whether anything is written yet."""
         return not (self._faults.mute or self._faults.broken)
 
-    def put(self, entry: Entry, content: memoryview) -> bool:
+    def put(self, entry: Entry, content: memoryview, shelf: int) -> bool:
         """Write this entry's content; False where there is no room."""
         size = len(content)
-        charge = size + _OF_ROW * (entry.row_size + _ROW)
+        charge = entry.charge
         number = place_of(entry.key) + entry.kind
         with self._lock:
-            piece = self._pieces.get(entry.kind)
+            piece = self._pieces.get(shelf)
             if piece is None or not piece.takes(size, charge):
-                piece = self._claimed(entry.kind, size, charge)
+                piece = self._claimed(shelf, size, charge)
             if piece is None:
                 return False
             try:
@@ -82,21 +82,23 @@ class Filling:
                 self._tell_all()
         return True
 
-    def _claimed(self, kind: int, size: int, charge: int) -> _Piece | None:
+    def _claimed(self, shelf: int, size: int, charge: int) -> _Piece | None:
         """A piece of a segment for an entry of this size, and more; None where there is no room."""
-        if not self._tell(kind):
+        if not self._tell(shelf):
             return None
+        self._faults.mend(self._table)
         own = {each: segment for each, (segment, _) in self._own.items()}
-        wanted = Wanted(kind, size, charge, _AT_ONCE, self.budget, self._limit, own, self._segments.lock)
+        given = size, charge, _AT_ONCE, self.budget, self._limit, own, self._segments.lock
+        wanted = Wanted(shelf, self._worth.of(shelf), *given)
         claim = self._faults.change(self._table.claim, wanted)
-        self._left.pop(kind, None)
+        self._left.pop(shelf, None)
         if claim is None:
             return None
-        file = self._take(kind, claim)
-        piece = self._pieces[kind] = _Piece(claim, file, self._limit)
+        file = self._take(shelf, claim)
+        piece = self._pieces[shelf] = _Piece(claim, file, self._limit)
         return piece
 
-    def _take(self, kind: int, claim: Claim) -> int:
+    def _take(self, shelf: int, claim: Claim) -> int:
         """Take what was claimed; the descriptor to write to."""
         for other, (segment, _) in tuple(self._own.items()):
             if (segment, OWN) in claim.taken:
@@ -104,14 +106,14 @@ class Filling:
                 self._segments.remove([self._own.pop(other)])
         self._segments.remove([each for each in claim.taken if each[1] != OWN])
         if claim.file is not None:
-            self.let_go(kind)
-            self._own[kind] = claim.segment, claim.file
-        return self._own[kind][1]
+            self.let_go(shelf)
+            self._own[shelf] = claim.segment, claim.file
+        return self._own[shelf][1]
 
     def waiting(self, place: int) -> list[Row]:
         """What was put at a place and is not told yet."""
-        found = [(place + kind, piece.rows.get(place + kind)) for kind, piece in tuple(self._pieces.items())]
-        return [(number, row) for number, row in found if row is not None]
+        found = [(place + shelf % KINDS, piece) for shelf, piece in tuple(self._pieces.items())]
+        return [(number, row) for number, piece in found if (row := piece.rows.get(number)) is not None]
 
     def drop(self, row: Row) -> None:
         """Have a row forgotten."""
@@ -124,17 +126,18 @@ class Filling:
             self._since = self._since or monotonic()
             self._dropped.append(row)
 
-    def room(self, kind: int, size: int) -> bool:
+    def room(self, shelf: int, size: int) -> bool:
         """Whether an entry would be kept, as far as is known without much ado."""
         if not self.writes():
             return False
-        piece = self._pieces.get(kind)
+        piece = self._pieces.get(shelf)
         if piece is not None and piece.left >= 2 * size:
             return True
-        when, left = self._left.get(kind, (0.0, 0))
+        when, left = self._left.get(shelf, (0.0, 0))
         if monotonic() > when + _FRESH:
-            left = self._faults.ask(self._table.left, kind, self.budget) or 0
-            self._left[kind] = monotonic(), left
+            self._faults.mend(self._table)
+            left = self._faults.ask(self._table.left, shelf, self._worth.of(shelf), self.budget) or 0
+            self._left[shelf] = monotonic(), left
         return size < left
 
     def is_due(self) -> bool:
@@ -155,13 +158,13 @@ class Filling:
         if self._dropped and self.writes():
             self._faults.change(self._table.drop, self._dropped)
         self._dropped = []
-        told = [self._tell(kind) for kind in sorted(self._pieces)]
+        told = [self._tell(shelf) for shelf in sorted(self._pieces)]
         self._since = None if all(told) else monotonic()
         return all(told)
 
-    def _tell(self, kind: int) -> bool:
+    def _tell(self, shelf: int) -> bool:
         """Say what was written to a piece, and give back what is left of it; False: another process writes."""
-        piece = self._pieces.get(kind)
+        piece = self._pieces.get(shelf)
         if piece is None:
             return True
         self.written += 1
@@ -169,15 +172,15 @@ class Filling:
         told = self._faults.change(self._table.add, piece.rows, piece.claim, piece.at - piece.claim.offset, charge)
         if told is None and self.writes():
             return False
-        del self._pieces[kind]
-        self._left.pop(kind, None)
+        del self._pieces[shelf]
+        self._left.pop(shelf, None)
         if told is not True:
-            self.let_go(kind)  # whoever fills it next overwrites this
+            self.let_go(shelf)  # whoever fills it next overwrites this
         return True
 
-    def let_go(self, kind: int | None = None, *, in_child: bool = False) -> None:
-        """Fill the segment of a kind, or of all, no further; ``in_child``: its lock stays the parent's."""
-        for each in tuple(self._own) if kind is None else (kind,):
+    def let_go(self, shelf: int | None = None, *, in_child: bool = False) -> None:
+        """Fill the segment of a shelf, or of all, no further; ``in_child``: its lock stays the parent's."""
+        for each in tuple(self._own) if shelf is None else (shelf,):
             if (own := self._own.pop(each, None)) is not None:
                 if in_child:
                     os.close(own[1])

@@ -32,8 +32,7 @@ _PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_si
 _PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "wal_autocheckpoint=4000", "journal_size_limit=16777216")
 _MADE = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)",
-    "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER, size INTEGER, charge INTEGER,"
-    " claimed INTEGER)",
+    *budget.MADE,
     "CREATE TABLE entries (id INTEGER PRIMARY KEY, segment INTEGER, row BLOB)",
     "CREATE INDEX of_segment ON entries (segment)",
 )
@@ -43,13 +42,7 @@ _ROW = "SELECT id, row FROM entries WHERE id = ?"
 _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
 _NUMBERS = "SELECT id FROM entries INDEXED BY of_segment"  # which is a tenth of the rows
 _NO_DAMAGE = (
-    "locked",
-    "disk I/O",
-    "is full",
-    "readonly",
-    "read-only",
-    "unable to open",
-    "out of memory",
+    *("locked", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory"),
     "locking protocol",
 )
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
@@ -124,13 +117,13 @@ class Table:
         with _lock:
             return budget.used(self._connection or self._connect())
 
-    def left(self, kind: int, size: int) -> int:
-        """The bytes of a budget of this size that entries of a kind may have."""
+    def left(self, shelf: int, worth: int | None, size: int) -> int:
+        """The bytes of a budget of this size that entries of a shelf may have; ``worth``: what was measured of it."""
         with _lock:
-            return budget.left(self._connection or self._connect(), kind, size)
+            return budget.left(self._connection or self._connect(), shelf, worth, size)
 
     def reopen(self) -> None:
-        """Let kinds grow again that were taken back from."""
+        """Let shelves grow again that were taken back from."""
         with self._transaction() as connection:
             budget.reopen(connection)
 
@@ -138,7 +131,7 @@ class Table:
         """Each kind: how many segments it has, and their bytes."""
         with _lock:
             connection = self._connection or self._connect()
-            query = "SELECT kind, count(*), sum(size) FROM segments GROUP BY kind ORDER BY kind"
+            query = f"SELECT shelf % {KINDS}, count(*), sum(size) FROM segments GROUP BY 1 ORDER BY 1"
             return connection.execute(query).fetchall()  # type: ignore[no-any-return]
 
     def counts(self) -> dict[int, int]:
@@ -188,12 +181,19 @@ class Table:
     def add(self, rows: Mapping[int, Any], claim: Claim, size: int, charge: int) -> bool:
         """Say where what was written lies; False: the segment was taken back meanwhile."""
         with self._transaction() as connection:
-            update = "UPDATE segments SET size = ?, charge = charge + ?, claimed = 0 WHERE id = ? AND size = ?"
-            changed = connection.execute(update, (claim.offset + size, charge, claim.segment, claim.offset))
-            if changed.rowcount == 1:
+            there = budget.written(connection, claim, size, charge)
+            if there:
                 insert = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
                 connection.executemany(insert, [(number, claim.segment, row) for number, row in rows.items()])
-        return bool(changed.rowcount == 1)
+        return there
+
+    def mend(self) -> int:
+        """Mend what is said of segments, where that is damaged; of how many it was."""
+        with _lock:
+            if not budget.damaged(self._connection or self._connect()):
+                return 0
+        with self._transaction() as connection:
+            return budget.mend(connection)
 
     def drop(self, rows: Iterable[Row]) -> None:
         """Forget rows, if they are still the same."""

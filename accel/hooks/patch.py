@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 Undo = Callable[[], None]
@@ -138,9 +138,7 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     defaults = function.__kwdefaults__
     function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": make(original)}
     try:
-        function.__code__ = _template.__code__.replace(
-            co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
-        )
+        function.__code__ = _template.__code__.replace(**{name: getattr(code, name) for name in _NAMES})
     except ValueError:  # a closure's code cannot be replaced
         function.__kwdefaults__ = defaults
         raise
@@ -152,6 +150,10 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
         unwrap()
 
     return undo
+
+
+_NAMES = [name for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno") if hasattr(CodeType, name)]
+"""Under which a function is told of in tracebacks and messages; Python 3.10 has no qualified one."""
 
 
 def _template(*args: Any, _accel_instead: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
+from zlib import crc32
 
 from accel.ops import OPS
 from accel.ops.row import ResampleOp
@@ -102,6 +103,15 @@ class Prefixes:
                 return number if place.mixed.get(essence[0], 0) >= ENOUGH else None
             size, place = OPS[name].size(size, params), came.next
         return len(steps)
+
+
+def pipeline(size: Size, steps: Steps) -> int:
+    """A number that tells steps from others, and is the same for images of all sizes."""
+    essences = list[tuple[Any, ...]]()
+    for name, params in _own(steps):
+        essences.append(_same(size, name, params))
+        size = OPS[name].size(size, params)
+    return crc32(repr(essences).encode())
 
 
 def _are_few_resizes(groups: Mapping[tuple[Any, ...], Sequence[Any]], count: int) -> bool:

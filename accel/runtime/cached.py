@@ -10,7 +10,7 @@ import os
 import platform
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -208,7 +208,15 @@ def _whole(path: Any) -> Any:
 
 
 def _known(cache: Cache, file: File) -> Known | None:
-    mark, get = tag(), file.entries.get
+    mark = tag()
+    if file.believed is None or file.believed[0] is not mark:
+        file.believed = mark, _believed(cache, file, mark)
+    known: Known | None = file.believed[1]
+    return known
+
+
+def _believed(cache: Cache, file: File, mark: bytes) -> Known | None:
+    get = file.entries.get
     found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
     if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
@@ -254,6 +262,7 @@ def packed(source: Source) -> bytes | None:
     return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
 
 
+@lru_cache(maxsize=4096)
 def _header(said: bytes) -> Header | Raw:
     mode, flags, width, height, scan = _HEADER.unpack(said)
     if flags & _RAW:

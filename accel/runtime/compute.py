@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
+from time import process_time
 from typing import cast
 
 import numpy as np
@@ -96,8 +97,10 @@ def from_cache(
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
     plans = plans_of([(*each.made_of, (), ()) for each in wanted], (True,) * len(wanted))
-    begun = list(recipes)
-    for (_, numbers), values in zip(plans, run(strict, [part for part, _ in plans]), strict=True):
+    begun, since = list(recipes), process_time()
+    made = run(strict, [part for part, _ in plans])
+    results.took(wanted, process_time() - since)
+    for (_, numbers), values in zip(plans, made, strict=True):
         if isinstance(values, torch.Tensor):  # else the recipe itself will tell
             for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
                 each = wanted[number]

@@ -36,7 +36,7 @@ class Durable(NamedTuple):
         if entry is None:
             return False
         out = room(entry.size)
-        if len(out) != entry.size or not self.cache.read(entry, 0, len(entry.ends), out):
+        if len(out) != entry.size or not self.cache.read(entry, 0, entry.parts, out):
             return False
         counters.count(counters.INDEX_HITS)
         return True

@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 
 from accel.cache.cache import Cache
+from accel.cache.worth import Rate
 from accel.codec.engines import Box
 from accel.codec.header import Header, Raw
 from accel.system import fork
@@ -26,30 +27,8 @@ FIRST, LATER = 0.05, 0.5
 _BY_INDEX, _FILLING, _READING = 0.7, 2.0, 0.4  # times as long as decoding takes for the first time, as is assumed
 _CHEAPEST = 0.1  # of decoding all of a file: what filling takes more at least
 _EACH = 10_000  # what any file takes beside that, in pixels: it is decoded alone, and the table is written
-_WILD = 4  # times the mean: longer ones, of which something was compiled or waited for, count as so long
-_LAST = 100  # measures of which the mean is, about
 _ENOUGH = 4  # measures of decoding; behind them, one of a batch is taken
 _GOLDEN = 0.6180339887
-
-
-class _Rate:
-    """What a pixel takes. The first time is not believed: memory is new then, and code may be compiled."""
-
-    def __init__(self) -> None:
-        self.count, self._time, self._pixels = -1, 0.0, 0.0
-
-    @property
-    def value(self) -> float:
-        """0: it is not known yet."""
-        return self._time / self._pixels if self.count > 0 else 0.0
-
-    def add(self, time: float, pixels: int) -> None:
-        self.count += 1
-        if self.count > 1:
-            time = min(time, _WILD * self.value * pixels)
-        if self.count > 0:
-            keep = 1 - 1 / _LAST if self.count > _LAST else 1.0
-            self._time, self._pixels = keep * self._time + time, keep * self._pixels + pixels
 
 
 class Pace:
@@ -59,7 +38,7 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._first, self._by_index, self._filling, self._reading = _Rate(), _Rate(), _Rate(), _Rate()
+        self._first, self._by_index, self._filling, self._reading = Rate(), Rate(), Rate(), Rate()
         self.begin()
 
     def begin(self) -> None:
@@ -97,12 +76,17 @@ class Pace:
         return sorted(chosen), others[: 1 if self._decoding.count >= _ENOUGH else _ENOUGH]
 
     @property
-    def _decoding(self) -> _Rate:
+    def _decoding(self) -> Rate:
         return self._by_index if self._indexed else self._first
 
-    def _worth(self, rate: _Rate, assumed: float) -> float:
+    def _worth(self, rate: Rate, assumed: float) -> float:
         """What a pixel takes by what it takes to decode one for the first time."""
         return rate.value / self._first.value if rate.value and self._first.value else assumed
+
+    def saved(self, pixels: int) -> float | None:
+        """The microseconds that planes save of a region with so many pixels to decode; None: it is not known."""
+        decoding = self._by_index.value or self._first.value
+        return (decoding - self._reading.value) * pixels if decoding and self._reading.value else None
 
     def decoded(self, pixels: int, took: float) -> None:
         """Note how long it took to decode a region."""

@@ -207,4 +207,6 @@ def decoded(
     if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
         own.filled(header.height * header.width, 1e6 * (thread_time() - begun))
+        if (saved := own.saved(pace.pixels(header, box))) is not None:
+            known.cache.worth.saved(PLANES, saved, len(made.content))
     return made.pixels, None

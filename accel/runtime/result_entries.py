@@ -44,25 +44,39 @@ class Found(NamedTuple):
     length: int
 
 
-def found_of(source: Source, on_pixels: Steps, *entries: Entry | None) -> Found | None:
+class Beginning:
+    """The steps on pixels that a recipe begins with, and how entries tell the first so many of them."""
+
+    __slots__ = ("_told", "steps")
+
+    def __init__(self, on_pixels: Steps) -> None:
+        self.steps = on_pixels
+        self._told: dict[int, bytes] = {}
+
+    def told(self, count: int) -> bytes:
+        return self._told.get(count) or self._told.setdefault(count, repr(self.steps[:count]).encode())
+
+
+def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found | None:
     """The first entry that is a result of the first steps."""
     for entry in entries:
-        raw = None if entry is None else _fits(source, on_pixels, entry)
+        raw = None if entry is None else _fits(source, begins, entry)
         if entry is not None and raw is not None:
             return Found(entry, raw, _META.unpack_from(entry.meta, cached.MARK)[2])
     return None
 
 
-def _fits(source: Source, on_pixels: Steps, entry: Entry) -> Raw | None:
+def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
     """What an entry holds, if that is a result of the first steps; None: it is not."""
     if not entry.meta.startswith(cached.tag()):
         return None
     reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
-    if reference != _reference(source) or count > len(on_pixels):
+    if reference != _reference(source) or count > len(begins.steps):
         return None
-    same = repr(on_pixels[:count]).encode() == entry.meta[cached.MARK + _META.size :]
+    if entry.meta[cached.MARK + _META.size :] != begins.told(count):
+        return None
     raw = Raw(width, height, _MODES[mode])
-    return raw if same and entry.size == width * height * channels(raw) else None
+    return raw if entry.size == width * height * channels(raw) else None
 
 
 def variant(source: Source, steps: Steps) -> bytes:
@@ -124,11 +138,12 @@ def keep_all(source: Source) -> None:
         return
     source.cached = known._replace(fills=False)
     content = memoryview(source.data).cast("B")
+    known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
     if known.cache.room(PIXELS, content.nbytes):
         put(source, cached.place(source), PIXELS, (), raw, content)
 
 
-def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, content: memoryview) -> None:
+def put(source: Source, key: Key | bytes, shelf: int, steps: Steps, raw: Raw, content: memoryview) -> None:
     cache, header, as_text = cached.of(source.selection.options), cached.packed(source), text(steps)
     if cache is None or header is None or as_text is None:
         return
@@ -136,5 +151,5 @@ def put(source: Source, key: Key | bytes, kind: int, steps: Steps, raw: Raw, con
     band = max(max(_BAND, len(content) // _BANDS) // row, 1) * row
     ends = [*range(band, len(content), band), len(content)]
     said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
-    if cache.put(key, header, kind, content, cached.tag() + said + as_text, ends):
+    if cache.put(key, header, shelf, content, cached.tag() + said + as_text, ends):
         counters.count(counters.RESULTS)

@@ -5,7 +5,9 @@ A recipe is written anew with pixels for its source, and the steps that are left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +15,14 @@ import numpy.typing as npt
 
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
+from accel.cache.worth import shelf_of
 from accel.codec.header import Raw
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import Prefixes
+from accel.planning.prefix import Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
-from accel.rows import Rows
+from accel.rows import Rows, Structure
 from accel.runtime import cached
-from accel.runtime.result_entries import Found, found_of, is_worth_it, pays_as_a_whole, put, size, variant
+from accel.runtime.result_entries import Beginning, Found, found_of, is_worth_it, pays_as_a_whole, put, size, variant
 from accel.runtime.result_pixels import Compute, Result, rows_after
 from accel.system.memory import Key
 
@@ -37,12 +40,15 @@ prefixes = Prefixes()
 class Wanted(NamedTuple):
     """A result to be made: the number of its recipe, its steps, and the key that it is to be found by.
 
+    ``shelf``, ``size``: those that it has in the cache (``accel.cache.worth``).
     ``made_of``: a recipe of the same pixels, which may begin with what the cache has already.
     """
 
     number: int
     before: Recipe
     key: Key | bytes
+    shelf: int
+    size: int
     made_of: Recipe
 
 
@@ -51,8 +57,12 @@ class _Image(NamedTuple):
 
     number: int
     source: Source
-    on_pixels: Steps
+    begins: Beginning
     rest: Steps
+
+    @property
+    def on_pixels(self) -> Steps:
+        return self.begins.steps
 
 
 def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequence[Recipe], list[Wanted]]:
@@ -72,22 +82,21 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequ
         entry, raw, count = found
         known = made.get((id(image.source), count))
         if known is None:
-            before = Recipe(image.source, image.on_pixels[:count])
+            before = Recipe(image.source, image.begins.steps[:count])
             known = made[id(image.source), count] = Result(before, entry, raw, compute)
         return known
 
     others: list[tuple[_Image, Found | None]] = []
     lacking: list[_Image] = []
-    for number, (source, steps) in enumerate(recipes):
+    for number, (source, split) in enumerate(_each_split(recipes)):
         known = source.cached
         if known is None and (source.key is None or cached.of(source.selection.options) is None):
             continue
-        on_pixels, on_values, tail = parts(steps)
-        if tail and _branches(tail):
+        if split is None:
             continue
-        image = _Image(number, source, on_pixels, (*on_values, *tail))
-        found = None if known is None else found_of(source, on_pixels, known.result, known.pixels)
-        if found is not None and found.length == len(on_pixels):
+        image = _Image(number, source, *split)
+        found = None if known is None else found_of(source, image.begins, known.result, known.pixels)
+        if found is not None and found.length == len(image.begins.steps):
             begins[number] = image, found
         else:
             others.append((image, found))
@@ -125,7 +134,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
     """What takes the place of the first steps: a result of more of them than what was ``found``, there or to be made;
     else that. Of a file that is ``lacking`` in the cache no result is kept.
     """
-    number, source, on_pixels, _ = image
+    number, source, on_pixels = image.number, image.source, image.on_pixels
     cache, known = cached.of(source.selection.options), source.cached
     count = prefixes.length(_size_of(source), on_pixels)
     if cache is None or source.key is None or count is None or (found is not None and count <= found.length):
@@ -140,12 +149,13 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    return Wanted(number, before, key, before) if cache.room(RESULT, size(before)) else found
+    shelf, own = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), size(before)
+    return Wanted(number, before, key, shelf, own, before) if cache.room(shelf, own) else found
 
 
 def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found | None:
     file = cache.look(key)
-    return None if file is None else found_of(source, steps, file.entries.get(RESULT))
+    return None if file is None else found_of(source, Beginning(steps), file.entries.get(RESULT))
 
 
 def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
@@ -158,11 +168,33 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
     others = [known.cache.look(variant(source, on_pixels[:count])) for count in range(len(on_pixels), 0, -1)]
     entries = [known.result, *[file.entries.get(RESULT) for file in others if file is not None], known.pixels]
     for entry in entries:
-        found = found_of(source, on_pixels, entry)
+        found = found_of(source, Beginning(on_pixels), entry)
         if found is not None:
             yield found.entry, on_pixels[: found.length]
     if known.planes is not None:
         yield known.planes, None
+
+
+_Split = tuple[Beginning, Steps]
+
+
+def _each_split(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, _Split | None]]:
+    """The sources, and their steps in two parts; None where these branch."""
+    if not isinstance(recipes, Rows):
+        return [(source, _split(steps)) for source, steps in recipes]
+    rows = map(tuple, recipes.numbers.tolist())
+    return zip(recipes.sources, map(_split_row, repeat(recipes.structure), rows), strict=True)
+
+
+def _split(steps: Steps) -> _Split | None:
+    on_pixels, on_values, tail = parts(steps)
+    return None if tail and _branches(tail) else (Beginning(on_pixels), (*on_values, *tail))
+
+
+@lru_cache(maxsize=1024)
+def _split_row(structure: Structure, row: tuple[int, ...]) -> _Split | None:
+    """Of steps that come each time, for each size of pictures."""
+    return _split(structure.steps(row))
 
 
 def _branches(steps: Steps) -> bool:
@@ -176,12 +208,23 @@ def _size_of(source: Source) -> tuple[int, int]:
 # -- results that are to be made ----------------------------------------------------------------------------
 
 
+def took(wanted: Sequence[Wanted], seconds: float) -> None:
+    """Note how long it took to make results, in one go: that is what they save, but for reading them."""
+    cache = cached.of(wanted[0].made_of.source.selection.options)
+    sizes: dict[int, int] = {}
+    for each in wanted:
+        sizes[each.shelf] = sizes.get(each.shelf, 0) + each.size
+    if cache is not None and (whole := sum(sizes.values())):
+        for shelf, own in sizes.items():
+            cache.worth.made(shelf, 1e6 * seconds * own / whole, own)
+
+
 def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
     """Keep a result, uint8 [height, width, channels]; the recipe that began with its steps, with it for a source."""
     source, steps = wanted.before
     height, width, count = pixels.shape
     raw, content = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(-1).data
-    put(source, wanted.key, RESULT, steps, raw, content)
+    put(source, wanted.key, wanted.shelf, steps, raw, content)
     on_pixels, on_values, tail = parts(recipe.steps)
     after = (*on_pixels[len(steps) :], *on_values, *tail)
     return Recipe(Source(content, raw, source.name, source.selection), after)

@@ -137,6 +137,9 @@ def _axis(shown: int, start: int, step: int, length: int, size: int, window: int
 
 def _windows(axis: Numbers, length: int) -> npt.NDArray[np.int32]:
     """What each image's window shows, int32 [images, length]."""
+    which = axis[:, [SIZE, WINDOW, WINDOW_STEP]]
+    if len(axis) > 1 and (which == which[0]).all():
+        return np.repeat(_window(length, *which[0].tolist())[None], len(axis), 0)
     shown = axis[:, WINDOW, None] + axis[:, WINDOW_STEP, None] * np.arange(length)
     return np.where((shown < 0) | (shown >= axis[:, SIZE, None]), -1, shown).astype(np.int32)
 

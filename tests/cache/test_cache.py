@@ -195,12 +195,12 @@ def test_the_budget_is_one_for_all_processes(folder: Path) -> None:
 def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -> None:
     cache, content = opened(folder, 64 << 20), memoryview(bytes(20_000))
     own = cache._filling
-    others = [Filling(own.budget, own._table, own._segments, own._faults) for _ in range(100)]
+    others = [Filling(own.budget, own._table, own._segments, own._faults, own._worth) for _ in range(100)]
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
             entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", numbers_of(content, [len(content)]))
-            assert each.put(entry, content), f"nothing is left for number {number}"
-    assert cache._table.about("closed") is None
+            assert each.put(entry, content, kind), f"nothing is left for number {number}"
+    assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:
         each.flush()
         each.let_go()

@@ -109,7 +109,7 @@ def test_a_check_that_is_not_made_would_be_noticed(
     monkeypatch.setattr(module, name, lambda *given: True)
     monkeypatch.setattr(opening, "agrees", lambda: False)  # compiled code makes its checks itself
     with pytest.raises(AssertionError):
-        attacked(6, folder, tmp_path / "again", 40, only)
+        attacked(20, folder, tmp_path / "again", 40, only)
 
 
 def test_damage_is_counted_and_made_good(folder: Path) -> None:

@@ -172,6 +172,14 @@ def test_names_bound_early_are_caught_and_let_go() -> None:
     assert type(to_tensor(Image.open(BytesIO(data)))) is torch.Tensor
 
 
+def test_messages_name_the_function_that_is_called() -> None:
+    with accel.image_backend("cpu"):
+        image = Image.open(BytesIO(helpers.jpeg(20, 10)))
+        functional.resized_crop(functional.hflip(image), 5, -3, 0, 9, [4, 4])  # nothing of it is left: Pillow is asked
+        told = [reason for reason in accel.stats()["fallbacks"] if "torchvision.transforms.functional" in reason]
+        assert told == ["the pixels of a lazy image were asked for by torchvision.transforms.functional.resized_crop"]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_functions_can_still_be_scripted_and_inspected() -> None:

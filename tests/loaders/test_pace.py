@@ -2,6 +2,7 @@
 
 import pytest
 
+from accel.cache.worth import Rate
 from accel.codec.engines import Box
 from accel.codec.header import Header
 from accel.runtime import pace
@@ -105,7 +106,7 @@ def test_files_of_which_none_is_saved_anything_pay_nothing_in() -> None:
 
 
 def test_one_long_time_is_no_measure() -> None:
-    rate = pace._Rate()
+    rate = Rate()
     rate.add(1e9, 100)  # nor is the first one
     for _ in range(10):
         rate.add(300.0, 100)

@@ -10,7 +10,7 @@ import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import asked, chances, draws, policies
+from accel.hooks.compiled import asked, chances, draws, padding, policies
 from accel.hooks.compiled.asked import Asked
 from accel.hooks.compiled.draws import Op, Run, Size
 from accel.hooks.compiled.fixed import Fixed, Kind, moved
@@ -56,19 +56,12 @@ def _cropped_and_resized(transform: Any, image: Any, box: tuple[int, int, int, i
 
 
 def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    if given["pad_if_needed"]:
-        raise Refused("RandomCrop pads if needed")
     ops: list[Op] = []
     is_v2 = isinstance(transform, v2.Transform)
-    if given["padding"] is not None:
-        padding = given["padding"]
-        if is_v2:  # that of the class is left, right, top, bottom
-            left, right, top, bottom = padding
-            padding = left, top, right, bottom
-        if not is_v2 or any(padding):
-            listed = list(padding) if isinstance(padding, tuple) else padding
-            pad = (v2 if is_v2 else v1).Pad(listed, transform.fill, transform.padding_mode)
-            ops.append(_each_time([pad], kind) if kind.erased else Fixed([pad], kind))
+    if given["padding"] is not None or given["pad_if_needed"]:
+        begin = moved(kind) if given["pad_if_needed"] else kind
+        pad = padding.of_crop(transform, given)
+        ops.append(_each_time([pad], begin) if kind.erased else Fixed([pad], begin))
     size = given["size"]
     op = draws.Crop(size, both=not is_v2)
     if not kind.erased:

@@ -248,7 +248,11 @@ def _frozen(value: Any, kinds: list[type]) -> Any:
         if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
             raise Refused("a parameter is not finite, or a negative zero")
         return value
-    if value is None or kind in (int, bool, str) or isinstance(value, (torch.dtype, v1.InterpolationMode)):
+    if (
+        value is None
+        or kind in (int, bool, str, type, type(torch.Tensor))
+        or isinstance(value, (torch.dtype, v1.InterpolationMode))
+    ):
         return value
     if kind is torch.Tensor and value.is_cpu and value.ndim == 1 and value.dtype == torch.float32:
         return tuple([_frozen(each, kinds) for each in value.tolist()])

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 import accel
@@ -38,6 +39,17 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     ),
     "padded by v2": lambda: v2.Compose(
         [v2.Resize((36, 36)), v2.ToImage(), v2.RandomCrop((36, 32), padding=(0, 0, 4, 0), fill=3), TO_FLOAT]
+    ),
+    "padded where needed": lambda: T.Compose(
+        [T.RandomCrop((70, 60), (1, 2), pad_if_needed=True, fill=(1, 2, 3)), T.RandomHorizontalFlip(), T.ToTensor()]
+    ),
+    "padded where needed by v2": lambda: v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomGrayscale(0.4),
+            v2.RandomCrop((70, 60), 1, pad_if_needed=True, fill={tv_tensors.Image: 5, "others": 3}),
+            v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True),
+        ]
     ),
     "whole or not": lambda: T.Compose([T.Resize((40, 40)), T.RandomCrop(40), T.RandomCrop((40, 30)), T.PILToTensor()]),
     "erased": lambda: T.Compose(

@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_images_are_torchvisions(name: str, root: Path, thorough: bool) -> None:
-    seeds = 20 if thorough else 5
+    seeds = 20 if thorough else 2
     found = check(Own(root, PIPELINES[name]()), seeds)
     assert found.get(COMPILED, 0) > seeds * 13 // 2, found
 

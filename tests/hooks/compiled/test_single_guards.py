@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
@@ -94,6 +95,26 @@ OF_SEQUENTIAL: dict[str, Callable[[Any], Any]] = {
     "a hook": lambda own: own.register_forward_hook(lambda _, __, made: made[:, ::2] * torch.rand(1)),
     "its forward": lambda own: setattr(own, "forward", lambda image: own[0](image)[:, :3]),
 }
+
+
+def _by_class() -> Any:
+    fill, dtype = {tv_tensors.Image: 5, "others": 3}, {tv_tensors.Image: torch.float32, "others": None}
+    crop = v2.RandomCrop((70, 60), pad_if_needed=True, fill=fill)
+    return v2.Compose([v2.ToImage(), crop, v2.ToDtype(dtype, scale=True)])
+
+
+BY_CLASS: dict[str, Callable[[Any], Any]] = {
+    "a fill": lambda own: own.transforms[1]._fill.__setitem__(tv_tensors.Image, 9),
+    "a fill less": lambda own: own.transforms[1]._fill.pop(tv_tensors.Image),
+    "a fill of another class": lambda own: setattr(own.transforms[1], "_fill", {torch.Tensor: 7, "others": 3}),
+    "a dtype": lambda own: own.transforms[2].dtype.__setitem__(tv_tensors.Image, torch.float64),
+    "a dtype of another class": lambda own: setattr(own.transforms[2], "dtype", {torch.Tensor: torch.float64}),
+}
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_parameters_by_class_that_are_changed_between_two_images(name: str, root: Path) -> None:
+    assert_seen(_by_class, BY_CLASS[name], root)
 
 
 @pytest.mark.parametrize("name", OF_SEQUENTIAL)

@@ -1,0 +1,43 @@
+"""What ``RandomCrop`` pads an image by, which depends on its size alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from accel.hooks.compiled.draws import Size
+
+
+def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:
+    """The padding of an image by a ``RandomCrop`` of either version, with these attributes, before it draws."""
+    parts = given["padding"], given["size"] if given["pad_if_needed"] else (0, 0)
+    if isinstance(transform, v2.Transform):
+        return partial(_once, lambda by: v2.Pad(by, transform.fill, transform.padding_mode), *parts)
+    return partial(_each_in_turn, lambda by: v1.Pad(by, transform.fill, transform.padding_mode), *parts)
+
+
+def _missing(image: Any, least: Size) -> Size:
+    height, width = v1.functional.get_dimensions(image)[1:]
+    return max(least[0] - height, 0), max(least[1] - width, 0)
+
+
+def _each_in_turn(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:
+    """As v1: by what is asked for, then both sides by the columns that are missing, then by the rows."""
+    if padding is not None:
+        image = pad(list(padding) if isinstance(padding, tuple) else padding)(image)
+    rows, columns = _missing(image, least)
+    if columns:
+        image = pad([columns, 0])(image)
+    return pad([0, rows])(image) if rows else image
+
+
+def _once(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:
+    """As v2: by all of it at once."""
+    left, right, top, bottom = padding or (0, 0, 0, 0)  # in the order of the class
+    rows, columns = _missing(image, (least[0] - top - bottom, least[1] - left - right))
+    by = [left + columns, top + rows, right + columns, bottom + rows]
+    return pad(by)(image) if any(by) else image
