@@ -5,6 +5,7 @@ What the call leaves, because it is damaged, goes the way of a single image.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import thread_time
 from typing import Any
 
@@ -40,7 +41,7 @@ _parts = Scratch()
 class Shared:
     """The images of a batch that a cache has half-decoded. ``others``: the places of those that it has not."""
 
-    def __init__(self, columns: Columns, sources: list[Source]) -> None:
+    def __init__(self, columns: Columns, sources: Sequence[Source]) -> None:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
         if any(here) and any(planes.fills(each) for each in sources):
@@ -51,7 +52,7 @@ class Shared:
         self.columns, self._found = columns, found
         self.others = [position for position, own in enumerate(here) if not own]
         self.positions = np.flatnonzero(here)
-        self._sources = [sources[position] for position in self.positions]
+        self._sources = [sources[position] for position in self.positions.tolist()]
         if any(here):
             planes.found(self._sources, columns.boxes[self.positions].tolist())
         self.counter = np.zeros(1, np.int64)
