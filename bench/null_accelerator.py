@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from unittest import mock
 
 import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
 
 import accel
 from accel import backend
@@ -23,6 +27,7 @@ from accel.backends.cuda.jpeg import Decoder
 from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.runtime import compute
+from bench.contestants.contestant import Epoch
 from bench.contestants.scripts import TorchvisionV1
 from bench.pipelines import Job
 
@@ -107,3 +112,40 @@ class Recipes(TorchvisionV1):
         if self._then == "kept":
             return batch
         return compute.tensors_on(_META, batch.lazy.recipes, interleaved=batch.lazy.interleaved)
+
+
+class Folder(TorchvisionV1):
+    """torchvision's own dataset of files, whose batches accel draws in one go, in the place of one of the script's."""
+
+    key = "folder"
+    title = "torchvision v1, PIL, ImageFolder"
+
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
+        with TemporaryDirectory() as folder:
+            Path(folder, "photos").mkdir()
+            for number, file in enumerate(job.images.files):
+                Path(folder, "photos", f"{number:06}-{Path(file).name}").symlink_to(Path(file).resolve())
+            loader = DataLoader(
+                ImageFolder(folder, job.pipeline.v1()),
+                job.batch_size,
+                sampler=job.order,
+                num_workers=job.workers,
+                persistent_workers=job.workers > 0,
+                multiprocessing_context="fork" if job.workers else None,
+            )
+
+            def epoch(seed: int) -> Iterator[Batch]:
+                torch.manual_seed(seed)
+                yield from (self.finish(images) for images, _ in loader)
+
+            yield epoch
+            if job.workers and loader._iterator is not None:
+                loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+class FolderRecipes(Recipes, Folder):
+    """accel's host part of that."""
+
+    key = "accel-recipes-folder"
+    title = "accel, host part for an accelerator, ImageFolder"

@@ -183,7 +183,9 @@ def _switched(its: Flow, trial: Trial) -> float:
     computed = min(now.cpu_made, its.alone)
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
     made = computed * busy / base + waited
-    after = replace(now, made=made, cpu_made=now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9))
+    freed = (trial.base_freed_s - trial.freed_s) * images if now.workers else 0.0
+    cpu_made = now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)
+    after = replace(now, made=made, cpu_made=cpu_made, freed=freed)
     rate, free = 0.0, predict.unpacked(its) - predict.unpacked(its, computed=True)
     for _ in range(3):  # unpacking waits for what workers do, as long as they do something
         rate = predict.rate(its, after)

@@ -7,10 +7,10 @@ most for it. Times are nanoseconds for a batch; the first batch of an epoch is l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
+from accel.profiling.stepping import Stepping, stepping
 
 COMPUTED = ("record", "decode", "transform", "kernels", "collate")
 """Stages that take a core for as long as they last."""
@@ -36,6 +36,8 @@ class Flow:
     step: float
     busy: list[float]
     """What the main process does with each batch until it asks for the next one, in turn: step and copy."""
+    stepping: Stepping
+    """That, apart from who else wanted a core."""
     stages: dict[str, float]
     """Own times in the workers, without idle; thread-seconds of a pool are taken as the seconds they make."""
     made: Spent
@@ -85,6 +87,13 @@ class Flow:
     def epoch_rate(self) -> float:
         """Images a second over whole epochs, with their beginning."""
         return self.length * self.images / (self.length * self.period + self.startup) * 1e9 * self.ranks
+
+    @property
+    def slowed(self) -> float:
+        """What the main process waits of a batch for cores that the workers keep busy, beside other programs."""
+        at_work = self.made.ns / max(self.made.count, 1) / self.period if self.loader.num_workers else 0.0
+        waited = sum(self.busy) / len(self.busy) - self.stepping.lasts()
+        return waited * at_work / (at_work + self.rivals) if at_work else 0.0
 
     @property
     def in_use(self) -> float:
@@ -200,7 +209,8 @@ def _flow(
     sending = stages.get("send", 0.0)
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
-    cpu_main = _cpu_in_main(main, all_batches)
+    its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=not in_workers and gap > 0.1 * wait)
+    cpu_main = its_step.spent
     queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
     idle: float | None = None
     if in_workers:
@@ -214,9 +224,7 @@ def _flow(
             queued = min(queued, mean + sending - cpu_made)
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
-        stepped = [batch.step_cpu_ns for batch in chain if batch.step_cpu_ns is not None]
-        cpu_step = min(sum(stepped) / len(stepped) if stepped else cpu_main, cpu_main, step + copy)
-        cpu_made, cpu_main = max(cpu_main - cpu_step, 0.0), cpu_step
+        cpu_made, cpu_main, its_step = its_step.rest, cpu_main - its_step.rest, replace(its_step, rest=0.0)
         queued *= cpu_made / max(cpu_made + cpu_main, 1.0)
     alone = max(mean - queued, min(cpu_made, mean))
     typical, length = _epochs(loader, chain, all_batches, wait)
@@ -225,8 +233,8 @@ def _flow(
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
         loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, stages, made, sending, alone, cpu_made, cpu_main, idle, 1.0, 1.0, 0.0, startup, fill,
-        length, gap, gil,
+        wait, copy, step, busy, its_step, stages, made, sending, alone, cpu_made, cpu_main, idle, 1.0, 1.0, 0.0,
+        startup, fill, length, gap, gil,
     )  # fmt: skip
     _share_cores(measured, result)
     return result
@@ -246,15 +254,6 @@ def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
 
 def _cpu(process: Process) -> float:
     return (process.cpu_s or 0.0) * 1e9
-
-
-def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
-    """CPU time of the main process for a batch, from one to another; else of all, with what is done once."""
-    known = [(each.epoch, each.number, each.cpu_ns or 0) for each in batches if each.number and each.cpu_ns]
-    pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]
-    if (count := sum(two[1] - one[1] for one, two in pairs)) >= _ENOUGH:
-        return sum(two[2] - one[2] for one, two in pairs) / count
-    return _cpu(main) / max(len(batches), 1) if main is not None else 0.0
 
 
 def in_use(measured: Measured) -> tuple[float, float]:

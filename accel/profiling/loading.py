@@ -206,7 +206,7 @@ def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None
     watched.until = clock.stepping = clocks.now()
     waited = clock.stepping - asked - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
-    clock.stepping_cpu = clocks.cpu_ns() if clocks.sampling_cpu else None
+    clock.stepping_cpu = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else None
     clock.inside = clock.cpu_inside = 0
     clock.copied = clock.copies
 
@@ -216,19 +216,24 @@ def _end_step(clock: clocks.Clock, asked: int = 0) -> int:
     asked, clock.left = asked or clocks.now(), 0
     gather(clock)
     if clock.stepping:
-        cpu = None if clock.stepping_cpu is None else max(clocks.cpu_ns() - clock.stepping_cpu - clock.cpu_inside, 0)
-        _step_ended(clock, asked - clock.stepping - clock.inside, clock.copies, cpu)
+        cpu = of_all = None
+        if clock.stepping_cpu is not None:
+            ended, inside = (clocks.cpu_ns(), clocks.process_cpu_ns()), clock.cpu_inside
+            cpu, of_all = (max(now - begun - inside, 0) for begun, now in zip(clock.stepping_cpu, ended, strict=True))
+        _step_ended(clock, asked - clock.stepping - clock.inside, clock.copies, cpu, of_all)
     clock.batch = None
     clock.stepping = clock.inside = clock.cpu_inside = 0
     return asked
 
 
-def _step_ended(clock: clocks.Clock, took: int, copies: int, cpu: int | None = None) -> None:
+def _step_ended(
+    clock: clocks.Clock, took: int, copies: int, cpu: int | None = None, cpu_of_all: int | None = None
+) -> None:
     clock.add(STEP, took, cpu)
     batch: Batch | None = clock.batch
     if batch is not None:
         batch.copy_ns = copies - clock.copied
-        batch.step_ns, batch.step_cpu_ns = took, cpu
+        batch.step_ns, batch.step_cpu_ns, batch.step_cpu_of_all_ns = took, cpu, cpu_of_all
 
 
 def _ready(iterator: Any) -> int | None:

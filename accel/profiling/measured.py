@@ -80,10 +80,8 @@ class Process:
     rank: int | None = None
     loader: int | None = None
     worker: int | None = None
-    seconds: float = 0.0
-    """Under measurement."""
-    cpu_s: float | None = None
-    """CPU time of all its threads meanwhile."""
+    seconds: float = 0.0  # under measurement
+    cpu_s: float | None = None  # CPU time of all its threads meanwhile
     threads: int = 1
     """Threads of its pool that share the stages' work; 1 if the stages ran on the thread that asked."""
     stages: dict[str, Spent] = field(default_factory=dict)
@@ -117,14 +115,13 @@ class Batch:
     step_ns: int | None = None
     """Until the next one was asked for, without ``copy_ns``; None where an epoch began instead."""
     step_cpu_ns: int | None = None
-    """The main thread's CPU time of that."""
+    """The main thread's CPU time of that; ``of_all``: of all threads of its process."""
+    step_cpu_of_all_ns: int | None = None
     ready: int | None = None
     """Finished batches that waited when this one was asked for."""
     dry: bool | None = None  # whether the GPU had nothing left to do when the batch came
-    pid: int | None = None
-    """The main process that asked, where several are put together."""
-    cpu_ns: int | None = None
-    """CPU time of the main process until it asked."""
+    pid: int | None = None  # the main process that asked, where several are put together
+    cpu_ns: int | None = None  # CPU time of the main process until it asked
 
 
 @dataclass
@@ -191,6 +188,9 @@ class Trial:
     base_seconds: float
     base_cpu_s: float
     took_s: float | None = None
+    freed_s: float = 0.0
+    """CPU time to free an image's memory, which the main process does; ``base_``: under the one in force."""
+    base_freed_s: float = 0.0
 
 
 @dataclass

@@ -16,6 +16,7 @@ from math import comb
 
 from accel.profiling.flow import Flow, trimmed
 from accel.profiling.measured import Spent
+from accel.profiling.stepping import Stepping
 
 _BATCHES = 400
 
@@ -30,7 +31,9 @@ class Setting:
     """In a worker that never waits for a core."""
     cpu_made: float
     busy_less: float = 0.0
-    """Taken off what the main process does with a batch."""
+    """Taken off what the main process waits with a batch."""
+    freed: float = 0.0
+    """Taken off what the main process computes with a batch."""
     startup: float = 0.0
 
 
@@ -67,32 +70,33 @@ def gain(flow: Flow, **changes: float) -> float:
 
 def _period(flow: Flow, setting: Setting) -> float:
     """Nanoseconds a batch takes under a setting, by the model alone."""
-    taking = unpacked(flow)
-    busy = [max(each + taking - setting.busy_less, 0.0) for each in flow.busy]
+    step, taking = flow.stepping.without(setting.freed), unpacked(flow) - setting.busy_less
     on_cores = _on_cores(flow, setting)
     if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
         computed = min(setting.cpu_made, setting.made)
-        slower = max(1.0, (1 + flow.rivals) / flow.shared)
-        return max(setting.made + computed * (slower - 1) + sum(busy) / len(busy), on_cores)
-    at_work, period = 1.0, 0.0  # who waits for an index leaves the cores to the others
-    for _ in range(3):
-        typical = _on_shared_cores(flow, setting, sum(busy) / len(busy), at_work)
-        period = _carried_on(flow, setting, busy, typical, on_cores)
-        at_work = min((at_work + typical / max(setting.workers * period, 1.0)) / 2, 1.0)
+        made = setting.made + computed * (_slower(flow, 1, 0, 0.0) - 1)
+        return max(made + max(step.lasts(_slower(flow, step.threads, 0, 0.0)) + taking, 0.0), on_cores)
+    period = 0.0  # who waits for the others leaves the cores to them
+    for _ in range(4):
+        made, steps = _on_shared_cores(flow, setting, step, period)
+        longer = steps / max(sum(flow.busy) / len(flow.busy), 1.0)
+        busy = [max(each * longer + taking, 0.0) for each in flow.busy]
+        found = _carried_on(flow, setting, busy, made, on_cores)
+        period = (period + found) / 2 if period else found
     return period
 
 
 def bound(flow: Flow, setting: Setting) -> float:
     """Images a second that no rate under a setting exceeds: nobody waits for another, nor other programs for a core."""
-    on_cores = (setting.cpu_made + flow.cpu_main) / flow.shared
+    on_cores = (setting.cpu_made + flow.stepping.cpu()) / flow.shared
     return flow.images / max(_least(flow, setting), on_cores) * 1e9 * flow.ranks
 
 
 def _least(flow: Flow, setting: Setting) -> float:
     """What a batch takes at least where nobody waits for another: whatever the model said of the present setting."""
-    step = sum(flow.busy) / len(flow.busy) + unpacked(flow, computed=True)
+    step = flow.stepping.without(setting.freed).lasts() + unpacked(flow, computed=True)
     if not setting.workers:
         return step + setting.made
     return max(step, max(setting.made, flow.sending + received(flow)) / setting.workers)
@@ -103,7 +107,7 @@ def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
     entitled = flow.cores if modest else flow.shared
     if flow.rivals and not modest:
         entitled = max(entitled * (n := setting.workers + 1) / (n + flow.rivals), flow.cores)
-    return (setting.cpu_made + flow.cpu_main) / max(entitled, flow.in_use)
+    return (setting.cpu_made + flow.stepping.without(setting.freed).cpu()) / max(entitled, flow.in_use)
 
 
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
@@ -133,23 +137,28 @@ def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float,
     return (taken[-1] - taken[ahead - 1]) / _BATCHES
 
 
-def _on_shared_cores(flow: Flow, setting: Setting, busy: float, at_work: float) -> float:
-    """How long a batch takes where workers run at once, for this share of the time, and each of them computes now and
-    then: who computes has an equal share of the cores."""
+def _on_shared_cores(flow: Flow, setting: Setting, step: Stepping, period: float) -> tuple[float, float]:
+    """How long a batch takes in a worker, and a step, where a batch comes once in a period or as soon as it can, and
+    each of the workers and the step compute now and then: who computes has an equal share of the cores."""
     computed = min(setting.cpu_made, setting.made)
-    in_main = min(flow.cpu_main / max(busy, flow.cpu_main, setting.made / setting.workers, 1.0), 1.0)
-    others, took = setting.workers - 1, setting.made
-    for _ in range(6):
-        now = at_work * (1 - (setting.made - computed) / took) if took else 0.0  # how likely each computes
-        slower = sum(
-            comb(others, count)
-            * now**count
-            * (1 - now) ** (others - count)
-            * max(1.0, (count + 1 + in_main + flow.rivals) / flow.shared)
-            for count in range(others + 1)
-        )
-        took = (took + setting.made + computed * (slower - 1)) / 2
-    return took
+    made, steps = setting.made, step.lasts()
+    for _ in range(8):
+        each = max(period, made / setting.workers, steps)
+        in_worker = (made - setting.made + computed) / (setting.workers * each)  # how likely each computes
+        in_step = (steps - step.waits) / each
+        with_step = setting.made + computed * (_slower(flow, 1 + step.threads, setting.workers - 1, in_worker) - 1)
+        without = setting.made + computed * (_slower(flow, 1, setting.workers - 1, in_worker) - 1)
+        made = (made + in_step * with_step + (1 - in_step) * without) / 2
+        steps = (steps + step.lasts(_slower(flow, step.threads, setting.workers, in_worker))) / 2
+    return made, steps
+
+
+def _slower(flow: Flow, threads: float, workers: int, likely: float) -> float:
+    """How many times as long computing takes, on average, where so many threads do, and each of the workers is likely
+    to."""
+    chances = [comb(workers, count) * likely**count * (1 - likely) ** (workers - count) for count in range(workers + 1)]
+    wanted = [threads + count + flow.rivals for count in range(workers + 1)]
+    return sum(chance * max(1.0, each / flow.shared) for chance, each in zip(chances, wanted, strict=True))
 
 
 def unpacked(flow: Flow, *, computed: bool = False) -> float:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accel import switch
+from accel.hooks.dataloader import fetched_as_in_worker
 from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling.measured import Trial
@@ -31,6 +31,7 @@ from accel.system import log, measuring
 from accel.system.cores import delayed_ns
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
+from accel.workers import slot_pool
 
 _FEWEST, _MOST = 6, 96
 """Batches of a backend at least, and images of a turn at most, if its batches are smaller."""
@@ -45,6 +46,7 @@ _MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
 _fcntl = LazyModule("fcntl")
 _worker = private("torch.utils.data._utils.worker")
+_fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")
 
 
 runs = False
@@ -167,6 +169,11 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
         _worker._worker_info = _worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=its.dataset)
         if its.worker_init_fn is not None:
             its.worker_init_fn(0)
+    with slot_pool.loader():  # memory for batches that is used again, as a worker has
+        return _in_turns(its, present, name, begun)
+
+
+def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, Any]:
     drawn, length = random.Random(0), len(its.dataset)
     few = [drawn.randrange(length)]
     slowest = 0.0
@@ -194,14 +201,17 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
         "cpu_s": tried.cpu_s,
         "base_seconds": base.seconds,
         "base_cpu_s": base.cpu_s,
+        "freed_s": tried.freed_s,
+        "base_freed_s": base.freed_s,
     }
 
 
 class _Time(NamedTuple):
-    """Of a batch, or of an image: seconds without waiting for a core, and seconds of CPU."""
+    """Of a batch, or of an image: seconds without waiting for a core, and seconds of CPU; of CPU to free its memory."""
 
     seconds: float
     cpu_s: float
+    freed_s: float = 0.0
 
 
 def _known(base: list[_Time], tried: list[_Time], spent_s: float) -> bool:
@@ -215,8 +225,7 @@ def _known(base: list[_Time], tried: list[_Time], spent_s: float) -> bool:
 
 
 def _mean(times: list[_Time], images: int) -> _Time:
-    seconds, cpu_s = map(sum, zip(*times, strict=True))
-    return _Time(seconds / len(times) / images, cpu_s / len(times) / images)
+    return _Time(*(sum(each) / len(times) / images for each in zip(*times, strict=True)))
 
 
 def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> list[_Time]:
@@ -227,21 +236,25 @@ def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> l
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  as users have it
+    fetcher = _fetch._MapDatasetFetcher(its.dataset, True, its.collate_fn, False)
     with switch.image_backend(name):
-        loader = DataLoader(its.dataset, batch_sampler=batches, collate_fn=its.collate_fn)
-        clocks = [_with_values(batch) for batch in loader]
-    times = []
-    for before, after in pairwise(clocks):
-        undelayed, cpu_s, clock = (now - begun for begun, now in zip(before, after, strict=True))
-        times.append(_Time(max(undelayed, min(cpu_s, clock)), cpu_s))
-    return times
+        return [_time_of(fetcher, indices) for indices in batches][1:]
 
 
-def _with_values(batch: Any) -> tuple[float, float, float]:
-    """Compute a batch; what the clocks show then."""
+def _time_of(fetcher: Any, indices: list[int]) -> _Time:
+    """How long a batch takes, with its values."""
+    begun = _clocks()
+    batch = fetched_as_in_worker(fetcher, indices)
+    _compute(batch)
+    made = _clocks()
+    del batch
+    undelayed, cpu_s, clock = (now - before for before, now in zip(begun, made, strict=True))
+    return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1])
+
+
+def _compute(batch: Any) -> None:
     for each in search.lazy_tensors(batch):
         LazyTensorBase.materialize(each)
-    return _clocks()
 
 
 def _clocks() -> tuple[float, float, float]:

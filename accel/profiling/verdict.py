@@ -84,11 +84,15 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
     started = begins / (its.startup + its.length * its.period)
     if started > max(WAITING, waiting * (1 - started)):
         yield "startup", f"{begins / 1e9:.2f} s before the first batch of each epoch, {started:.0%} of it"
+    waits, slowed = f"the loop waits for input {waiting:.0%} of the time", its.slowed / its.period
     if waiting < WAITING and copying < WAITING:
-        yield "step", f"the loop waits for input {waiting:.0%} of the time and copies {copying:.0%}"
+        if waiting + slowed > WAITING and its.cpu_made > its.stepping.cpu():
+            yield _costly(
+                measured, its, name, share, f"{waits}, and the step {slowed:.0%} for cores the workers are on"
+            )
+        yield "step", f"{waits} and copies {copying:.0%}"
     if copying > waiting:
         yield "copy", f"{its.copy / 1e6:.1f} ms of {its.period / 1e6:.1f} ms a batch are copying to the device"
-    waits = f"the loop waits for input {waiting:.0%} of the time"
     if its.loader.num_workers == 0:
         yield _costly(measured, its, name, share, f"{waits}; it loads itself, without workers")
         return

@@ -72,7 +72,7 @@ class Clock:
         section: whether it is in one.
         whole: whether what runs is timed as a whole: a pipeline of transforms, and not each of them.
         stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none,
-            ``stepping_cpu`` None: its CPU time is not measured.
+            ``stepping_cpu`` (of the thread, and of the process) None: its CPU time is not measured.
         copies: nanoseconds of copying, in all.
         batch: the one that it was given last.
         iterator, left, plain: what gives it batches of which next to nothing is noted now; how many more of them there
@@ -92,7 +92,7 @@ class Clock:
         self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = self.left = 0
         self.batch: Any = None
         self.iterator: Callable[[], Any] = _none
-        self.stepping_cpu: int | None = None
+        self.stepping_cpu: tuple[int, int] | None = None
         self.section = self.whole = self.worked = False
         self.native_id = threading.get_native_id()
 

@@ -19,7 +19,7 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import Ready, sizes_of
+from accel.backends.cuda.ready import Ready, sent_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -33,6 +33,7 @@ from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 
+_IN_CHUNKS = "a batch that a worker had planned took more memory than it may; the parent planned it again, in chunks"
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"
 
 
@@ -119,10 +120,15 @@ class CudaBackend(AcceleratorBackend):
         with torch.inference_mode(False), engine.device.enter():
             result = plan.empty(engine.device.empty)
 
+            ahead = _ahead_of(plan)
+
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
+                if ahead is not None and part is not plan:
+                    counters.fallback(_IN_CHUNKS)
                 self._run(part, engine, result, self._decoder(engine))
 
-            engine.budget.in_chunks(plan, run, self._sizes, self.options.memory)
+            sent = None if ahead is None else sent_of(ahead)
+            engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, sent)
         return result
 
     def room_ahead(self, plan: ColumnPlan) -> int:

@@ -25,13 +25,13 @@ class Budget:
         self._device = device
         self._largest = self._limit = 0
 
-    def _of(self, size: int) -> int:
+    def _of(self, size: int, sent: int | None) -> int:
         """What a batch of this size may take: asked anew where it is larger than all before, or memory ran out."""
         if size > self._largest:
-            free, on_host = self._device.free_memory() // _SHARE, kept.memory() // _HOST_SHARE
-            self._limit = max(min(free, on_host, _MOST), 1)  # before another thread may look
+            self._limit = max(min(self._device.free_memory() // _SHARE, _MOST), 1)  # before another thread may look
             self._largest = size
-        return self._limit
+        on_host = kept.memory() // _HOST_SHARE
+        return self._limit if sent is not None and sent <= on_host else max(min(self._limit, on_host), 1)
 
     def in_chunks(
         self,
@@ -39,18 +39,20 @@ class Budget:
         run: Callable[[Plan], None],
         sizes_of: Callable[[Plan], npt.ArrayLike],
         limit: int | None,
+        sent: int | None = None,
     ) -> None:
         """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
 
         ``sizes_of``: the bytes that each source and what is made of it take on the device. ``limit``: the bytes of a
-        chunk (or it is one source); None: as many as memory has room for.
+        chunk (or it is one source); None: as many as memory has room for. ``sent``: those of the host's memory that
+        the plan takes as a whole, where that is known; else it is as many as on the device.
         Every chunk is a plan of the whole batch's shape with some of its decodes, so they may be run in any order.
 
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
         sizes = np.asarray(sizes_of(plan), np.int64)
-        limit, done = limit or self._of(int(sizes.sum())), 0
+        limit, done = limit or self._of(int(sizes.sum()), sent), 0
         try:
             for chunk in chunks(sizes, limit):
                 run(plan if chunk == slice(0, len(sizes)) else plan._replace(decodes=plan.decodes[chunk]))

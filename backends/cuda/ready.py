@@ -38,8 +38,7 @@ class Ready:
         self._said = said
         self._launches = parts[Part.LAUNCHES].view(np.int64).reshape(-1, 4).tolist()
         holes = parts[Part.HOLES].view(np.int64).reshape(-1, 6).tolist()
-        self._behind = -(-said[Said.FILES] // _ALIGNED) * _ALIGNED
-        self._size = self._behind + len(parts[Part.PROGRAM])
+        self._behind, self._size = _behind(said), sent_of(ahead)
         self._holes = {number: self._behind + offset for number, offset, *_ in holes}
         self.holes: dict[int, Box] = {number: (a, b, c, d) for number, _, a, b, c, d in holes}
         self._sent, self._scratch = device.scratch(self._size), device.scratch(said[Said.SCRATCH])
@@ -88,6 +87,15 @@ class Ready:
         """Give the memory back, if it was not sent."""
         if not self._given_back:
             self._pool.give_back(self._buffer, None)
+
+
+def sent_of(ahead: Ahead) -> int:
+    """The bytes that are sent to the device: files, and the program behind them."""
+    return _behind(ahead.parts[Part.SAID].view(np.int64).tolist()) + len(ahead.parts[Part.PROGRAM])
+
+
+def _behind(said: Sequence[int]) -> int:
+    return -(-said[Said.FILES] // _ALIGNED) * _ALIGNED
 
 
 def sizes_of(ahead: Ahead) -> npt.NDArray[np.int64]:

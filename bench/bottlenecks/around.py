@@ -10,7 +10,7 @@ from bench.bottlenecks.data import photos, pipeline
 from bench.bottlenecks.in_workers import ALONE, ONE, QUICK, TUNING, TWO
 from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
-from bench.bottlenecks.steps import Held, Step
+from bench.bottlenecks.steps import Held, Model, Step
 
 _plain = Script(photos(pipeline()), QUICK, loader=TWO)
 INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads")
@@ -125,6 +125,64 @@ LOOP = [
     ),
 ]
 
+# -- models on the host's cores ------------------------------------------------------------------------------
+
+_model = replace(_plain, dataset=photos(pipeline(), "large"), step=Model(10), backend="torchvision")
+_trained = replace(_model, step=Model(40), backend="cpu")
+MODELS = [
+    Plant(
+        "model-torchvision-2",
+        "a small model on one of the cores, and photos of 1600 x 1200; 2 workers, plain torchvision",
+        "decode",
+        _model,
+        cure=replace(_model, dataset=_plain.dataset),
+        helps=("backend",),
+        never=TUNING,
+    ),
+    Plant(
+        "model-torchvision-1",
+        "the same on all cores; 1 worker, plain torchvision",
+        "decode",
+        replace(_model, step=Model(10, None), loader=ONE),
+        cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ONE),
+        helps=("backend",),
+        never=TUNING,
+    ),
+    Plant(
+        "model-torchvision-0",
+        "the same on all cores; no workers, plain torchvision",
+        "decode",
+        replace(_model, step=Model(10, None), loader=ALONE),
+        cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ALONE),
+        helps=("backend",),
+        never=TUNING,
+    ),
+    Plant(
+        "model-2",
+        "a larger model on one of the cores, and photos of 1600 x 1200; 2 workers",
+        "step",
+        _trained,
+        cure=replace(_trained, step=QUICK),
+        never=INPUT,
+    ),
+    Plant(
+        "model-1",
+        "the same on all cores; 1 worker",
+        "step",
+        replace(_trained, step=Model(40, None), loader=ONE),
+        cure=replace(_trained, step=QUICK, loader=ONE),
+        never=INPUT,
+    ),
+    Plant(
+        "model-0",
+        "a model on all cores, and small photos; no workers",
+        "step",
+        replace(_trained, dataset=_plain.dataset, step=Model(40, None), loader=ALONE),
+        cure=replace(_plain, loader=ALONE),
+        never=("prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads"),
+    ),
+]
+
 # -- machines of many cores ---------------------------------------------------------------------------------
 
 
@@ -195,4 +253,4 @@ MACHINES = [
     ),
 ]
 
-PLANTS = [*SETTINGS, *LOOP, *MACHINES]
+PLANTS = [*SETTINGS, *LOOP, *MODELS, *MACHINES]

@@ -1,4 +1,5 @@
-"""What training loops do with a batch: nothing, work of a device, Python that keeps the GIL, copies."""
+"""What training loops do with a batch: nothing, work of a device or of the host's cores, Python that keeps the GIL,
+copies."""
 
 from __future__ import annotations
 
@@ -35,6 +36,29 @@ class Step:
         elif self.computes and isinstance(images, torch.Tensor):
             images.to("cpu")  # computes what is lazy
         time.sleep(self.ms / 1000)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A step of a small model on the host's cores.
+
+    Attributes:
+        times: how often it is applied, forwards and backwards.
+        threads: of torch; None: as many as it takes by itself.
+    """
+
+    times: int
+    threads: int | None = 1
+
+    def __call__(self, batch: Any) -> None:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        batch[0].to("cpu")  # computes what is lazy
+        for _ in range(self.times):
+            torch.nn.functional.conv2d(_PICTURES, _WEIGHTS, stride=4).mean().backward()
+
+
+_PICTURES, _WEIGHTS = torch.zeros(8, 3, 224, 224), torch.zeros(8, 3, 7, 7, requires_grad=True)
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,20 @@ from bench import usage
 from bench.contestants.contestant import Contestant
 from bench.measure import Entry, Fed, fed, opened
 from bench.measure import take_turns as checked
-from bench.null_accelerator import Recipes
+from bench.null_accelerator import Folder, FolderRecipes, Recipes
 from bench.pipelines import Images, Job
 from bench.workload import Setting, Workload
 from bench.workloads.scaling import job_for, name, usual
 
 RATES = (3_000, 5_000, 10_000)  # images a second that the accelerator could take
-_ROUNDS, _LONGER = 2, 16
+_ROUNDS, _LONGER, _BATCH = 2, 32, 256
 
 
 def _measure(setting: Setting) -> dict[str, Any]:
     found = setting.photos
     levels = [level for level in (1, 2) if level <= cores()]
     why_not = {each.who.key: each.why_not for each in _check(setting)}
-    who = [*usual(setting), Recipes()]
+    who = [*usual(setting), Recipes(), FolderRecipes()]
     rows: list[dict[str, Any]] = [{"name": each.title, "not run": why} for each in who if (why := why_not[each.key])]
     entries = [
         Entry(name(each, level, scale), each, _job(each, scale, level, setting))
@@ -60,9 +60,12 @@ def _measure(setting: Setting) -> dict[str, Any]:
 
 
 def _job(who: Contestant, scale: str, level: int, setting: Setting) -> Job:
-    """The epochs of the host's part are longer: in a usual one it would spend more on the first batches than on all."""
+    """The host's part has longer epochs of a GPU's batches: in a usual one it would still be filling its queues."""
     job = job_for(who, scale, level, setting.photos, setting)
-    return replace(job, order=list(job.order) * _LONGER) if isinstance(who, Recipes) else job
+    if not isinstance(who, Recipes):
+        return job
+    order = list(job.order) * _LONGER
+    return replace(job, order=order, batch_size=min(_BATCH, max(len(order) // 8, 1)))
 
 
 def _row(entry: Entry, turns: dict[float, list[Fed]]) -> dict[str, Any]:
@@ -99,10 +102,12 @@ def _check(setting: Setting) -> list[Entry]:
         Red: an exact contestant's values differ.
     """
     some = Images(files=setting.photos.files[:8])
-    who = [*usual(setting), Recipes("computed")]
+    who = [*usual(setting), Recipes("computed"), Folder(), FolderRecipes("computed")]
     entries = [Entry(each.title, each, job_for(each, each.scales[0], 0, some, setting)) for each in who]
-    for each in entries[1:]:
+    *others, own, folders = entries
+    for each in others[1:]:
         each.reference = entries[0]
+    folders.reference = own
     checked(entries, rounds=0)
     return entries
 

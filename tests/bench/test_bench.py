@@ -361,9 +361,10 @@ def test_feed_and_memory(image_folder: Path, tmp_path: Path) -> None:
     result = run(image_folder, tmp_path / "result.json", "feed", against="torchvision-v1")
     rows = {each["name"]: each for each in result["workloads"]["feed"]["feed"]}
     assert "torchvision v1, PIL, 1 worker" in rows
-    recipes = rows["accel, host part for an accelerator, 1 worker"]
-    assert set(recipes["needed"]) == {"3000", "5000", "10000"}
-    assert all(0 <= share <= 1 for share in recipes["waiting"].values())
+    for dataset in ("", ", ImageFolder"):
+        recipes = rows[f"accel, host part for an accelerator{dataset}, 1 worker"]
+        assert set(recipes["needed"]) == {"3000", "5000", "10000"}
+        assert all(0 <= share <= 1 for share in recipes["waiting"].values())
 
 
 def test_recipes_cross_process_borders_as_files(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:

@@ -152,13 +152,15 @@ def test_workers_share_it(files: list[str], place: str, options: dict[str, Any])
     assert made["planes used"] + made["results used"] >= COUNT
 
 
-def test_spawned_workers_share_it(files: list[str], place: str) -> None:
+def test_what_spawned_workers_put_in_is_found(files: list[str], place: str) -> None:
     time.sleep(2.1)  # the files are young for a process that this test has no hand in
     counts = Counts()
-    options = {"num_workers": 1, "multiprocessing_context": "spawn"}
     expected = helpers.run("torchvision", lambda: epoch(Files(files, EVALUATION)))[0]
-    for _ in range(2):
-        assert_same(helpers.run("cpu", lambda: epoch(Files(files, EVALUATION), **options), cache=place)[0], expected)
+    for options in ({"num_workers": 1, "multiprocessing_context": "spawn"}, {}):
+        assert_same(
+            helpers.run("cpu", lambda options=options: epoch(Files(files, EVALUATION), **options), cache=place)[0],
+            expected,
+        )
     assert counts() == {"results": COUNT, "results used": COUNT}
 
 

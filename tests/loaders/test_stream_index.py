@@ -25,8 +25,8 @@ from accel.system import memory
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.index_store import new_store
-from tests.support.loaders import check, epoch
-from tests.support.processes import ROOT, in_child, linux
+from tests.support.loaders import check, epoch, started_by
+from tests.support.processes import in_child, linux
 
 pytestmark = linux
 COUNT = 6
@@ -118,34 +118,13 @@ def test_ranks_of_one_parent_share_it(files: list[str], counts: Counts) -> None:
     assert counts() == (COUNT, COUNT, 0)
 
 
-SPAWNED = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import accel
-from torchvision import transforms as T
-from tests.support.helpers import Files, assert_same, run
-from tests.support.loaders import epoch
-
-if __name__ == "__main__":
-    method, *paths = sys.argv[1:]
-    files = Files(paths, T.Compose([T.CenterCrop(90), T.ToTensor()]))
-    expected = run("torchvision", lambda: epoch(files))[0]
-    accel.set_image_backend("cpu")
-    for wanted in ([len(paths), 0], [0, len(paths)]):
-        before = accel.stats()
-        assert_same(epoch(files, num_workers=1, multiprocessing_context=method), expected)
-        after = accel.stats()
-        assert [after[name] - before[name] for name in ("indexes", "indexed")] == wanted
-    print("done")
-"""
-
-
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.sweep)])
-def test_workers_that_are_not_forked_share_it(files: list[str], method: str, tmp_path: Path) -> None:
-    script = tmp_path / "spawned.py"
-    script.write_text(SPAWNED)
+def test_workers_that_are_not_forked_share_it(files: list[str], counts: Counts, method: str) -> None:
     time.sleep(2.1)  # until the files have settled, for there is no telling workers otherwise
-    assert helpers.script(script, method, *files).endswith("done\n")
+    check(Files(files, CROPS))
+    assert counts() == (COUNT, 0, 0)
+    helpers.assert_equal_runs(lambda: epoch(Files(files, CROPS), num_workers=1, **started_by(method)))
+    assert counts() == (0, COUNT, 0)
 
 
 @pytest.mark.parametrize("kind", ["path", "open file", "large file"])

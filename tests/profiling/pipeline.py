@@ -296,6 +296,7 @@ class _Simulation:
                         p.bytes,
                         int(copied * MS) if copied else None,
                         None if last else int((self.now - stepped) * MS),
+                        None if last else int((self.main.cpu - cpu) / max(p.step[1], 1.0) * MS),
                         None if last else int((self.main.cpu - cpu) * MS),
                         ready if p.workers else None,
                         cpu_ns=int(cpu_before * MS) if number % 8 == 1 else None,

@@ -291,6 +291,29 @@ def test_another_backend_by_a_trial(workers: int, cores: int, step: float) -> No
     assert found[0].predicted_rate == pytest.approx(after, rel=WITHIN)
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("step", [15.0, 40.0])
+def test_a_step_that_computes_is_slowed_by_workers(workers: int, step: float) -> None:
+    """Less of theirs leaves it the cores."""
+    pipeline = Pipeline({"decode": (90.0, 1.0)}, (step, 1.0), workers=workers, cores=2, spread=0.3)
+    measured, after = switched(pipeline, 3.3)
+    its = flow(measured)
+    assert its is not None
+    assert its.stepping.lasts() == pytest.approx(step * 1e6, rel=0.1)
+    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
+def test_memory_of_batches_that_the_step_frees() -> None:
+    """In the step under "torchvision", and in none where it is used again."""
+    pipeline = Pipeline({"decode": (100.0, 1.0)}, (30.0, 1.0), workers=2, cores=4)
+    measured, _ = switched(pipeline, 10)
+    measured.trials["cpu"].base_freed_s = 10e-3 / pipeline.images
+    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    after = replace(pipeline, work={"decode": (10.0, 1.0)}, step=(20.0, 1.0)).rate()
+    assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
 def test_another_backend_whatever_else_is_done() -> None:
     """What waits goes on waiting, and what a trial does not do is not made faster."""
     errors = []

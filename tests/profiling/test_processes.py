@@ -6,8 +6,6 @@ import atexit
 import gzip
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import zipfile
@@ -24,24 +22,26 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.profiling import collect
 from tests.profiling.measure import EACH, Numbers, Sleeping, main, measured, workers
+from tests.support.helpers import python
 from tests.support.loaders import TRAIN
 from tests.support.processes import linux
 
 
 @pytest.mark.parametrize(
-    ("backend", "method"),
+    ("backend", "method", "epochs"),
     [
-        ("cpu", "fork"),
-        ("cpu", "spawn"),
-        ("torchvision", "fork"),
-        pytest.param("torchvision", "forkserver", marks=pytest.mark.sweep),
+        ("cpu", "fork", 2),
+        ("cpu", "spawn", 1),
+        ("torchvision", "fork", 2),
+        pytest.param("torchvision", "forkserver", 2, marks=pytest.mark.sweep),
     ],
 )
-def test_workers_however_started(backend: str, method: str, folder: Path) -> None:
+def test_workers_however_started(backend: str, method: str, epochs: int, folder: Path) -> None:
     with accel.image_backend(backend):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=2, multiprocessing_context=method)
-        result = measured(loader, epochs=2)
-    assert [(each.loader, each.worker, each.images) for each in workers(result)] == [(0, 0, 16), (0, 1, 8)]
+        result = measured(loader, epochs=epochs)
+    found = [(each.loader, each.worker, each.images) for each in workers(result)]
+    assert found == [(0, 0, 8 * epochs), (0, 1, 4 * epochs)]
     stage = "user" if backend == "torchvision" else "record"  # of all samples of a batch together
     assert all(each.stages[stage].count for each in workers(result))
     assert result.loaders[0].method == method
@@ -53,11 +53,11 @@ def test_workers_however_started(backend: str, method: str, folder: Path) -> Non
         assert each.before_cpu_s is not None
         assert (each.before_cpu_s > 0.2) == (method != "fork")  # it has imported torch
     assert main(result).before_cpu_s is None
-    assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == 2
+    assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == epochs
     assert min(result.loaders[0].ended_ns) > 0
-    assert main(result).images == 2 * EACH
+    assert main(result).images == epochs * EACH
     assert [(each.epoch, each.number, each.images) for each in result.batches] == [
-        (epoch, number, 4) for epoch in range(2) for number in range(3)
+        (epoch, number, 4) for epoch in range(epochs) for number in range(3)
     ]
 
 
@@ -136,7 +136,7 @@ with accel.profile(show=False):
     pass
 assert "rich" in sys.modules and random.getstate() == state
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    python(script)
 
 
 class Slow(Exception):
@@ -166,7 +166,10 @@ def slow_to_send(samples: Any) -> Any:
     return [default_collate(samples), Slow()]
 
 
-@pytest.mark.parametrize(("backend", "profiled"), [("torchvision", True), ("cpu", True), ("cpu", False)])
+@pytest.mark.parametrize(
+    ("backend", "profiled"),
+    [("torchvision", True), ("cpu", False), pytest.param("cpu", True, marks=pytest.mark.sweep)],
+)
 def test_a_worker_that_ends_while_it_sends(backend: str, profiled: bool, tmp_path: Path) -> None:
     """A thread that is in torch's C++ when its interpreter ends would end the process by a signal, almost each time."""
     left = partial(leave_behind, tmp_path)

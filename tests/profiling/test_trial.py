@@ -14,8 +14,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchvision import transforms
+from torchvision.datasets import ImageFolder
 
 import accel
+from accel.hooks.compiled import batch as in_one_go
 from accel.profiling import collect, loading, trial
 from accel.profiling.measured import Trial
 
@@ -106,6 +108,27 @@ def test_batches_are_as_large_as_the_loaders(tmp_path: Path) -> None:
     assert its is not None
     assert trial.measure(its) is not None
     assert max(map(int, sizes.read_text().split())) == 32
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_made_as_in_a_worker(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn in one go, not image by image as for a loader that a dataset asks."""
+    (tmp_path / "class").mkdir()
+    Photos(tmp_path / "class")
+    drawn, fetched = tmp_path / "drawn", in_one_go.fetched
+
+    def noted(*args: Any) -> Any:
+        made = fetched(*args)
+        with drawn.open("a") as file:
+            file.write(f"{made is not None and len(made.sizes)}\n")
+        return made
+
+    monkeypatch.setattr(in_one_go, "fetched", noted)
+    transform = transforms.Compose([transforms.RandomCrop(32), transforms.ToTensor()])
+    its = trial.samples(DataLoader(ImageFolder(tmp_path, transform), 4, num_workers=workers))
+    assert its is not None
+    assert trial.measure(its) is not None
+    assert "4\n" in drawn.read_text()
 
 
 class Drawn(Dataset[Any]):

@@ -134,6 +134,16 @@ def test_the_name(name: str) -> None:
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.parametrize(("work", "step", "name"), [(90.0, 40.0, "decode"), (30.0, 40.0, "step")])
+def test_a_step_that_workers_leave_no_core_is_not_what_is_slow(work: float, step: float, name: str) -> None:
+    """It waits for a core and not for a batch; what takes most of the cores is named."""
+    pipeline = Pipeline({"decode": (work, 1.0)}, (step, 1.0), workers=4, cores=2)
+    verdict = judge(pipeline.run())
+    assert verdict.flow is not None
+    assert verdict.flow.wait < 0.1 * verdict.flow.period
+    assert verdict.bottleneck == name, verdict.why
+
+
 def test_every_name_is_planted_somewhere() -> None:
     assert {*PLANTED, "shm", "none"} == set(BOTTLENECKS)
 

@@ -10,17 +10,18 @@ import pytest
 import torch
 
 import accel
-from accel.backends.cuda import budget, columns, finished
+from accel.backends.cuda import backend, budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend
 from accel.backends.cuda.jpeg import Decoder, wanted
 from accel.backends.cuda.jpeg.layout import PICTURE
-from accel.backends.cuda.ready import Ready
+from accel.backends.cuda.ready import Ready, sent_of, sizes_of
 from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
 from accel.recipe import Source
 from accel.rows import Form, Rows, Structure
+from accel.runtime import kept
 from accel.sources import Files
 from accel.system import memory
 from accel.workers import sent_files
@@ -144,12 +145,28 @@ def test_chunks(made: list[str]) -> None:
         rows = cropped(COLOUR)
         assert torch.equal(values(sent(rows)), values(list(rows)))
     assert "finished" not in made  # a part of it is no finished work
+    assert accel.stats()["fallbacks"][backend._IN_CHUNKS] > 1
+
+
+def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device needs besides is not the host's, as long as it decodes nothing."""
+    monkeypatch.setattr(kept, "memory", lambda: 1 << 20 << 4)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
+        found = sent(rows)
+        assert found.ahead is not None
+        assert sum(sizes_of(found.ahead)) > 1 << 20 > sent_of(found.ahead)
+        assert torch.equal(values(found), values(list(rows)))
+        assert made.count("finished") == 1
+        monkeypatch.setattr(kept, "memory", lambda: 16 * (sent_of(found.ahead) - 1))
+        assert torch.equal(values(sent(rows)), values(list(rows)))
+        assert made.count("finished") == 1
 
 
 def test_sizes_are_those_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(
-        budget.Budget, "in_chunks", lambda _, plan, run, sizes, limit: found.append(sizes(plan).tolist())
+        budget.Budget, "in_chunks", lambda _, plan, run, sizes, *limits: found.append(sizes(plan).tolist())
     )
     with accel.image_backend("cuda", device="cpu", threads=1):
         rows = cropped([*COLOUR, helpers.jpeg(48, 40, progressive=True)])

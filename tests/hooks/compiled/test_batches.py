@@ -45,17 +45,17 @@ def test_collate_functions_get_torchvisions_samples(collate: Any, name: str, roo
 
 
 @pytest.mark.parametrize(
-    ("method", "name"),
+    ("method", "workers", "name"),
     [
-        ("fork", "train"),
-        ("spawn", "train of v2"),
-        pytest.param("forkserver", "one of several", marks=pytest.mark.sweep),
+        ("fork", 2, "train"),
+        ("spawn", 1, "train of v2"),
+        pytest.param("forkserver", 2, "one of several", marks=pytest.mark.sweep),
     ],
 )
-def test_workers_draw_from_their_own_seeds(method: str, name: str, root: Path) -> None:
+def test_workers_draw_from_their_own_seeds(method: str, workers: int, name: str, root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES[name]())
     collate = default_collate if name == "train of v2" else with_states
-    options = {"num_workers": 2, "collate_fn": collate, "batch_size": 7}
+    options = {"num_workers": workers, "collate_fn": collate, "batch_size": 7}
     before = accel.stats()["ways"]
     helpers.assert_equal_runs(lambda: epochs(dataset, 1, **options, **started_by(method))())
     assert ways(before) == {TOGETHER: 13}
