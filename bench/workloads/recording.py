@@ -40,13 +40,15 @@ def _measure(reference: str, make: Callable[[Pipeline], Steps], setting: Setting
     found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
     steps = make(job.pipeline)
+    _, *recorded, _ = steps.values()
+    photos = _Photos([job.images[index] for index in job.order], transforms.Compose(recorded))
     ours = "accel, recording only"
     entries = {reference: "torchvision", ours: "cpu"}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
-        for batches in (_one_by_one, _together):
-            _check(job, partial(batches, job, steps))
-        turns = {name: partial(_round, job, steps, backend) for name, backend in entries.items()}
+        for batches in (partial(_one_by_one, job, steps), partial(_together, job, photos)):
+            _check(job, batches)
+        turns = {name: partial(_round, job, steps, photos, backend) for name, backend in entries.items()}
         rounds = take_turns(turns, setting.rounds, lambda name: bar.advance())
     medians = {name: {step: median(spent[step] for spent in some) for step in some[0]} for name, some in rounds.items()}
     by_batch = {name: some.pop(_BY_BATCH) for name, some in medians.items()}
@@ -88,7 +90,7 @@ def _check(job: Job, batches: Callable[[int], Iterator[torch.Tensor]]) -> None:
         raise Red(difference)
 
 
-def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
+def _round(job: Job, steps: Steps, photos: _Photos, backend: str, seed: int) -> dict[str, float]:
     """Microseconds of CPU for an image: in all and, in an epoch of its own, step by step; and by batch.
 
     The other contestant has just had the caches: the first epoch is not counted.
@@ -106,15 +108,15 @@ def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
         spent["CPU in all"] = (time.process_time() - begin) / _EPOCHS
         begin = time.process_time()
         for number in range(_EPOCHS):
-            for _ in _together(job, steps, seed + number):
+            for _ in _together(job, photos, seed + number):
                 pass
         spent[_BY_BATCH] = (time.process_time() - begin) / _EPOCHS
         if backend != "torchvision":
-            spent[_READING] = _reading(job, steps, seed)
+            spent[_READING] = _reading(job, photos, seed)
     return {step: 1e6 * seconds / len(job.order) for step, seconds in spent.items()}
 
 
-def _reading(job: Job, steps: Steps, seed: int) -> float:
+def _reading(job: Job, photos: _Photos, seed: int) -> float:
     """Seconds of CPU that an epoch by batch opens and reads files, in compiled code."""
     original, spent = opening._read, [0.0]
 
@@ -126,7 +128,7 @@ def _reading(job: Job, steps: Steps, seed: int) -> float:
 
     opening._read = timed  # type: ignore[assignment]
     try:
-        for _ in _together(job, steps, seed):
+        for _ in _together(job, photos, seed):
             pass
     finally:
         opening._read = original
@@ -147,10 +149,8 @@ class _Photos(folder.ImageFolder):  # type: ignore[misc]
         return [(str(file), 0) for file in self._files]
 
 
-def _together(job: Job, steps: Steps, seed: int) -> Iterator[torch.Tensor]:
+def _together(job: Job, photos: _Photos, seed: int) -> Iterator[torch.Tensor]:
     """The batches of a DataLoader."""
-    _, *recorded, _ = steps.values()
-    photos = _Photos([job.images[index] for index in job.order], transforms.Compose(recorded))
     yield from (images for images, _ in DataLoader(photos, job.batch_size))
 
 
