@@ -6,7 +6,6 @@ The first image is drawn as always: what it became tells what all others have in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image
