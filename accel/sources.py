@@ -131,9 +131,10 @@ class Files(Sources):
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], where each begins, and its size.
         known: int64 [files, FIELDS], what is known of each (``codec.opening_fields``): always the size of the picture.
         headers: those of files that are not ``PLAIN``, by their numbers. names: of all, as ``encoded`` gives them.
+        asked: bool [files], of which it is known that they were decoded, as ``Source.asked`` says of one.
     """
 
-    __slots__ = ("_split", "content", "headers", "known", "names", "places")
+    __slots__ = ("_split", "asked", "content", "headers", "known", "names", "places")
 
     def __init__(
         self,
@@ -146,10 +147,16 @@ class Files(Sources):
     ) -> None:
         super().__init__(selection)
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
+        self.asked = np.zeros(len(places), np.bool_)
         self._split: list[str] = []
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has looked at a source yet, and none was decoded."""
+        return not self._made and not self.asked.any()
 
     def _one(self, place: int) -> Source:
         self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")
@@ -157,7 +164,9 @@ class Files(Sources):
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
         header = self.headers.get(place) or opening.plain_header(row)
-        return Source(data, header, self._split[place], self.selection, key=_key(row))
+        source = Source(data, header, self._split[place], self.selection, key=_key(row))
+        source.asked = int(self.asked[place])
+        return source
 
     def sizes(self) -> Sizes:
         return self.known[:, of.HEIGHT], self.known[:, of.WIDTH], self.known[:, of.COMPONENTS] == 3

@@ -67,19 +67,30 @@ def epoch(
         before: epochs that are run first, as a training has them behind it, and not measured.
         count: epochs that are measured.
     """
-    spent, digests = 0.0, []
+    seeds = [seed + number * _APART for number in range(before + count)]
+    found = epochs(dataset, seeds, cache, backend)
+    return sum(spent for spent, _ in found[before:]) / count, hash(tuple(digest for _, digest in found))
+
+
+def epochs(
+    dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, backend: str = "cpu"
+) -> list[tuple[float, int]]:
+    """The same of each of the epochs with these seeds, under one backend, as a training has them."""
+    found = []
     with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
         loader = DataLoader(dataset, BATCH)
-        for number in range(before + count):
-            torch.manual_seed(seed + number * _APART)
+        for seed in seeds:
+            torch.manual_seed(seed)
+            spent, digests = 0.0, []
             begin = time.process_time()
             for images, _ in loader:
                 values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
-                spent += (time.process_time() - begin) * (number >= before)
+                spent += time.process_time() - begin
                 digests += [jpeg.digest(each.data) for each in values]
                 begin = time.process_time()
             digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
-    return 1000 * spent / len(dataset) / count, hash(tuple(digests))  # type: ignore[arg-type]
+            found.append((1000 * spent / len(dataset), hash(tuple(digests))))  # type: ignore[arg-type]
+    return found
 
 
 def alike(name: str, runs: Mapping[str, Callable[[], tuple[T, int]]], *, turn: int = 0) -> dict[str, T]:

@@ -3,11 +3,12 @@
     python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
 CPU time of one process and one thread, with equal random numbers; every batch is compared. A training runs one epoch
-after the other of the same kind, so a round has two turns, of three epochs each: with a new store, and without one
-(cache=None). Before a turn comes an epoch without a store that is not measured: it leaves memory and caches as an
-earlier epoch does. Which turn is the first one changes from round to round. Of pipelines that make several views of
-an image, the first epoch is compared, too, with one that opens the file anew for every view: what a picture that is
-asked for again is kept for. Besides, what the store takes of memory in all, when two workers and their parent use it.
+after the other under one backend, so a round has two turns, of three epochs each: with a new store, and without one
+(cache=None). The first epoch of each has what it takes to put a backend into force. Before a turn comes an epoch
+without a store that is not measured: it leaves memory and caches as an earlier epoch does. Which turn is the first one
+changes from round to round. Of pipelines that make several views of an image, the first epoch is compared, too, with
+one that opens the file anew for every view: what a picture that is asked for again is kept for. Besides, what the store
+takes of memory in all, when two workers and their parent use it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from accel.codec import store
 from accel.system import memory
-from bench.epochs import BATCH, alike, epoch, linked, photos, size_of
+from bench.epochs import BATCH, alike, epoch, epochs, linked, photos, size_of
 from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
@@ -93,12 +94,12 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
         turns = {"with": partial(turn, dataset, seeds, "auto"), "without": partial(turn, dataset, seeds, None)}
         if several:
             turns["apart"] = partial(turn, _Apart(root, views), seeds, None)
-        epochs = alike(name, turns, turn=number)
-        without, (first, *later) = epochs["without"], epochs["with"]
+        times = alike(name, turns, turn=number)
+        without, (first, *later) = times["without"], times["with"]
         ratios = [each / other for each, other in zip(without[1:], later, strict=True)]
         found.append(
             {
-                "without": median(without),
+                "without": median(without[1:]),
                 "first": first,
                 "later": median(later),
                 "first by without": first / without[0],
@@ -107,7 +108,7 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
             }
         )
         if several:
-            found[-1]["views apart by first"] = epochs["apart"][0] / first
+            found[-1]["views apart by first"] = times["apart"][0] / first
     size, of_files = kept(), size_of(files)
     medians = {key: median(each[key] for each in found) for key in found[0]}
     return {"medians": medians, "images": len(files), "share of the files' bytes": size / of_files, "rounds": found}
@@ -118,8 +119,8 @@ def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None) -> tupl
     epoch(dataset, seeds[0], None)
     if cache is not None:
         fresh()
-    epochs = [epoch(dataset, seed, cache) for seed in seeds]
-    return [spent for spent, _ in epochs], hash(tuple(digest for _, digest in epochs))
+    found = epochs(dataset, seeds, cache)
+    return [spent for spent, _ in found], hash(tuple(digest for _, digest in found))
 
 
 def fresh() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
@@ -197,23 +197,47 @@ class Cache:
             content: a buffer of bytes.
             ends: where each of its parts ends, rising up to its size; None: it is one part.
         """
+        return self.put_all([(key, header, meta)], shelf, content, ends)[0]
+
+    def put_all(
+        self, files: Sequence[tuple[Key | bytes, bytes, bytes]], shelf: int, content: Any, ends: Sequence[int] | None
+    ) -> list[bool]:
+        """``put`` of several files, each a key, header and meta, whose contents are of one size, side by side."""
         view = memoryview(content).cast("B")
-        ends = [len(view)] if ends is None else ends
-        if len(view) > LARGEST or max(len(header), len(meta), len(ends)) > LONGEST or not self._filling.writes():
-            return False
-        kind, numbers = shelf % KINDS, numbers_of(view, ends)
-        entry = Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
-        place = place_of(entry.key)
-        rows = self._faults.ask(self._table.rows, place) or []  # others may have put it in since it was looked up
-        file = self._file(entry.key, rows + self._filling.waiting(place))
-        known = None if file is None else file.entries.get(kind)
-        if known is not None and known.is_as(entry):
-            return True
-        kept = self._filling.put(entry, view, shelf)
-        if kept:
-            self._numbers.add(place + kind)
-        self._known.pop(entry.key, None)
+        size = len(view) // len(files)
+        ends = [size] if ends is None else ends
+        longest = max(len(each) for _, *texts in files for each in (*texts, ends))
+        if len(view) > LARGEST or longest > LONGEST or not self._filling.writes():
+            return [False] * len(files)
+        kind = shelf % KINDS
+        entries = [
+            Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
+            for (key, header, meta), numbers in zip(files, numbers_of(view, ends, len(files)), strict=True)
+        ]
+        kept = self._has_all(entries)
+        for there, group in groupby(range(len(entries)), kept.__getitem__):
+            if not there:
+                own = [*group]
+                kept[own[0] : own[-1] + 1] = self._filling.put(
+                    [entries[number] for number in own], view[own[0] * size : (own[-1] + 1) * size], shelf
+                )
+        for entry, done in zip(entries, kept, strict=True):
+            if done:
+                self._numbers.add(place_of(entry.key) + kind)
+            self._known.pop(entry.key, None)
         return kept
+
+    def _has_all(self, entries: Sequence[Entry]) -> list[bool]:
+        """Which of these entries are there: others may have put them in since they were looked up."""
+        places = [place_of(entry.key) for entry in entries]
+        kind, has = entries[0].kind, list[bool]()
+        rows = dict(self._faults.ask(self._table.rows_of, [place + kind for place in places]) or ())
+        for entry, place in zip(entries, places, strict=True):
+            own = [(place + kind, rows[place + kind])] if place + kind in rows else []
+            file = self._file(entry.key, own + self._filling.waiting(place))
+            known = None if file is None else file.entries.get(kind)
+            has.append(known is not None and known.is_as(entry))
+        return has
 
     def room(self, shelf: int, size: int) -> bool:
         """Whether an entry of a shelf and size would be kept, as far as is known without much ado."""

@@ -109,10 +109,12 @@ def place_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(content: Any, ends: Sequence[int]) -> bytes:
-    """``Entry.numbers`` of parts that lie side by side: their bytes, and where each ends."""
+def numbers_of(content: Any, ends: Sequence[int], count: int = 1) -> list[bytes]:
+    """``Entry.numbers`` of so many contents that lie side by side, each in parts that end alike."""
     places = np.asarray(ends, np.uint32)
-    return bytes(digests(content, places).tobytes() + places.tobytes())
+    size = np.uint32(len(content) // count)
+    found = digests(content, (np.arange(count, dtype=np.uint32)[:, None] * size + places).reshape(-1))
+    return [each.tobytes() + places.tobytes() for each in found.reshape(count, -1)]
 
 
 def packed(entry: Entry) -> bytes:

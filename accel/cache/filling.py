@@ -6,6 +6,9 @@ Until they are told only the process that wrote them finds them, and those of on
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from time import monotonic
 from typing import Any
 
@@ -34,6 +37,18 @@ class _Piece:
     def takes(self, size: int, charge: int) -> bool:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
+    def fitting(self, size: int, charges: Sequence[int]) -> int:
+        """How many of the next entries, of one size, it takes; it takes the first."""
+        most = max((self.limit - self.at) // size, 1) if size else len(charges)
+        return max(bisect_right([*accumulate(charges)], self.left, 0, min(most, len(charges))), 1)
+
+    def add(self, entries: Sequence[Entry], size: int, charges: Sequence[int]) -> None:
+        """Note entries that were written."""
+        for entry, charge in zip(entries, charges, strict=True):
+            number = place_of(entry.key) + entry.kind
+            self.rows[number] = packed(entry._replace(segment=self.claim.segment, offset=self.at))
+            self.at, self.left = self.at + size, self.left - charge
+
 
 class Filling:
     """What a process has yet to tell, and the segments that it fills."""
@@ -58,29 +73,30 @@ class Filling:
         """Whether anything is written yet."""
         return not (self._faults.mute or self._faults.broken)
 
-    def put(self, entry: Entry, content: memoryview, shelf: int) -> bool:
-        """Write this entry's content; False where there is no room."""
-        size = len(content)
-        charge = entry.charge
-        number = place_of(entry.key) + entry.kind
+    def put(self, entries: Sequence[Entry], content: memoryview, shelf: int) -> list[bool]:
+        """Write the contents of entries of one size, side by side, for a shelf; False where there is no room."""
+        size, done = len(content) // len(entries), 0
+        charges = [entry.charge for entry in entries]
         with self._lock:
-            piece = self._pieces.get(shelf)
-            if piece is None or not piece.takes(size, charge):
-                piece = self._claimed(shelf, size, charge)
-            if piece is None:
-                return False
-            try:
-                self._segments.write(piece.file, piece.at, content)
-            except OSError as error:
-                self._tell_all()
-                self._faults.stop(str(error))
-                return False
-            piece.rows[number] = packed(entry._replace(segment=piece.claim.segment, offset=piece.at))
-            piece.at, piece.left = piece.at + size, piece.left - charge
-            self._since = self._since or monotonic()
-            if len(piece.rows) >= _ENTRIES:
-                self._tell_all()
-        return True
+            while done < len(entries):
+                piece = self._pieces.get(shelf)
+                if piece is None or not piece.takes(size, charges[done]):
+                    piece = self._claimed(shelf, size, charges[done])
+                if piece is None:
+                    break
+                count = piece.fitting(size, charges[done : done + max(_ENTRIES - len(piece.rows), 1)])
+                try:
+                    self._segments.write(piece.file, piece.at, content[done * size : (done + count) * size])
+                except OSError as error:
+                    self._tell_all()
+                    self._faults.stop(str(error))
+                    break
+                piece.add(entries[done : done + count], size, charges[done : done + count])
+                done += count
+                self._since = self._since or monotonic()
+                if len(piece.rows) >= _ENTRIES:
+                    self._tell_all()
+        return [number < done for number in range(len(entries))]
 
     def _claimed(self, shelf: int, size: int, charge: int) -> _Piece | None:
         """A piece of a segment for an entry of this size, and more; None where there is no room."""

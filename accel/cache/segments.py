@@ -17,6 +17,7 @@ from accel.cache.entry import Entry
 from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
+_WRITTEN = 1 << 20  # bytes at a time: for more Linux takes larger pages, which may have to be found first
 
 
 class File:
@@ -106,7 +107,7 @@ class Segments:
         """
         view = memoryview(content).cast("B")
         while len(view):
-            count = os.pwrite(file, view, offset)
+            count = os.pwrite(file, view[:_WRITTEN], offset)
             view, offset = view[count:], offset + count
 
     def remove(self, taken: Sequence[tuple[int, int]]) -> None:

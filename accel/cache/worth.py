@@ -55,7 +55,7 @@ class Worth:
 
     def __init__(self) -> None:
         self._saved: dict[int, Rate] = {}
-        self._reading = Rate()
+        self._reading, self._decoding, self._hits = Rate(), Rate(), Rate()
 
     @property
     def asks(self) -> bool:
@@ -69,6 +69,16 @@ class Worth:
     def made(self, shelf: int, took: float, size: int) -> None:
         """Note the microseconds that it took to make so many bytes, which are as many less when they are read."""
         self.saved(shelf, took - (self._reading.value or _READING) * size, size)
+
+    def decoded(self, took: float, images: int) -> None:
+        """Note the microseconds that images take of which only stream indexes are used, with all their steps."""
+        self._decoding.add(took, images)
+
+    def found(self, shelf: int, took: float, images: int, size: int) -> None:
+        """Note the microseconds that images take of which so many bytes are used, with all their steps."""
+        self._hits.add(took, images)
+        if self._decoding.value and self._hits.value:
+            self.saved(shelf, (self._decoding.value - self._hits.value) * images, size)
 
     def saved(self, shelf: int, time: float, size: int) -> None:
         """Note the microseconds that so many bytes save each time that they are found."""

@@ -168,7 +168,7 @@ def _plain(data: Any, size: int, found: Any, i: int) -> bool:
 
 
 @njit
-def _harmless(data: Any, marker: int, at: int, length: int) -> bool:
+def _harmless(data: Any, marker: int, at: int, length: int) -> Any:
     """Whether a segment tells nothing that anybody stumbles over, or has to look at once more."""
     if marker == 0xDB:
         while length > 0:
@@ -180,4 +180,38 @@ def _harmless(data: Any, marker: int, at: int, length: int) -> bool:
         return length >= 7
     if marker == 0xE2:  # more pictures ("MPF"), or a profile
         return length >= 14 and not (data[at] == 0x4D and data[at + 1] == 0x50)
-    return marker != 0xED and (marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF)
+    if marker == 0xED:
+        return _photoshop_parses(data, at, length)
+    return marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF
+
+
+_PHOTOSHOP, _RESOURCE = tuple(b"Photoshop 3.0\0"), tuple(b"8BIM")
+
+
+@njit
+def _begins(data: Any, at: int, room: int, expected: Any) -> Any:
+    if room < len(expected):
+        return False
+    same = True
+    for i in range(len(expected)):
+        same &= data[at + i] == expected[i]
+    return same
+
+
+@njit
+def _photoshop_parses(data: Any, at: int, length: int) -> Any:
+    """As ``header`` has it, of the same name."""
+    position = len(_PHOTOSHOP) if _begins(data, at, length, _PHOTOSHOP) else length
+    while _begins(data, at + position, length - position, _RESOURCE):
+        position += 6
+        if position == length:
+            return False
+        if position > length:
+            return True
+        position += 1 + i64(data[at + position])
+        position += position & 1
+        if position + 4 > length:
+            return True
+        position += 4 + ((_u16(data, at + position) << 16) | _u16(data, at + position + 2))
+        position += position & 1
+    return True

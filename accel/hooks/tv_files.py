@@ -20,7 +20,7 @@ from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached
+from accel.runtime import batch_files, cached
 from accel.sources import Numbers
 from accel.system.private_names import private
 from accel.workers import slot_files
@@ -29,9 +29,10 @@ private("PIL.Image", "_decompression_bomb_check")
 
 
 def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    in_slot = None if cached.in_use else slot_files.read(paths, selection, _many_pixels, claimed_files.by_pillow)
-    if in_slot is not None:
-        return in_slot
+    if not cached.in_use:
+        for read in (slot_files.read, batch_files.read):
+            if (together := read(paths, selection, _many_pixels, claimed_files.by_pillow)) is not None:
+                return together
     files = zip(paths, opening.read(paths), strict=True)
     return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]
 

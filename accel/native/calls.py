@@ -8,12 +8,13 @@ one, of which ``entry`` (``compiling``) reads no more than they have. Compiled c
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from accel.native.call_fields import FIRST, HEAD
-from accel.native.signatures import parameters
+from accel.native.signatures import Parameter, parameters
 from accel.native.units import Function
 
 _OWN, _MOST = 7, 4  # words of an array's object that are read, and dimensions
@@ -34,20 +35,21 @@ class Call:
         self._held: dict[int, Any] = {}
         at = FIRST + len(named)
         self.words = np.zeros(at + size * sum(value is None for value in given), np.int64)
-        self.words[:FIRST] = function.address, id(np.ndarray)
+        begin: int = self.words.__array_interface__["data"][0]
+        words = [function.address, id(np.ndarray)]
         for place, (parameter, value) in enumerate(zip(named, given, strict=True)):
             if value is None:
-                like: Any = np.empty((0,) * parameter.dimensions, parameter.code)
-                own, words = ctypes.string_at(id(like), HEAD + 8 * _OWN), self.words[at : at + size]
-                words[: HEAD // 8 + _OWN] = np.frombuffer(own, np.int64)
-                words[HEAD // 8 + 2] = _address(words[HEAD // 8 + _OWN :])
-                self._held[place] = like.dtype
-                self.words[FIRST + place] = _address(words)
+                own, self._held[place] = _like(parameter)
+                self.words[at : at + len(own)] = own
+                self.words[at + HEAD // 8 + 2] = begin + 8 * (at + len(own))
+                words.append(begin + 8 * at)
                 at += size
             elif parameter.dimensions:
-                self.hold(place, value)
+                self._held[place] = value
+                words.append(id(value))
             else:
-                self.words[FIRST + place] = np.float64(value).view(np.int64) if parameter.code[0] == "f" else int(value)
+                words.append(int(np.float64(value).view(np.int64) if parameter.code[0] == "f" else value))
+        self.words[: len(words)] = words
 
     def hold(self, place: int, array: Any) -> None:
         """Pass this array, which lives as long as it is passed."""
@@ -55,6 +57,8 @@ class Call:
         self.words[FIRST + place] = id(array)
 
 
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+@cache
+def _like(parameter: Parameter) -> tuple[Any, np.dtype[Any]]:
+    """The words of an array's object, up to its shape, and its type, which they name."""
+    like: Any = np.empty((0,) * parameter.dimensions, parameter.code)
+    return np.frombuffer(ctypes.string_at(id(like), HEAD + 8 * _OWN), np.int64), like.dtype

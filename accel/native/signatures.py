@@ -7,6 +7,7 @@ dimensions, and "w" if it is written to, as in "u1[3]w". Functions return an int
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
@@ -22,8 +23,9 @@ class Parameter(NamedTuple):
     is_written: bool
 
 
-def parameters(signature: str) -> list[Parameter]:
-    return [_parameter(word) for word in signature.split()]
+@cache
+def parameters(signature: str) -> tuple[Parameter, ...]:
+    return tuple(map(_parameter, signature.split()))
 
 
 def _parameter(word: str) -> Parameter:

@@ -22,7 +22,7 @@ from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import has_tail
-from accel.planning.plan import Plan, plan, plans_of
+from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
@@ -96,16 +96,21 @@ def from_cache(
     selection = selection_of(recipes)
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
-    plans = plans_of([(*each.made_of, (), ()) for each in wanted], (True,) * len(wanted))
-    begun, since = list(recipes), process_time()
-    made = run(strict, [part for part, _ in plans])
+    groups = results.grouped(wanted)
+    plans = [_plan(_together([each.made_of for each in group]), True) for group in groups]
+    since = process_time()
+    done = run(strict, plans)
     results.took(wanted, process_time() - since)
-    for (_, numbers), values in zip(plans, made, strict=True):
-        if isinstance(values, torch.Tensor):  # else the recipe itself will tell
-            for number, image in zip(numbers, values.permute(0, 2, 3, 1).numpy(), strict=True):
-                each = wanted[number]
-                begun[each.number] = results.kept(each, recipes[each.number], image)
-    return begun
+    made = [
+        (group, values.permute(0, 2, 3, 1).numpy())
+        for group, values in zip(groups, done, strict=True)
+        if isinstance(values, torch.Tensor)  # else the recipe itself will tell
+    ]
+    return results.after(recipes, made)
+
+
+def _together(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
+    return Rows.of(recipes) or recipes
 
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:

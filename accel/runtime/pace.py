@@ -83,11 +83,6 @@ class Pace:
         """What a pixel takes by what it takes to decode one for the first time."""
         return rate.value / self._first.value if rate.value and self._first.value else assumed
 
-    def saved(self, pixels: int) -> float | None:
-        """The microseconds that planes save of a region with so many pixels to decode; None: it is not known."""
-        decoding = self._by_index.value or self._first.value
-        return (decoding - self._reading.value) * pixels if decoding and self._reading.value else None
-
     def decoded(self, pixels: int, took: float) -> None:
         """Note how long it took to decode a region."""
         self._decoding.add(took, pixels)

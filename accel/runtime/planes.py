@@ -94,9 +94,19 @@ def together(sources: Sequence[Source]) -> Together | None:
     return Together(files, max(entry.size for entry in entries), meta, rows, numbers, np.cumsum(counts) - counts)
 
 
-def used(count: int) -> None:
-    """Note that so many files' planes were used."""
+def used(sources: Sequence[Source], count: int, took: float) -> None:
+    """Note that the planes of so many of these files were used, which took so many microseconds with all steps."""
     counters.count(counters.PLANE_HITS, count)
+    size = sum(source.cached.planes.size for source in sources)
+    sources[0].cached.cache.worth.found(PLANES, took, count, size * count // len(sources))
+
+
+def decoded_by_index(source: Source, count: int, took: float) -> None:
+    """Note that so many files, such as this one, were decoded by their indexes, which took so many microseconds with
+    all steps."""
+    cache = cached.of(source.selection.options)
+    if cache is not None and count:
+        cache.worth.decoded(took, count)
 
 
 def found(sources: Sequence[Source], boxes: Sequence[Box]) -> None:
@@ -207,6 +217,4 @@ def decoded(
     if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
         own.filled(header.height * header.width, 1e6 * (thread_time() - begun))
-        if (saved := own.saved(pace.pixels(header, box))) is not None:
-            known.cache.worth.saved(PLANES, saved, len(made.content))
     return made.pixels, None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 from ast import literal_eval
+from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from accel.cache.entry import PIXELS, Entry
@@ -104,7 +106,7 @@ def is_worth_it(before: Recipe) -> bool:
     source, steps = before
     if not steps or text(steps) is None:
         return False
-    pixels, own = source.header.height * source.header.width, size(before)
+    pixels, own = source.header.height * source.header.width, prod(shape(before))
     return own <= max(3 * pixels, _SMALL) if resamples(steps) else own <= pixels
 
 
@@ -119,8 +121,8 @@ def pays_as_a_whole(source: Source) -> bool:
     return source.cached is not None and source.cached.seconds > _PAYS * pixels
 
 
-def size(before: Recipe) -> int:
-    """The bytes of a result."""
+def shape(before: Recipe) -> tuple[int, int, int]:
+    """The height, width and channels of a result."""
     header, steps = before.source.header, before.steps
     size, count = (header.height, header.width), channels(header)
     if any(name == "convert" for name, _ in steps):
@@ -128,7 +130,7 @@ def size(before: Recipe) -> int:
     for name, params in steps:
         op = OPS[name]
         size, count = op.size(size, params), op.channels(count, params)
-    return size[0] * size[1] * count
+    return *size, count
 
 
 def keep_all(source: Source) -> None:
@@ -140,16 +142,29 @@ def keep_all(source: Source) -> None:
     content = memoryview(source.data).cast("B")
     known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
     if known.cache.room(PIXELS, content.nbytes):
-        put(source, cached.place(source), PIXELS, (), raw, content)
+        put([(Recipe(source, ()), cached.place(source))], PIXELS, raw, content)
 
 
-def put(source: Source, key: Key | bytes, shelf: int, steps: Steps, raw: Raw, content: memoryview) -> None:
-    cache, header, as_text = cached.of(source.selection.options), cached.packed(source), text(steps)
-    if cache is None or header is None or as_text is None:
+def put(results: Sequence[tuple[Recipe, Key | bytes]], shelf: int, raw: Raw, content: memoryview) -> None:
+    """Keep results of one size, each with its key, whose pixels lie side by side."""
+    cache = cached.of(results[0][0].source.selection.options)
+    size, row = len(content) // len(results), raw.width * channels(raw)
+    files: list[tuple[Key | bytes, bytes, bytes]] = []
+    for (source, steps), key in results:
+        header, said = cached.packed(source), _said(source, steps, raw)
+        if header is not None and said is not None:
+            files.append((key, header, said))
+    if cache is None or len({key for key, _, _ in files}) < len(results):  # a file came twice, or is none to be kept
+        for number, each in enumerate(results if cache is not None and len(results) > 1 else ()):
+            put([each], shelf, raw, content[number * size : (number + 1) * size])
         return
-    row = raw.width * channels(raw)
-    band = max(max(_BAND, len(content) // _BANDS) // row, 1) * row
-    ends = [*range(band, len(content), band), len(content)]
+    band = max(max(_BAND, size // _BANDS) // row, 1) * row
+    ends = [*range(band, size, band), size]
+    counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content, ends)))
+
+
+def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
+    """What is said of a result, its entry's meta; None where a parameter is no plain value."""
+    as_text = text(steps)
     said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
-    if cache.put(key, header, shelf, content, cached.tag() + said + as_text, ends):
-        counters.count(counters.RESULTS)
+    return None if as_text is None else cached.tag() + said + as_text

@@ -67,6 +67,19 @@ class Result(Source):
 
 def rows_after(rows: Rows, results: Sequence[Result], lengths: Sequence[int]) -> Rows | None:
     """Rows whose images begin with results of so many of their first steps; None where these are not the same ones."""
+    structure = structure_after(rows, lengths)
+    if structure is None:
+        return None
+    numbers = rows.numbers[:, : structure.columns]
+    together = _together(results) if _shows_most(structure, numbers[0].tolist(), results[0]) else None
+    if not backend_of(rows.selection).devices:
+        return Rows(results if together is None else together, structure, numbers)
+    pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
+    return None if pictures is None else Rows(pictures, structure, numbers)
+
+
+def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
+    """What is left of rows behind so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
     behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
@@ -75,13 +88,7 @@ def rows_after(rows: Rows, results: Sequence[Result], lengths: Sequence[int]) ->
     first, rest = _split(forms, int(same.argmax()))
     if len(parts(first)[0]) < len(first):  # a step on pixels that led others
         return None
-    structure = Structure.of(*rest)
-    numbers = rows.numbers[:, : structure.columns]
-    together = _together(results) if _shows_most(structure, numbers[0].tolist(), results[0]) else None
-    if not backend_of(rows.selection).devices:
-        return Rows(results if together is None else together, structure, numbers)
-    pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
-    return None if pictures is None else Rows(pictures, structure, numbers)
+    return Structure.of(*rest)
 
 
 def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
 from accel.cache.worth import shelf_of
@@ -20,10 +22,10 @@ from accel.codec.header import Raw
 from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
-from accel.rows import Rows, Structure
+from accel.rows import Pictures, Rows, Structure
 from accel.runtime import cached
-from accel.runtime.result_entries import Beginning, Found, found_of, is_worth_it, pays_as_a_whole, put, size, variant
-from accel.runtime.result_pixels import Compute, Result, rows_after
+from accel.runtime.result_entries import Beginning, Found, found_of, is_worth_it, pays_as_a_whole, put, shape, variant
+from accel.runtime.result_pixels import Compute, Result, rows_after, structure_after
 from accel.system.memory import Key
 
 _NOTED, _ASKED = 16, 2
@@ -149,7 +151,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    shelf, own = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), size(before)
+    shelf, own = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), prod(shape(before))
     return Wanted(number, before, key, shelf, own, before) if cache.room(shelf, own) else found
 
 
@@ -219,12 +221,46 @@ def took(wanted: Sequence[Wanted], seconds: float) -> None:
             cache.worth.made(shelf, 1e6 * seconds * own / whole, own)
 
 
-def kept(wanted: Wanted, recipe: Recipe, pixels: npt.NDArray[np.uint8]) -> Recipe:
-    """Keep a result, uint8 [height, width, channels]; the recipe that began with its steps, with it for a source."""
-    source, steps = wanted.before
-    height, width, count = pixels.shape
-    raw, content = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(-1).data
-    put(source, wanted.key, wanted.shelf, steps, raw, content)
-    on_pixels, on_values, tail = parts(recipe.steps)
-    after = (*on_pixels[len(steps) :], *on_values, *tail)
-    return Recipe(Source(content, raw, source.name, source.selection), after)
+def grouped(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Results by their sizes, and shelves."""
+    groups: dict[tuple[int, ...], list[Wanted]] = {}
+    for each in wanted:
+        groups.setdefault((*shape(each.before), each.shelf), []).append(each)
+    return [*groups.values()]
+
+
+def kept(wanted: Sequence[Wanted], pixels: npt.NDArray[np.uint8]) -> list[Source]:
+    """Keep results of one size, uint8 [images, height, width, channels]; sources that have them."""
+    height, width, count = pixels.shape[1:]
+    raw, contents = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(len(wanted), -1)
+    put([(each.before, each.key) for each in wanted], wanted[0].shelf, raw, contents.reshape(-1).data)
+    sources = [each.before.source for each in wanted]
+    return [
+        Source(content.data, raw, source.name, source.selection)
+        for content, source in zip(contents, sources, strict=True)
+    ]
+
+
+def after(
+    recipes: Sequence[Recipe], made: Sequence[tuple[Sequence[Wanted], npt.NDArray[np.uint8]]]
+) -> Sequence[Recipe]:
+    """Keep results that were made, and have recipes begin with them."""
+    found = {
+        each.number: (source, len(each.before.steps))
+        for wanted, pixels in made
+        for each, source in zip(wanted, kept(wanted, pixels), strict=True)
+    }
+    if isinstance(recipes, Rows) and len(found) == len(recipes):
+        structure = structure_after(recipes, [found[number][1] for number in range(len(recipes))])
+        whole = made[0][1] if len(made) == 1 else None
+        if structure is not None and (whole is not None or not backend_of(recipes.selection).devices):
+            sources: Sequence[Source] = [found[number][0] for number in range(len(recipes))]
+            if whole is not None:
+                pixels = whole if whole.shape[-1] == 3 else whole.reshape(whole.shape[:3])
+                sources = Pictures(pixels, "results that a cache takes", recipes.selection)
+            return Rows(sources, structure, recipes.numbers[:, : structure.columns])
+    begun = list(recipes)
+    for number, (source, length) in found.items():
+        on_pixels, on_values, tail = parts(recipes[number].steps)
+        begun[number] = Recipe(source, (*on_pixels[length:], *on_values, *tail))
+    return begun

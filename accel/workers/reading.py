@@ -21,9 +21,10 @@ from accel.codec.header import Header
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached
+from accel.runtime.batch_files import ALIGNED
 from accel.sources import encoded
 from accel.workers import slot_files
-from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
+from accel.workers.slot_files import HEADER, SlotFiles
 
 
 class SlotSource(Source):

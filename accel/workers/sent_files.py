@@ -30,11 +30,12 @@ from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Ahead, Rows, Structure
-from accel.runtime import cached
+from accel.runtime import batch_files, cached
+from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.workers import reading, slot_files, slot_pool
-from accel.workers.slot_files import ALIGNED, HEADER, SlotFiles
+from accel.workers.slot_files import HEADER, SlotFiles
 
 VERSION = 2
 Bytes = npt.NDArray[np.uint8]
@@ -162,7 +163,7 @@ def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
     table = np.array(known, np.int64)
     sizes = table[:, of.READ]
     names = encoded([source.name for source in sources])
-    places = np.stack([slot_files.starts(sizes), sizes], 1)
+    places = np.stack([batch_files.starts(sizes), sizes], 1)
     return Files(np.zeros(0, np.uint8), places, table, headers, names, selection)
 
 

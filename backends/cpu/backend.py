@@ -24,7 +24,7 @@ from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
 from accel.runtime import cached, read
 from accel.runtime.parallel import ParallelFor
-from accel.sources import Sources
+from accel.sources import Files, Sources
 from accel.system import fork
 from accel.system.memory import Allocate
 
@@ -125,9 +125,9 @@ class CpuBackend(HostBackend):
 
     def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
         """The files of the plan that compiled calls take together; it takes all others one by one."""
-        if isinstance(plan.rows.sources, Sources):
+        sources, shared = plan.rows.sources, list[rows.Shared]()
+        if isinstance(sources, Sources) and not isinstance(sources, Files):
             return ()
-        sources, shared = list(plan.rows.sources), list[rows.Shared]()
         if cached.in_use:
             shared.append(plane_shares.Shared(plan.columns, sources))
         if self.options.decode in ("auto", "accel") and decode.agrees("accel"):

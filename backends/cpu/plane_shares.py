@@ -5,6 +5,8 @@ What the call leaves, because it is damaged, goes the way of a single image.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,7 @@ _parts = Scratch()
 class Shared:
     """The images of a batch that a cache has half-decoded. ``others``: the places of those that it has not."""
 
-    def __init__(self, columns: Columns, sources: list[Source]) -> None:
+    def __init__(self, columns: Columns, sources: Sequence[Source]) -> None:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
         if any(here) and any(planes.fills(each) for each in sources):
@@ -50,9 +52,9 @@ class Shared:
         self.columns, self._found = columns, found
         self.others = [position for position, own in enumerate(here) if not own]
         self.positions = np.flatnonzero(here)
+        self._sources = [sources[position] for position in self.positions.tolist()]
         if any(here):
-            boxes = columns.boxes[self.positions].tolist()
-            planes.found([sources[position] for position in self.positions], boxes)
+            planes.found(self._sources, columns.boxes[self.positions].tolist())
         self.counter = np.zeros(1, np.int64)
         self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
 
@@ -68,7 +70,7 @@ class Shared:
         reads, fused = reading.call(parts), shares.pass_call(columns, given, item, planar)
         left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT] = -1
-        windows = np.empty((2, max(target.shape[1:])), np.int32)
+        windows, begun = np.empty((2, max(target.shape[1:])), np.int32), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self)) as times:
             while True:
                 _run_plane_share(
@@ -83,6 +85,6 @@ class Shared:
                     fused.hold(ps.SCRATCH, passes.larger(size))
                 else:
                     unpack.hold(pf.PLANES, jpeg.room("planes", size))
-        planes.used(int(said[sh.USED]))
+        planes.used(self._sources, int(said[sh.USED]), 1e6 * (thread_time() - begun))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found

@@ -6,6 +6,8 @@ the call leaves, because it is none, goes the way of a single image.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,14 @@ from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
+from accel.codec import opening_fields as of
 from accel.codec.jpeg import decode_fields as df
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import read
+from accel.runtime import cached, planes, read
+from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage
 
@@ -48,29 +52,29 @@ Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 class Shared:
     """The images of a batch that are the plain case. ``others``: the places of those that are not."""
 
-    def __init__(self, columns: Columns, sources: list[Source], cache: str | None) -> None:
-        self.others: list[int] = []
-        rows: list[tuple[int, int, int, int]] = []
-        keys: list[bytes] = []
-        sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
-        self._held: list[Any] = []
-        for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
-            if size > read.LARGEST or not read.only_decodes(source):
-                self.others.append(position)
-                continue
-            file = np.frombuffer(source.data, np.uint8)
-            self._held.append(file)
-            key = None if cache is None else source.key
-            rows.append((position, file.__array_interface__["data"][0], len(file), key is not None))
-            keys.append(store.NO_ROW if key is None else store.row(*key))
+    def __init__(self, columns: Columns, sources: Sequence[Source], cache: str | None) -> None:
+        sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
+        small = sizes <= read.LARGEST
         self.columns, self._sources = columns, sources
-        self.images = np.array(rows, np.int64).reshape(-1, sh.IMAGE)
-        self.keys = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, store_fields.KEY)
+        files = sources if isinstance(sources, Files) and not cached.in_use else None
+        self._files = files if files is not None and files.untouched else None
+        found = _of_sources(sources, small) if self._files is None else _of_files(self._files, small)
+        self.images, self.keys, self._held = found
+        if cache is None:
+            self.images[:, sh.HAS_KEY] = False
         self.counter = np.zeros(1, np.int64)
-        self.largest = max((row[sh.BYTES] for row in rows), default=0)
-        self.room = max((size for position, size in enumerate(sizes) if size <= read.LARGEST), default=0)
-        for position in self.images[:, sh.POSITION].tolist():
-            sources[position].asked += 1
+        self.others: list[int] = np.setdiff1d(np.arange(len(small)), self.images[:, sh.POSITION]).tolist()
+        self.largest = int(self.images[:, sh.BYTES].max(initial=0))
+        self.room = int(sizes[small].max(initial=0))
+        self._asked(self.images[:, sh.POSITION].tolist(), 1)
+
+    def _asked(self, positions: list[int], more: int) -> None:
+        """Count that these are decoded, or (-1) that they were not."""
+        if self._files is not None:
+            self._files.asked[positions] = more > 0
+            return
+        for position in positions:
+            self._sources[position].asked += more
 
     def __len__(self) -> int:
         return len(self.images)
@@ -85,7 +89,7 @@ class Shared:
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
         windows = np.empty((2, max(target.shape[1:])), np.int32)
-        pixels = read.room.take(self.room)
+        pixels, begun = read.room.take(self.room), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
@@ -106,10 +110,37 @@ class Shared:
                     decode.hold(place, jpeg.room(name, size))
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
+        if self._files is None:
+            planes.decoded_by_index(self._sources[0], used, 1e6 * (thread_time() - begun))
         found: list[int] = left[: said[sh.LEFT]].tolist()
-        for position in found:
-            self._sources[position].asked -= 1
+        self._asked(found, -1)
         return found
+
+
+_Listed = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], Any]
+"""Of images that are the plain case, rows of numbers (``share_fields``) and the keys; and what holds their files."""
+
+
+def _of_files(files: Files, small: npt.NDArray[np.bool_]) -> _Listed:
+    (positions,) = np.nonzero(files.plain() & small)
+    images, known = np.empty((len(positions), sh.IMAGE), np.int64), files.known[positions]
+    images[:, sh.POSITION] = positions
+    images[:, sh.DATA], images[:, sh.BYTES] = files.places[positions].T
+    images[:, sh.DATA] += files.content.__array_interface__["data"][0]
+    images[:, sh.HAS_KEY] = known[:, of.WRITTEN] >= 0
+    return images, known[:, of.DEVICE : of.CHANGED + 1].astype(np.uint64), files.content
+
+
+def _of_sources(sources: Sequence[Source], small: npt.NDArray[np.bool_]) -> _Listed:
+    rows, keys, held = [], [], []
+    for position, (source, fits) in enumerate(zip(sources, small.tolist(), strict=True)):
+        if fits and read.only_decodes(source):
+            file = np.frombuffer(source.data, np.uint8)
+            held.append(file)
+            rows.append((position, file.__array_interface__["data"][0], len(file), source.key is not None))
+            keys.append(store.NO_ROW if source.key is None else store.row(*source.key))
+    table = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, store_fields.KEY)
+    return np.array(rows, np.int64).reshape(-1, sh.IMAGE), table, held
 
 
 def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:

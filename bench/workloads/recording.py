@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms
 from torchvision.datasets import folder
 from torchvision.transforms import v2
 
@@ -17,6 +19,7 @@ from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
 from accel.cli.harness import Batch, Contestant, check
+from accel.codec import opening
 from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
@@ -37,25 +40,39 @@ def _measure(reference: str, make: Callable[[Pipeline], Steps], setting: Setting
     found = setting.photos
     job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
     steps = make(job.pipeline)
-    entries = {reference: "torchvision", "accel, recording only": "cpu"}
+    _, *recorded, _ = steps.values()
+    photos = _Photos([job.images[index] for index in job.order], transforms.Compose(recorded))
+    ours = "accel, recording only"
+    entries = {reference: "torchvision", ours: "cpu"}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
-        _check(job, steps)
-        turns = {name: partial(_round, job, steps, backend) for name, backend in entries.items()}
+        for batches in (partial(_one_by_one, job, steps), partial(_together, job, photos)):
+            _check(job, batches)
+        turns = {name: partial(_round, job, steps, photos, backend) for name, backend in entries.items()}
         rounds = take_turns(turns, setting.rounds, lambda name: bar.advance())
     medians = {name: {step: median(spent[step] for spent in some) for step in some[0]} for name, some in rounds.items()}
-    theirs, ours = ([spent["CPU in all"] for spent in rounds[name]] for name in entries)
+    by_batch = {name: some.pop(_BY_BATCH) for name, some in medians.items()}
+    reading = medians[ours].pop(_READING)
     return {
         "pipeline": "train",
         "images": len(found),
         "cores": cores,
         "microseconds per image": medians,
-        "ratio": ratio(ours, theirs),
+        "ratio": _ratio(rounds, entries, "CPU in all"),
+        "by batch": {**by_batch, "reading": reading, "ratio": _ratio(rounds, entries, _BY_BATCH)},
         "rounds": rounds,
     }
 
 
-def _check(job: Job, steps: Steps) -> None:
+_BY_BATCH, _READING = "CPU by batch", "CPU by batch: reading"
+
+
+def _ratio(rounds: dict[str, list[dict[str, float]]], names: Iterable[str], what: str) -> Any:
+    theirs, ours = ([spent[what] for spent in rounds[name]] for name in names)
+    return ratio(ours, theirs)
+
+
+def _check(job: Job, batches: Callable[[int], Iterator[torch.Tensor]]) -> None:
     """Check that recorded batches have torchvision's values.
 
     Raises:
@@ -64,7 +81,7 @@ def _check(job: Job, steps: Steps) -> None:
 
     def epoch(seed: int) -> Iterator[Batch]:
         torch.manual_seed(seed)
-        yield from (batch.to("cpu") for batch in _batches(steps, job.batches(seed)))
+        yield from (batch.to("cpu") for batch in batches(seed))
 
     plain = Contestant("torchvision", epoch, job.names)
     recorded = Contestant("what accel recorded", epoch, job.names, plain)
@@ -73,8 +90,8 @@ def _check(job: Job, steps: Steps) -> None:
         raise Red(difference)
 
 
-def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
-    """Microseconds of CPU for an image, in all and, in an epoch of its own, step by step.
+def _round(job: Job, steps: Steps, photos: _Photos, backend: str, seed: int) -> dict[str, float]:
+    """Microseconds of CPU for an image: in all and, in an epoch of its own, step by step; and by batch.
 
     The other contestant has just had the caches: the first epoch is not counted.
     """
@@ -89,7 +106,56 @@ def _round(job: Job, steps: Steps, backend: str, seed: int) -> dict[str, float]:
         for _ in _batches(steps, batches):
             pass
         spent["CPU in all"] = (time.process_time() - begin) / _EPOCHS
+        begin = time.process_time()
+        for number in range(_EPOCHS):
+            for _ in _together(job, photos, seed + number):
+                pass
+        spent[_BY_BATCH] = (time.process_time() - begin) / _EPOCHS
+        if backend != "torchvision":
+            spent[_READING] = _reading(job, photos, seed)
     return {step: 1e6 * seconds / len(job.order) for step, seconds in spent.items()}
+
+
+def _reading(job: Job, photos: _Photos, seed: int) -> float:
+    """Seconds of CPU that an epoch by batch opens and reads files, in compiled code."""
+    original, spent = opening._read, [0.0]
+
+    def timed(*given: Any) -> int:
+        begin = time.thread_time()
+        result = original(*given)
+        spent[0] += time.thread_time() - begin
+        return result
+
+    opening._read = timed  # type: ignore[assignment]
+    try:
+        for _ in _together(job, photos, seed):
+            pass
+    finally:
+        opening._read = original
+    return spent[0]
+
+
+class _Photos(folder.ImageFolder):  # type: ignore[misc]
+    """Files as ``ImageFolder`` has them, wherever they lie."""
+
+    def __init__(self, files: Sequence[Any], transform: Step) -> None:
+        self._files = files
+        super().__init__("", transform)
+
+    def find_classes(self, directory: Any) -> tuple[list[str], dict[str, int]]:
+        return ["photos"], {"photos": 0}
+
+    def make_dataset(self, *given: Any, **more: Any) -> list[tuple[str, int]]:
+        return [(str(file), 0) for file in self._files]
+
+
+def _together(job: Job, photos: _Photos, seed: int) -> Iterator[torch.Tensor]:
+    """The batches of a DataLoader."""
+    yield from (images for images, _ in DataLoader(photos, job.batch_size))
+
+
+def _one_by_one(job: Job, steps: Steps, seed: int) -> Iterator[torch.Tensor]:
+    return _batches(steps, job.batches(seed))
 
 
 def _timed(spent: dict[str, float], name: str, step: Step, given: Any) -> Any:

@@ -148,6 +148,17 @@ def test_the_first_measure_is_not_believed_and_wild_ones_hardly() -> None:
     assert own.of(PLANES) == 0, "what takes longer to read saves nothing"
 
 
+def test_planes_save_what_images_take_without_them_and_no_step_of_theirs() -> None:
+    own = Worth()
+    for _ in range(3):
+        own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
+        assert own.of(PLANES) is None, "nothing to compare it with"
+    for _ in range(3):
+        own.decoded(540.0 * 20, 20)
+        own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
+    assert own.of(PLANES) == 1080
+
+
 # -- damage of what the table says --------------------------------------------------------------------------
 
 

@@ -87,12 +87,23 @@ def test_what_is_no_file_is_left(tmp_path: Path, read: Any) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
+def photoshop(*resources: tuple[bytes, bytes]) -> bytes:
+    """A file with Photoshop's segment, whose resources have names and contents."""
+    content = b"Photoshop 3.0\0"
+    for name, inside in resources:
+        named = bytes([len(name)]) + name
+        content += b"8BIM\4\4" + named + bytes(len(named) % 2) + len(inside).to_bytes(4, "big") + inside
+        content += bytes(len(inside) % 2)
+    return b"\xff\xd8\xff\xed" + (2 + len(content)).to_bytes(2, "big") + content + jpeg(12, 9)[2:]
+
+
 @compiled
 def test_headers_are_those_that_claim_gives(tmp_path: Path) -> None:
     """Of intact files and of ones with bytes changed, most of them in front of the scan."""
     rng = random.Random(3)
     wholes = [jpeg(*size, mode) for mode in ("RGB", "L") for size in ((64, 48), (33, 7), (1, 1))]
     wholes += [jpeg(40, 40, quality=100), jpeg(9, 9, progressive=True), jpeg(9, 9, icc_profile=b"x" * 40)]
+    wholes += [photoshop(), photoshop((b"", b"")), photoshop((b"name", b"12345"), (b"odd", b"1234"))]
     plain = 0
     for number in range(1500):
         content = bytearray(rng.choice(wholes))
@@ -118,7 +129,7 @@ def test_headers_are_those_that_claim_gives(tmp_path: Path) -> None:
 @compiled
 def test_intact_files_are_plain(tmp_path: Path) -> None:
     for number, content in enumerate(
-        (jpeg(8, 9), jpeg(9, 8, "L"), jpeg(9, 9, icc_profile=b"x" * 40, exif=helpers.exif()))
+        (jpeg(8, 9), jpeg(9, 8, "L"), jpeg(9, 9, icc_profile=b"x" * 40, exif=helpers.exif()), photoshop((b"a", b"b")))
     ):
         path = tmp_path / f"{number}.jpg"
         path.write_bytes(content)

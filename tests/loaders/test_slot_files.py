@@ -20,6 +20,7 @@ from accel.codec.store import Keys
 from accel.hooks import claimed_files, tv_files
 from accel.options import Selection
 from accel.recipe import Source
+from accel.runtime import batch_files
 from accel.system import memory
 from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import SlotFiles
@@ -75,7 +76,7 @@ def test_the_same_sources(paths: list[str], selection: Selection) -> None:
     np.testing.assert_array_equal(keys.trusted, expected.trusted)
     np.testing.assert_array_equal(keys.rows[keys.trusted], expected.rows[keys.trusted])
     assert found.plain().tolist() == [source.header.plain for source in found]  # type: ignore[union-attr]
-    assert (found.places[:, 0] % slot_files.ALIGNED == 0).all()
+    assert (found.places[:, 0] % batch_files.ALIGNED == 0).all()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"no picture" * 50, b"\x89PNG\r\n\x1a\n" + bytes(50)])

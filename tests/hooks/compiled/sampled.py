@@ -82,8 +82,8 @@ class OwnFiles(Dataset[Any]):
             return self.transform(image), np.random.randint(5)  # noqa: NPY002
         if way == "two views":
             return self.transform(image), self.transform(image)
-        if way == "labels":
-            return self.transform(image, index) if isinstance(self.transform, v2.Compose) else self.transform(image)
+        if way == "labels" and isinstance(self.transform, v2.Compose):
+            return self.transform(image, index)
         if way == "dictionary":
             return {"image": self.transform(image), "index": index, "drawn": DRAWS["torch's normal"]()}
         return self.transform(image), index

@@ -1,0 +1,111 @@
+"""The files of a batch, read behind one another into one piece of memory: no object is made of a file before somebody
+asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.codec import opening
+from accel.codec import opening_fields as of
+from accel.codec.header import Header
+from accel.codec.opening import File
+from accel.options import Selection
+from accel.recipe import Source
+from accel.sources import Files, Numbers, encoded
+from accel.system import memory
+
+ALIGNED = 64
+"""What every file begins at a multiple of."""
+
+Asked = Callable[[Numbers], Any]
+"""Tells, of what is known of files, of which plain ones ``Claimed`` is to be asked, too: bool [files]."""
+
+Claimed = Callable[[File], "Header | None"]
+"""Gives the header of a file; None for one that is not claimed."""
+
+F = TypeVar("F", bound=Files)
+
+_LARGEST = 1 << 26  # bytes of a file: of one that pretends to more than there is memory, only reading it tells
+_each = 0.0  # bytes that an image's file is expected to take
+
+
+def read(paths: Sequence[Any], selection: Selection, asked: Asked, claimed: Claimed) -> Sequence[Source | None] | None:
+    """Read files into memory that is used again when nobody looks at any of them.
+
+    None where they are to be read one by one; a file that is not claimed is None.
+    """
+    global _each
+    room = int(len(paths) * _each * 9 / 8)
+    for _ in range(2):  # the first time it is found out how much room they need
+        content = memory.results.empty((room,), torch.uint8).numpy()
+        known = opening.read_behind(paths, content, ALIGNED)
+        if known is None or (known[:, of.STATE] == of.NONE).any():
+            return None
+        if known[:, of.BYTES].max() > _LARGEST:
+            return None
+        needed = int(whole(known[:, of.BYTES]).sum())
+        _each = learnt(_each, needed / len(paths))
+        if (known[:, of.STATE] != of.LARGE).all():
+            files, refused = made(Files, content, known, paths, selection, asked, claimed)
+            return without(files, refused)
+        room = needed + ALIGNED
+    return None
+
+
+def made(
+    cls: type[F],
+    content: npt.NDArray[np.uint8],
+    known: Numbers,
+    paths: Sequence[str],
+    selection: Selection,
+    asked: Asked,
+    claimed: Claimed,
+) -> tuple[F, set[int]]:
+    """Files that were read into ``content``, and the numbers of those that are not claimed."""
+    sizes = known[:, of.READ]
+    places = np.stack([starts(sizes), sizes], 1)
+    headers, refused = dict[int, Header](), set[int]()
+    for number in np.flatnonzero((known[:, of.STATE] == of.OTHER) | asked(known)).tolist():
+        start, size = places[number].tolist()
+        row = known[number].tolist()
+        plain = opening.plain_header(row) if row[of.STATE] == of.PLAIN else None
+        header = claimed(File(content[start : start + size].tobytes(), size, None, plain))
+        if header is None:
+            refused.add(number)
+        elif plain is None:
+            headers[number] = header
+            components = 3 if header.mode == "RGB" else 1
+            known[number, of.SCAN :] = header.scan, components, header.height, header.width
+    return cls(content[: places[-1].sum()], places, known, headers, encoded(paths), selection), refused
+
+
+def without(files: Files, refused: set[int]) -> Sequence[Source | None]:
+    """The files, of which some are None."""
+    return [None if number in refused else files[number] for number in range(len(files))] if refused else files
+
+
+def starts(sizes: Numbers) -> Numbers:
+    """Where files of these sizes begin, one behind another."""
+    taken = whole(sizes)
+    return np.cumsum(taken) - taken
+
+
+def whole(sizes: Numbers) -> Numbers:
+    """Sizes, rounded to what files are aligned to."""
+    return -(-sizes // ALIGNED) * ALIGNED
+
+
+def learnt(usual: float, needed: float) -> float:
+    """How many bytes an image is expected to take, after a batch whose images took so many.
+
+    A guess at most doubles from one batch to the next, and one that is far too large is halved: after a single file of
+    hundreds of megabytes all other batches would take as much memory.
+    """
+    usual = usual or needed
+    lasting = 0.99 if 4 * needed > usual else 0.5
+    return min(max(needed, lasting * usual), 2 * usual)

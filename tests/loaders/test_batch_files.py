@@ -1,0 +1,113 @@
+"""The files of a batch, read into one piece of memory: the same sources as of files that are read one by one."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel import switch
+from accel.hooks import claimed_files, tv_files
+from accel.runtime import batch_files
+from accel.sources import Files
+from accel.system import memory
+from tests.support.helpers import assert_same, jpeg
+from tests.support.processes import linux
+
+pytestmark = linux
+
+
+@pytest.fixture(autouse=True)
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_files, "_each", 0.0)
+    monkeypatch.setattr(memory, "SETTLED", -1.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a").mkdir()
+    for number in range(9):
+        options: dict[str, Any] = {"progressive": True} if number == 3 else {}
+        data = jpeg(120 + 40 * number, 90, "L" if number == 4 else "RGB", seed=number, **options)
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(data)
+    return tmp_path
+
+
+def paths_in(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.glob("a/*"))
+
+
+def opened(paths: list[str]) -> Any:
+    return tv_files.opened_together(paths, switch.current())
+
+
+def said(source: Any) -> Any:
+    return source and (bytes(source.data), source.header, source.name, source.key, source.selection, source.asked)
+
+
+def test_the_same_sources(folder: Path) -> None:
+    paths = paths_in(folder)
+    with accel.image_backend("cpu"):
+        one_by_one = [claimed_files.read(path, switch.current(), claimed_files.by_pillow) for path in paths]
+        for _ in range(3):  # with too little room, and with enough
+            found = opened(paths)
+            assert type(found) is Files
+            assert list(map(said, found)) == list(map(said, one_by_one))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"no picture" * 50])
+def test_what_is_not_claimed_is_none(folder: Path, content: bytes) -> None:
+    paths = paths_in(folder)
+    Path(paths[2]).write_bytes(content)
+    with accel.image_backend("cpu"):
+        found = opened(paths)
+    assert [number for number, source in enumerate(found) if source is None] == [2]
+
+
+def test_what_cannot_be_read_is_left_to_others(folder: Path) -> None:
+    paths = paths_in(folder)
+    with accel.image_backend("cpu"):
+        assert batch_files.read([*paths, "no such file"], switch.current(), _none, claimed_files.by_pillow) is None
+        os.truncate(paths[1], batch_files._LARGEST + 1)
+        assert batch_files.read(paths, switch.current(), _none, claimed_files.by_pillow) is None
+
+
+def _none(known: Any) -> Any:
+    return np.zeros(len(known), np.bool_)
+
+
+def test_memory_stays_while_somebody_looks(folder: Path) -> None:
+    paths = paths_in(folder)
+    with accel.image_backend("cpu"):
+        source = opened(paths)[5]
+        for _ in range(5):
+            opened(paths[:4] + paths[:4])
+        assert bytes(source.data) == Path(paths[5]).read_bytes()
+
+
+@pytest.mark.parametrize("looks", ["", "before", "between"])
+def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
+    """As a whole, and image by image, whoever has looked at its sources."""
+    pipeline = T.Compose([T.RandomResizedCrop(40), T.RandomHorizontalFlip(), T.ToTensor()])
+    loader = DataLoader(ImageFolder(str(folder), pipeline), batch_size=9)
+    torch.manual_seed(1)
+    expected, _ = next(iter(loader))
+    with accel.image_backend("cpu", threads=2):
+        for _ in range(2):
+            torch.manual_seed(1)
+            batch, _ = next(iter(loader))
+        sources = batch.lazy.recipes.sources
+        assert type(sources) is Files
+        if looks == "before":
+            assert sources[0].asked == 0
+        assert_same(batch * 2, expected * 2)
+        if looks == "between":
+            assert [source.asked for source in sources] == [1] * 9
+        assert_same(batch[2], expected[2])
+        assert_same(batch, expected)
