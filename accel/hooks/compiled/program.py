@@ -49,6 +49,8 @@ class Program:
         Raises:
             Refused: that is left to torchvision.
         """
+        if not self._most:
+            return self._drawn(sizes, grey, Tape(torch.default_generator.get_state(), 0))
         try:
             return self._drawn(sizes, grey, of_default(len(sizes) * min(self._usual, self._most) + 1))
         except IndexError:

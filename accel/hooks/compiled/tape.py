@@ -34,8 +34,8 @@ class Tape:
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
         self._state, self._length = state, length
-        self._generator, self._follower = torch.Generator(), torch.Generator()
-        self._follower.set_state(state)
+        self._generator = torch.Generator()
+        self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # their items are Python's numbers
@@ -127,6 +127,9 @@ class Tape:
 
     def _follow(self) -> torch.Generator:
         """A generator where this one is when what has been used is drawn."""
+        if self._follower is None:
+            self._follower = torch.Generator()
+            self._follower.set_state(self._state)
         if self.at > self._followed:
             torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
             self._followed = self.at
@@ -138,13 +141,15 @@ class Tape:
 
     def commit(self) -> None:
         """Draw what has been used. What is left is there for the next one who asks for a tape."""
-        torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
-        self._committed = self.at
-        self._follow()  # while torch's code for that is in the core's cache
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
-        _last[:] = [self]
+        if self.at > self._committed:
+            torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
+            self._committed = self.at
+            self._follow()  # while torch's code for that is in the core's cache
+        if self._length:
+            _last[:] = [self]
 
 
 _last: list[Tape] = []
