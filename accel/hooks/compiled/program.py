@@ -16,7 +16,7 @@ from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
 from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Tape
+from accel.hooks.compiled.tape import Tape, of_default
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
@@ -49,13 +49,12 @@ class Program:
         Raises:
             Refused: that is left to torchvision.
         """
-        state = torch.default_generator.get_state()
         most = sum(op.most for op in self._ops)
         try:
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(self._usual, most) + 1))
+            return self._drawn(sizes, grey, of_default(len(sizes) * min(self._usual, most) + 1))
         except IndexError:
             self._usual *= 2
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
+            return self._drawn(sizes, grey, of_default(len(sizes) * most + 1))
 
     def one(self, size: Size, live: Live) -> tuple[Run, Size]:
         """Draw for one image of this size, from the generators; after ``prepare``, and its size then.
