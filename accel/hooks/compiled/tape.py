@@ -140,6 +140,7 @@ class Tape:
         """Draw what has been used. What is left is there for the next one who asks for a tape."""
         torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
         self._committed = self.at
+        self._follow()  # while torch's code for that is in the core's cache
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
