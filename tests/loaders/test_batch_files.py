@@ -17,6 +17,7 @@ from accel import switch
 from accel.hooks import claimed_files, tv_files
 from accel.runtime import batch_files
 from accel.runtime.batch_files import ReadFiles
+from accel.sources import Files
 from accel.system import memory
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux
