@@ -113,7 +113,7 @@ class Shared:
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
         if self._files is None:
-            planes.decoded_by_index(self._sources[0], used, 1e6 * (thread_time() - begun))
+            planes.decoded_by_index(self._sources[0], used, int(said[sh.DONE]), 1e6 * (thread_time() - begun))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         self._asked(found, -1)
         return found
