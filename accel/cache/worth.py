@@ -42,6 +42,8 @@ class Rate:
         return self._time / self._amount if self.count > 0 else 0.0
 
     def add(self, time: float, amount: int) -> None:
+        if amount == 0:  # of a thread that came too late for any
+            return
         self.count += 1
         if self.count > 1:
             time = min(time, _WILD * self.value * amount)
