@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.native import units
 from accel.ops import OPS
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT, Aten
+from accel.ops.resample import SUPPORT, Aten, rows_first
 from accel.ops.row import ResampleOp, TensorOp
+from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.axes import Axes
 from accel.planning.column_fields import LENGTH, SHOWN, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
@@ -29,6 +30,10 @@ from accel.system.memory import Allocate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+UNIT = units.Unit("columns", "planning/column_kernels.py", "planning/column_fields.py", seconds=0.3)
+_SIGNATURE = "i8[2] i8[2] i8[2] int float i8[2]w i8[2]w i8[3]w i8[2]w"
+_plan_axes = UNIT.function("planning.column_kernels", "plan_axes", _SIGNATURE)
 
 
 class Columns(NamedTuple):
@@ -154,22 +159,18 @@ def _columns(rows: Rows) -> Columns | None:
     channels = 3 if colour[0] else 1
     if (colour != colour[0]).any() or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    axes = Axes(heights, widths)
-    for form in program.forms:
-        params: list[Any] = [
-            rows.numbers[:, value.column] if isinstance(value, Slot) else value for value in form.params
-        ]
-        drawn = None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0
-        if isinstance(OPS[form.name], ResampleOp):
-            axes.resize(params[0], params[1], drawn)
-        elif not axes.index(form.name, params, drawn):
-            return None
-    found = axes.finished(program.filter, len(rows))
+    count, apart = len(rows), np.empty((len(rows), 3), np.int64)
+    boxes, axes = np.empty((count, 4), np.int64), np.empty((2, count, 6), np.int64)
+    sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
+    given = program.codes, rows.numbers, sizes, channels, support
+    if _plan_axes(*given, np.empty((5, 4), np.int64), boxes, axes, apart):
+        return None
+    ordered, (row, column) = np.zeros(count, np.bool_), axes
+    if program.filter:
+        ordered[:] = rows_first(program.filter, row[:, LENGTH], column[:, LENGTH], row[:, SIZE], column[:, SIZE])
     table = values.table(channels, program.values)
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
-    ends = np.cumsum(channels * found.shown.prod(axis=1))
-    apart = np.column_stack([np.concatenate([[0], ends[:-1]]), found.shown])
-    return Columns(rows, channels, found.boxes, found.axes, apart, program.filter, found.rows_first, fill, table)
+    return Columns(rows, channels, boxes, axes, apart, program.filter, ordered, fill, table)
 
 
 # -- structures ---------------------------------------------------------------------------------------------
@@ -177,10 +178,11 @@ def _columns(rows: Rows) -> Columns | None:
 
 class _Program(NamedTuple):
     """A structure that columns can do: how grey is converted (None, for all: -1, or a column), steps on pixels but
-    for that, the code of the filter (0: none), the fill colour (if it has one), and steps on values."""
+    for that (as compiled code has them), the code of the filter (0: none), the fill colour (if it has one), and steps
+    on values."""
 
     converted: int | None
-    forms: tuple[Form, ...]
+    codes: Numbers
     filter: int
     fill: tuple[int, ...] | None
     values: Steps
@@ -215,4 +217,16 @@ def _program(structure: Structure) -> _Program | None:
             if params[4] != "constant" or min(params[:4]) < 0:
                 return None
             fill = params[5] or (0,)
-    return _Program(converted, tuple(forms), code, fill, on_values)
+    codes = np.array([*map(_codes, forms)], np.int64).reshape(len(forms), of.FORM)
+    return _Program(converted, codes, code, fill, on_values)
+
+
+_KINDS = {"crop": of.CROP, "hflip": of.HFLIP, "vflip": of.VFLIP, "pad": of.PAD, "resize": of.RESIZE}
+
+
+def _codes(form: Form) -> list[int]:
+    """What compiled code is told of a form (``column_fields``)."""
+    codes = [_KINDS[form.name], form.drawn]
+    for value in (*form.params, 0, 0, 0, 0)[:4]:
+        codes += (value.column, 0) if isinstance(value, Slot) else (-1, int(value))
+    return codes

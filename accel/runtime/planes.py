@@ -26,6 +26,7 @@ from accel.system import counters
 from accel.system.memory import Scratch
 
 _packed, _pixels = Scratch(), Scratch()
+_MOST = 0.75
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
@@ -101,11 +102,13 @@ def used(sources: Sequence[Source], count: int, took: float) -> None:
     sources[0].cached.cache.worth.found(PLANES, took, count, size * count // len(sources))
 
 
-def decoded_by_index(source: Source, count: int, took: float) -> None:
-    """Note that so many files, such as this one, were decoded by their indexes, which took so many microseconds with
-    all steps."""
+def decoded_by_index(source: Source, used: int, count: int, took: float) -> None:
+    """Note that so many files, such as this one, were decoded, which took so many microseconds with all steps.
+
+    ``used``: of how many an index was; where that is not most of them, they took longer than they will.
+    """
     cache = cached.of(source.selection.options)
-    if cache is not None and count:
+    if cache is not None and count and used >= _MOST * count:
         cache.worth.decoded(took, count)
 
 

@@ -86,6 +86,6 @@ class Shared:
                     fused.hold(ps.SCRATCH, passes.larger(size))
                 else:
                     unpack.hold(pf.PLANES, jpeg.room("planes", size))
-        planes.used(self._sources, int(said[sh.USED]), 1e6 * (thread_time() - begun))
+        planes.used(self._sources, int(said[sh.DONE]), 1e6 * (thread_time() - begun))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found
