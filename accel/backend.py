@@ -62,6 +62,9 @@ class Backend:
     """Whether it runs plans of rows by their columns (``accel.planning.columns``); of a pass ``supports`` then looks
     at the filter alone."""
 
+    runs_apart: bool = False
+    """Whether it runs plans of rows that come out with several sizes (``accel.planning.columns.ApartPlan``)."""
+
     def __init__(self, options: Any) -> None:
         self.options = options
 
@@ -278,7 +281,7 @@ def _load(entry: EntryPoint) -> type[Backend]:
     return loaded  # type: ignore[no-any-return]
 
 
-_OPTIONAL = ("supports", "on_host", "runs_columns")
+_OPTIONAL = ("supports", "on_host", "runs_columns", "runs_apart")
 """Members that a backend which derives from no class of accel's need not have."""
 
 

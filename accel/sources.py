@@ -81,6 +81,11 @@ class Pictures(Sources):
     def _one(self, place: int) -> Source:
         return Source(self.pixels[place].reshape(-1).data.toreadonly(), self.header, self.name, self.selection)
 
+    def apart(self) -> PicturesApart:
+        """The same, told by their parts."""
+        shape = *self.pixels.shape[:3], 3 if self.header.mode == "RGB" else 1
+        return PicturesApart(self.pixels.reshape(-1), even(*shape), self.header.mode, self.name, self.selection)
+
     def _several(self, places: slice) -> Pictures:
         return Pictures(np.ascontiguousarray(self.pixels[places]), self.name, self.selection)
 
@@ -90,6 +95,46 @@ class Pictures(Sources):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pictures, (self.pixels, self.name, self.selection)
+
+
+class PicturesApart(Sources):
+    """Pixels of many images of several sizes, each in a part of one piece of memory.
+
+    Attributes:
+        pixels: uint8 [bytes], not to be changed. parts: int64 [images, 3], where each begins, its height and width.
+        mode: of all. name: what to call them in messages.
+    """
+
+    __slots__ = ("mode", "name", "parts", "pixels")
+
+    def __init__(
+        self, pixels: npt.NDArray[np.uint8], parts: Numbers, mode: str, name: str, selection: Selection
+    ) -> None:
+        super().__init__(selection)
+        self.pixels, self.parts, self.mode, self.name = pixels, parts, mode, name
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def _one(self, place: int) -> Source:
+        begin, height, width = self.parts[place].tolist()
+        end = begin + height * width * (3 if self.mode == "RGB" else 1)
+        return Source(
+            self.pixels[begin:end].data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection
+        )
+
+    def sizes(self) -> Sizes:
+        return self.parts[:, 1], self.parts[:, 2], np.full(len(self), self.mode == "RGB")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PicturesApart, (self.pixels, self.parts, self.mode, self.name, self.selection)
+
+
+def even(count: int, height: int, width: int, channels: int) -> Numbers:
+    """The parts of images of one size that lie side by side (``PicturesApart.parts``)."""
+    parts = np.empty((count, 3), np.int64)
+    parts[:, 0], parts[:, 1:] = np.arange(count) * (height * width * channels), (height, width)
+    return parts
 
 
 class Unread(Sources):

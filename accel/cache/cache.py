@@ -197,30 +197,30 @@ class Cache:
             content: a buffer of bytes.
             ends: where each of its parts ends, rising up to its size; None: it is one part.
         """
-        return self.put_all([(key, header, meta)], shelf, content, ends)[0]
+        ends = [memoryview(content).nbytes] if ends is None else ends
+        return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self, files: Sequence[tuple[Key | bytes, bytes, bytes]], shelf: int, content: Any, ends: Sequence[int] | None
+        self, files: Sequence[tuple[Key | bytes, bytes, bytes, Sequence[int]]], shelf: int, content: Any
     ) -> list[bool]:
-        """``put`` of several files, each a key, header and meta, whose contents are of one size, side by side."""
+        """``put`` of several files, each a key, header, meta and ends of parts, whose contents lie side by side."""
         view = memoryview(content).cast("B")
-        size = len(view) // len(files)
-        ends = [size] if ends is None else ends
-        longest = max(len(each) for _, *texts in files for each in (*texts, ends))
+        longest = max(len(each) for _, *others in files for each in others)
         if len(view) > LARGEST or longest > LONGEST or not self._filling.writes():
             return [False] * len(files)
         kind = shelf % KINDS
+        numbers = numbers_of(view, [each[-1] for each in files])
         entries = [
-            Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), numbers)
-            for (key, header, meta), numbers in zip(files, numbers_of(view, ends, len(files)), strict=True)
+            Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
+            for (key, header, meta, _), own in zip(files, numbers, strict=True)
         ]
+        starts = [0, *accumulate([entry.size for entry in entries])]
         kept = self._has_all(entries)
         for there, group in groupby(range(len(entries)), kept.__getitem__):
             if not there:
                 own = [*group]
-                kept[own[0] : own[-1] + 1] = self._filling.put(
-                    [entries[number] for number in own], view[own[0] * size : (own[-1] + 1) * size], shelf
-                )
+                first, end = own[0], own[-1] + 1
+                kept[first:end] = self._filling.put(entries[first:end], view[starts[first] : starts[end]], shelf)
         for entry, done in zip(entries, kept, strict=True):
             if done:
                 self._numbers.add(place_of(entry.key) + kind)

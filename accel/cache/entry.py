@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import accumulate, islice
 from sys import byteorder
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -109,12 +111,12 @@ def place_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(content: Any, ends: Sequence[int], count: int = 1) -> list[bytes]:
-    """``Entry.numbers`` of so many contents that lie side by side, each in parts that end alike."""
-    places = np.asarray(ends, np.uint32)
-    size = np.uint32(len(content) // count)
-    found = digests(content, (np.arange(count, dtype=np.uint32)[:, None] * size + places).reshape(-1))
-    return [each.tobytes() + places.tobytes() for each in found.reshape(count, -1)]
+def numbers_of(content: Any, ends: Sequence[Sequence[int]]) -> list[bytes]:
+    """``Entry.numbers`` of contents that lie side by side, each in parts that end there."""
+    begins = accumulate([each[-1] if len(each) else 0 for each in ends], initial=0)
+    places = [begin + end for begin, each in zip(begins, ends, strict=False) for end in each]
+    found = iter(digests(content, np.array(places, np.uint32)).tolist())
+    return [array("q", islice(found, len(each))).tobytes() + array("I", each).tobytes() for each in ends]
 
 
 def packed(entry: Entry) -> bytes:

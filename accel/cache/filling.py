@@ -37,14 +37,14 @@ class _Piece:
     def takes(self, size: int, charge: int) -> bool:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
-    def fitting(self, size: int, charges: Sequence[int]) -> int:
-        """How many of the next entries, of one size, it takes; it takes the first."""
-        most = max((self.limit - self.at) // size, 1) if size else len(charges)
-        return max(bisect_right([*accumulate(charges)], self.left, 0, min(most, len(charges))), 1)
+    def fitting(self, sizes: Sequence[int], charges: Sequence[int]) -> int:
+        """How many of the next entries it takes; it takes the first."""
+        most = bisect_right([*accumulate(sizes)], self.limit - self.at)
+        return max(min(most, bisect_right([*accumulate(charges)], self.left)), 1)
 
-    def add(self, entries: Sequence[Entry], size: int, charges: Sequence[int]) -> None:
+    def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
         """Note entries that were written."""
-        for entry, charge in zip(entries, charges, strict=True):
+        for entry, size, charge in zip(entries, sizes, charges, strict=True):
             number = place_of(entry.key) + entry.kind
             self.rows[number] = packed(entry._replace(segment=self.claim.segment, offset=self.at))
             self.at, self.left = self.at + size, self.left - charge
@@ -74,25 +74,26 @@ class Filling:
         return not (self._faults.mute or self._faults.broken)
 
     def put(self, entries: Sequence[Entry], content: memoryview, shelf: int) -> list[bool]:
-        """Write the contents of entries of one size, side by side, for a shelf; False where there is no room."""
-        size, done = len(content) // len(entries), 0
-        charges = [entry.charge for entry in entries]
+        """Write the contents of entries, side by side, for a shelf; False where there is no room."""
+        sizes, charges, done = [entry.size for entry in entries], [entry.charge for entry in entries], 0
         with self._lock:
             while done < len(entries):
                 piece = self._pieces.get(shelf)
-                if piece is None or not piece.takes(size, charges[done]):
-                    piece = self._claimed(shelf, size, charges[done])
+                if piece is None or not piece.takes(sizes[done], charges[done]):
+                    piece = self._claimed(shelf, sizes[done], charges[done])
                 if piece is None:
                     break
-                count = piece.fitting(size, charges[done : done + max(_ENTRIES - len(piece.rows), 1)])
+                most = done + max(_ENTRIES - len(piece.rows), 1)
+                end = done + piece.fitting(sizes[done:most], charges[done:most])
+                length = sum(sizes[done:end])
                 try:
-                    self._segments.write(piece.file, piece.at, content[done * size : (done + count) * size])
+                    self._segments.write(piece.file, piece.at, content[:length])
                 except OSError as error:
                     self._tell_all()
                     self._faults.stop(str(error))
                     break
-                piece.add(entries[done : done + count], size, charges[done : done + count])
-                done += count
+                piece.add(entries[done:end], sizes[done:end], charges[done:end])
+                content, done = content[length:], end
                 self._since = self._since or monotonic()
                 if len(piece.rows) >= _ENTRIES:
                     self._tell_all()

@@ -1,8 +1,11 @@
-"""What is in a row of ``columns.Columns.axes``, and in what the compiled code is told that makes them."""
+"""What is in the rows of ``columns.Columns``, and in what the compiled code is told that makes them."""
 
 START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
 """The numbers of an axis: its view, onto the decoded box; what that is resampled to, or its own length again; and the
 window on that, which is affine: where it is outside, it shows the fill colour."""
+
+BEGIN, SHOWN = range(2)
+"""Of ``Columns.parts``: the first of an image's values in memory; its height, and behind that its width."""
 
 KIND, DRAWN, PARAMS = range(3)
 """Of a form: its step, the column that says which images have it (-1: all), and four parameters."""

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from accel.planning.column_fields import (
+    BEGIN,
     CONSTANT,
     CROP,
     DRAWN,
@@ -18,6 +19,7 @@ from accel.planning.column_fields import (
     PAD,
     PARAMS,
     RESIZE,
+    SHOWN,
     SIZE,
     START,
     STEP,
@@ -28,21 +30,21 @@ from accel.planning.column_fields import (
 
 @njit
 def plan_axes(
-    forms: Any, numbers: Any, sizes: Any, support: float, work: Any, boxes: Any, axes: Any, shown: Any
+    forms: Any, numbers: Any, sizes: Any, channels: int, support: float, work: Any, boxes: Any, axes: Any, parts: Any
 ) -> Any:
-    """Fill the boxes, axes and shape of ``Columns``.
+    """Fill the boxes, axes and parts of ``Columns``.
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
         sizes: int64 [2, images], of the sources.
         support: of the filter, in input positions at scale 1; 0: nothing is resampled.
         work: int64 [5, 4], working memory.
-        shown: int64 [2], how many rows and columns each image has in the end.
 
     Returns:
-        0, or ``OTHERWISE`` where columns cannot say what becomes of some image, or they come out with several shapes.
+        0, or ``OTHERWISE`` where columns cannot say what becomes of some image.
     """
     view, window, params = work[0:2], work[2:4], work[4]
+    end = 0
     for image in range(len(boxes)):
         for axis in range(2):
             _begin(view, axis, sizes[axis, image])
@@ -83,10 +85,7 @@ def plan_axes(
                     window[axis, STEP] = -window[axis, STEP]
                 whole_rows, whole_columns = whole_rows and axis == 1, whole_columns and axis == 0
         for axis in range(2):
-            if image == 0:
-                shown[axis] = window[axis, LENGTH]
-            elif shown[axis] != window[axis, LENGTH]:
-                return OTHERWISE
+            parts[image, SHOWN + axis] = window[axis, LENGTH]
             if not resized:
                 _begin(view, axis, window[axis, SIZE])
             first, last = _needed(view[axis], window[axis], support if resized else 0.0)
@@ -94,6 +93,8 @@ def plan_axes(
             of = axes[axis, image]
             of[START], of[STEP], of[LENGTH] = view[axis, START] - first, view[axis, STEP], view[axis, LENGTH]
             of[SIZE], of[WINDOW], of[WINDOW_STEP] = window[axis, SIZE], window[axis, START], window[axis, STEP]
+        parts[image, BEGIN] = end
+        end += channels * parts[image, SHOWN] * parts[image, SHOWN + 1]
     return 0
 
 

@@ -7,7 +7,7 @@ with a crop of that. Rows of any other structure, or with a crop that shows more
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,18 @@ from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.column_fields import LENGTH, SIZE
+from accel.planning.column_fields import LENGTH, SHOWN, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
 from accel.rows import Ahead, Form, Numbers, Rows, Slot, Structure
+from accel.system.memory import Allocate
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 UNIT = units.Unit("columns", "planning/column_kernels.py", "planning/column_fields.py", seconds=0.3)
-_SIGNATURE = "i8[2] i8[2] i8[2] float i8[2]w i8[2]w i8[3]w i8[1]w"
+_SIGNATURE = "i8[2] i8[2] i8[2] int float i8[2]w i8[2]w i8[3]w i8[2]w"
 _plan_axes = UNIT.function("planning.column_kernels", "plan_axes", _SIGNATURE)
 
 
@@ -39,6 +43,7 @@ class Columns(NamedTuple):
         rows: what was planned. channels: of the decoded pixels, and of the result.
         boxes: int64 [images, 4], what to decode: top, left, height, width.
         axes: int64 [2, images, 6], of the rows and of the columns.
+        parts: int64 [images, 3], where in memory each image's values begin, and its height and width.
         resample: the code of the filter. rows_first: bool [images], see ``resample.rows_first``.
         fill: the colour that is shown outside, if any window gets there.
         table: the values of levels, [channels, 256].
@@ -48,6 +53,7 @@ class Columns(NamedTuple):
     channels: int
     boxes: Numbers
     axes: Numbers
+    parts: Numbers
     resample: int
     rows_first: npt.NDArray[np.bool_]
     fill: tuple[int, ...] | None
@@ -67,7 +73,7 @@ class ColumnPlan(Plan):
     ahead: Ahead | None = None
 
     @classmethod
-    def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> ColumnPlan:
+    def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> Self:
         made = cls((), shape, columns.table.dtype, interleaved)
         made.rows, made.columns = columns.rows, columns
         return made
@@ -102,6 +108,18 @@ class ColumnPlan(Plan):
         return Plan(self.decodes, *self[1:])._replace(**changed)
 
 
+class ApartPlan(ColumnPlan):
+    """A plan of rows that may come out with several sizes, of which ``shape`` has the largest height and width.
+
+    Its result is one piece of memory, [values], of which each image has its part (``Columns.parts``).
+    """
+
+    def target(self, allocate: Allocate) -> tuple[torch.Tensor, npt.NDArray[Any]]:
+        begin, height, width = self.columns.parts[-1].tolist()
+        result = allocate((begin + height * width * self.columns.channels,), self.dtype)
+        return result, planning.bits(result)
+
+
 def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
     """Plan rows that come out with the same shape; None where they do not, or columns cannot say what becomes of them.
 
@@ -114,7 +132,24 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
     return made
 
 
+def plan_apart(rows: Rows) -> ApartPlan | None:
+    """Plan rows that come out with any sizes, interleaved; None: see ``plan``."""
+    columns = _columns(rows)
+    if columns is None:
+        return None
+    height, width = columns.parts[:, SHOWN:].max(axis=0).tolist()
+    return ApartPlan.of(columns, (len(rows), columns.channels, height, width), True)
+
+
 def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
+    columns = _columns(rows)
+    if columns is None or (columns.parts[:, SHOWN:] != columns.parts[0, SHOWN:]).any():
+        return None
+    _, height, width = columns.parts[0].tolist()
+    return ColumnPlan.of(columns, (len(rows), columns.channels, height, width), interleaved)
+
+
+def _columns(rows: Rows) -> Columns | None:
     program = _program(rows.structure)
     if program is None or not len(rows):
         return None
@@ -124,19 +159,18 @@ def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     channels = 3 if colour[0] else 1
     if (colour != colour[0]).any() or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    count, shown = len(rows), np.empty(2, np.int64)
+    count, apart = len(rows), np.empty((len(rows), 3), np.int64)
     boxes, axes = np.empty((count, 4), np.int64), np.empty((2, count, 6), np.int64)
     sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
-    if _plan_axes(program.codes, rows.numbers, sizes, support, np.empty((5, 4), np.int64), boxes, axes, shown):
+    given = program.codes, rows.numbers, sizes, channels, support
+    if _plan_axes(*given, np.empty((5, 4), np.int64), boxes, axes, apart):
         return None
     ordered, (row, column) = np.zeros(count, np.bool_), axes
     if program.filter:
         ordered[:] = rows_first(program.filter, row[:, LENGTH], column[:, LENGTH], row[:, SIZE], column[:, SIZE])
     table = values.table(channels, program.values)
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
-    height, width = shown.tolist()
-    columns = Columns(rows, channels, boxes, axes, program.filter, ordered, fill, table)
-    return ColumnPlan.of(columns, (count, channels, height, width), interleaved)
+    return Columns(rows, channels, boxes, axes, apart, program.filter, ordered, fill, table)
 
 
 # -- structures ---------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
+from accel.backend import AcceleratorBackend, Backend, backend_of, host_of, supports_all
 from accel.codec import stream_index
+from accel.codec.engines import Pixels
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning import columns
-from accel.planning.order import has_tail
-from accel.planning.plan import Plan, plan
+from accel.planning.order import has_tail, parts
+from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
@@ -65,7 +66,8 @@ def several(
         places.setdefault(selection_of(recipes), []).append(place)
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
-            (from_cache(recipes, _on_host, planes.mark_affordable), interleaved) for recipes, interleaved in batches
+            (from_cache(recipes, host_of(selection_of(recipes)), _on_host, planes.mark_affordable), interleaved)
+            for recipes, interleaved in batches
         ]
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
@@ -81,13 +83,14 @@ def several(
 
 def from_cache(
     recipes: Sequence[Recipe],
+    backend: Backend,
     run: Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]],
     fill: results.Fill,
 ) -> Sequence[Recipe]:
     """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``).
 
     Args:
-        run: makes those that it takes, on the host.
+        backend: the one that makes those that it takes. run: has it do so; they are on the host then.
         fill: is told of files that the cache takes otherwise (``results.begun``).
     """
     recipes, wanted = results.begun(recipes, pixels, fill)
@@ -96,21 +99,33 @@ def from_cache(
     selection = selection_of(recipes)
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
-    groups = results.grouped(wanted)
-    plans = [_plan(_together([each.made_of for each in group]), True) for group in groups]
+    wanted.sort(key=lambda each: each.shelf)
+    plans = _plans_of_results([each.made_of for each in wanted], backend)
     since = process_time()
-    done = run(strict, plans)
+    done = run(strict, [each for each, _ in plans])
     results.took(wanted, process_time() - since)
     made = [
-        (group, values.permute(0, 2, 3, 1).numpy())
-        for group, values in zip(groups, done, strict=True)
+        ([wanted[number] for number in numbers], _in_memory(values))
+        for (_, numbers), values in zip(plans, done, strict=True)
         if isinstance(values, torch.Tensor)  # else the recipe itself will tell
     ]
     return results.after(recipes, made)
 
 
-def _together(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
-    return Rows.of(recipes) or recipes
+def _plans_of_results(recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:
+    """Plans of images of any sizes, interleaved, and which of them each makes."""
+    rows = Rows.of(recipes)
+    if rows is not None:
+        planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
+        if planned is not None:
+            return [(planned, range(len(rows)))]
+    return [*plans_of([(source, *parts(steps)) for source, steps in recipes], (True,) * len(recipes))]
+
+
+def _in_memory(values: torch.Tensor) -> Pixels:
+    """Interleaved pixels as they lie in memory."""
+    pixels = values.numpy() if values.ndim == 1 else values.permute(0, 2, 3, 1).numpy()
+    return pixels.reshape(-1)
 
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
@@ -153,7 +168,10 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
     if _of_cache(recipes):
         recipes = from_cache(
-            recipes, lambda selection, plans: [attempt(_on_device, each) for each in plans], planes.mark_all
+            recipes,
+            backend,
+            lambda selection, plans: [attempt(_on_device, each) for each in plans],
+            planes.mark_all,
         )
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)

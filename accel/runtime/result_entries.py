@@ -38,6 +38,11 @@ def channels(raw: Raw | Header) -> int:
     return 3 if raw.mode == "RGB" else 1
 
 
+def size_of(raw: Raw) -> int:
+    """The bytes of its pixels."""
+    return raw.height * raw.width * channels(raw)
+
+
 class Found(NamedTuple):
     """An entry of a cache, what it holds, and of how many steps."""
 
@@ -78,7 +83,7 @@ def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
     if entry.meta[cached.MARK + _META.size :] != begins.told(count):
         return None
     raw = Raw(width, height, _MODES[mode])
-    return raw if entry.size == width * height * channels(raw) else None
+    return raw if entry.size == size_of(raw) else None
 
 
 def variant(source: Source, steps: Steps) -> bytes:
@@ -142,25 +147,31 @@ def keep_all(source: Source) -> None:
     content = memoryview(source.data).cast("B")
     known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
     if known.cache.room(PIXELS, content.nbytes):
-        put([(Recipe(source, ()), cached.place(source))], PIXELS, raw, content)
+        put([(Recipe(source, ()), cached.place(source), raw)], PIXELS, content)
 
 
-def put(results: Sequence[tuple[Recipe, Key | bytes]], shelf: int, raw: Raw, content: memoryview) -> None:
-    """Keep results of one size, each with its key, whose pixels lie side by side."""
+def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
+    """Keep results, each with its key and size, whose pixels lie side by side."""
     cache = cached.of(results[0][0].source.selection.options)
-    size, row = len(content) // len(results), raw.width * channels(raw)
-    files: list[tuple[Key | bytes, bytes, bytes]] = []
-    for (source, steps), key in results:
+    files: list[tuple[Key | bytes, bytes, bytes, Sequence[int]]] = []
+    for (source, steps), key, raw in results:
         header, said = cached.packed(source), _said(source, steps, raw)
         if header is not None and said is not None:
-            files.append((key, header, said))
-    if cache is None or len({key for key, _, _ in files}) < len(results):  # a file came twice, or is none to be kept
-        for number, each in enumerate(results if cache is not None and len(results) > 1 else ()):
-            put([each], shelf, raw, content[number * size : (number + 1) * size])
+            files.append((key, header, said, _ends(raw)))
+    if cache is None or len({each[0] for each in files}) < len(results):  # a file came twice, or is none to be kept
+        for each in results if cache is not None and len(results) > 1 else ():
+            size = size_of(each[-1])
+            put([each], shelf, content[:size])
+            content = content[size:]
         return
+    counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content)))
+
+
+def _ends(raw: Raw) -> list[int]:
+    """Where the bands of a result end."""
+    size, row = size_of(raw), raw.width * channels(raw)
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
-    ends = [*range(band, size, band), size]
-    counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content, ends)))
+    return [*range(band, size, band), size]
 
 
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:

@@ -7,25 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
-from math import prod
+from itertools import accumulate, groupby, repeat
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
 from accel.cache.worth import shelf_of
+from accel.codec.engines import Pixels
 from accel.codec.header import Raw
+from accel.options import Selection
 from accel.planning.order import Steps, parts
 from accel.planning.prefix import Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Pictures, Rows, Structure
 from accel.runtime import cached
-from accel.runtime.result_entries import Beginning, Found, found_of, is_worth_it, pays_as_a_whole, put, shape, variant
+from accel.runtime.result_entries import (
+    Beginning,
+    Found,
+    found_of,
+    is_worth_it,
+    pays_as_a_whole,
+    put,
+    shape,
+    size_of,
+    variant,
+)
 from accel.runtime.result_pixels import Compute, Result, rows_after, structure_after
+from accel.sources import PicturesApart, Sources
 from accel.system.memory import Key
 
 _NOTED, _ASKED = 16, 2
@@ -42,7 +53,7 @@ prefixes = Prefixes()
 class Wanted(NamedTuple):
     """A result to be made: the number of its recipe, its steps, and the key that it is to be found by.
 
-    ``shelf``, ``size``: those that it has in the cache (``accel.cache.worth``).
+    ``shelf``: that it has in the cache (``accel.cache.worth``). ``raw``: what its pixels are.
     ``made_of``: a recipe of the same pixels, which may begin with what the cache has already.
     """
 
@@ -50,7 +61,7 @@ class Wanted(NamedTuple):
     before: Recipe
     key: Key | bytes
     shelf: int
-    size: int
+    raw: Raw
     made_of: Recipe
 
 
@@ -151,8 +162,9 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    shelf, own = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), prod(shape(before))
-    return Wanted(number, before, key, shelf, own, before) if cache.room(shelf, own) else found
+    shelf, (height, width, depth) = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), shape(before)
+    raw = Raw(width, height, "RGB" if depth == 3 else "L")
+    return Wanted(number, before, key, shelf, raw, before) if cache.room(shelf, size_of(raw)) else found
 
 
 def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found | None:
@@ -215,35 +227,26 @@ def took(wanted: Sequence[Wanted], seconds: float) -> None:
     cache = cached.of(wanted[0].made_of.source.selection.options)
     sizes: dict[int, int] = {}
     for each in wanted:
-        sizes[each.shelf] = sizes.get(each.shelf, 0) + each.size
+        sizes[each.shelf] = sizes.get(each.shelf, 0) + size_of(each.raw)
     if cache is not None and (whole := sum(sizes.values())):
         for shelf, own in sizes.items():
             cache.worth.made(shelf, 1e6 * seconds * own / whole, own)
 
 
-def grouped(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
-    """Results by their sizes, and shelves."""
-    groups: dict[tuple[int, ...], list[Wanted]] = {}
-    for each in wanted:
-        groups.setdefault((*shape(each.before), each.shelf), []).append(each)
-    return [*groups.values()]
-
-
-def kept(wanted: Sequence[Wanted], pixels: npt.NDArray[np.uint8]) -> list[Source]:
-    """Keep results of one size, uint8 [images, height, width, channels]; sources that have them."""
-    height, width, count = pixels.shape[1:]
-    raw, contents = Raw(width, height, "RGB" if count == 3 else "L"), pixels.reshape(len(wanted), -1)
-    put([(each.before, each.key) for each in wanted], wanted[0].shelf, raw, contents.reshape(-1).data)
-    sources = [each.before.source for each in wanted]
+def kept(wanted: Sequence[Wanted], pixels: Pixels) -> list[Source]:
+    """Keep results, whose pixels lie side by side; sources that have them."""
+    ends = [0, *accumulate([size_of(each.raw) for each in wanted])]
+    for shelf, group in groupby(range(len(wanted)), lambda number: wanted[number].shelf):
+        own = [*group]
+        results = [(each.before, each.key, each.raw) for each in wanted[own[0] : own[-1] + 1]]
+        put(results, shelf, pixels[ends[own[0]] : ends[own[-1] + 1]].data)
     return [
-        Source(content.data, raw, source.name, source.selection)
-        for content, source in zip(contents, sources, strict=True)
+        Source(pixels[begin:end].data, each.raw, each.before.source.name, each.before.source.selection)
+        for each, begin, end in zip(wanted, ends, ends[1:], strict=False)
     ]
 
 
-def after(
-    recipes: Sequence[Recipe], made: Sequence[tuple[Sequence[Wanted], npt.NDArray[np.uint8]]]
-) -> Sequence[Recipe]:
+def after(recipes: Sequence[Recipe], made: Sequence[tuple[Sequence[Wanted], Pixels]]) -> Sequence[Recipe]:
     """Keep results that were made, and have recipes begin with them."""
     found = {
         each.number: (source, len(each.before.steps))
@@ -252,15 +255,28 @@ def after(
     }
     if isinstance(recipes, Rows) and len(found) == len(recipes):
         structure = structure_after(recipes, [found[number][1] for number in range(len(recipes))])
-        whole = made[0][1] if len(made) == 1 else None
-        if structure is not None and (whole is not None or not backend_of(recipes.selection).devices):
-            sources: Sequence[Source] = [found[number][0] for number in range(len(recipes))]
-            if whole is not None:
-                pixels = whole if whole.shape[-1] == 3 else whole.reshape(whole.shape[:3])
-                sources = Pictures(pixels, "results that a cache takes", recipes.selection)
+        pictures = _pictures(*made[0], recipes.selection) if len(made) == 1 else None
+        sources = [found[number][0] for number in range(len(recipes))] if pictures is None else pictures
+        if structure is not None and (isinstance(sources, Pictures) or not backend_of(recipes.selection).devices):
             return Rows(sources, structure, recipes.numbers[:, : structure.columns])
     begun = list(recipes)
     for number, (source, length) in found.items():
         on_pixels, on_values, tail = parts(recipes[number].steps)
         begun[number] = Recipe(source, (*on_pixels[length:], *on_values, *tail))
     return begun
+
+
+def _pictures(wanted: Sequence[Wanted], pixels: Pixels, selection: Selection) -> Sources | None:
+    """Results of all images as one piece of memory; None where they are of several modes."""
+    raws, name = {each.raw for each in wanted}, "results that a cache takes"
+    if len(raws) == 1 and [each.number for each in wanted] == [*range(len(wanted))]:
+        raw = raws.pop()
+        shape = len(wanted), raw.height, raw.width, *((3,) if raw.mode == "RGB" else ())
+        return Pictures(pixels.reshape(shape), name, selection)
+    if len(modes := {raw.mode for raw in raws}) > 1:
+        return None
+    apart, begin = np.empty((len(wanted), 3), np.int64), 0
+    for number, *_, raw, _ in wanted:
+        apart[number] = begin, raw.height, raw.width
+        begin += size_of(raw)
+    return PicturesApart(pixels, apart, modes.pop(), name, selection)

@@ -145,6 +145,11 @@ class CpuBackend(HostBackend):
             *effects.left_to_torchvision(plan),
         ]
 
+    @property
+    def runs_apart(self) -> bool:  # type: ignore[override]
+        """Rows of several sizes run by their columns, or not at all."""
+        return stages.resizes_as_pillow()
+
     def agrees(self, op: str) -> bool:
         """Whether its kernel of an op ("resize" among them) equals the installed Pillow and torchvision.
 

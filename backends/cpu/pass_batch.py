@@ -1,4 +1,4 @@
-"""A whole batch through the kernel: pictures of one size that lie one after another in memory."""
+"""A whole batch through the kernel: pictures that each have a part of one piece of memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from accel.backends.shared.numba_memory import pointer
 
 @njit
 def run_batch(
-    pictures: Any, first: int, stop: int, rows: Any, row_windows: Any, columns: Any, column_windows: Any,
+    pictures: Any, parts: Any, first: int, stop: int, rows: Any, row_windows: Any, columns: Any, column_windows: Any,
     resample: int, rows_first: Any, fills: Any, table: Any, item: int, factors: Any,
     out: Any, planar: bool, scratch: Any,
 ) -> Any:  # fmt: skip
     """``passes.run`` of pictures ``first`` to ``stop``, all of which have the same table.
 
-    ``rows``, ``columns``: the start, step, length and size of each one's axes, and more. Returns what ``run_pass``
-    does, of the first that it is not 0 of.
+    ``parts``: where each begins, its height and width. ``rows``, ``columns``: the start, step, length and size of each
+    one's axes, and more. Returns what ``run_pass`` does, of the first that it is not 0 of.
     """
     shape = out.shape[1:]
-    size = item * shape[0] * shape[1] * shape[2]
+    size, channels = item * shape[0] * shape[1] * shape[2], table.shape[0]
     for i in range(first, stop):
         image = carray(pointer(np.int64(out.ctypes.data) + i * size), shape, np.uint8)
+        begin, height, width = parts[i, 0], parts[i, 1], parts[i, 2]
+        if begin < 0 or height < 1 or width < 1 or begin + height * width * channels > len(pictures):
+            return -1
         status = run_pass(
-            pictures[i],
+            carray(pointer(np.int64(pictures.ctypes.data) + begin), (height, width, channels), np.uint8),
             rows[i, 0], rows[i, 1], rows[i, 2], 0.0, np.float64(rows[i, 2]), rows[i, 3], row_windows[i],
             columns[i, 0], columns[i, 1], columns[i, 2], 0.0, np.float64(columns[i, 2]), columns[i, 3],
             column_windows[i],

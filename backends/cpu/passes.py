@@ -23,7 +23,7 @@ RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",
     "run_batch",
-    "u1[4] int int i8[2] i4[2] i8[2] i4[2] int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
+    "u1[1] i8[2] int int i8[2] i4[2] i8[2] i4[2] int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
 )
 
 MOST_RETAINED = 16 << 20
@@ -104,6 +104,7 @@ def run_ordered(
 
 def run_batch(
     pictures: npt.NDArray[np.uint8],
+    parts: npt.NDArray[np.int64],
     which: range,
     rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
     cols: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
@@ -116,9 +117,10 @@ def run_batch(
     *,
     factors: npt.NDArray[np.float32],
 ) -> None:
-    """``run`` of some of many pictures [images, h, w, C], in one call, to their places in ``out`` [images, ...].
+    """``run`` of some of many pictures, in one call, to their places in ``out`` [images, ...].
 
     Args:
+        pictures: uint8 [bytes]. parts: [images, 3], where in them each one's [h, w, C] begins, h and w.
         which: of the pictures, one after another.
         rows, cols: of every picture the axis (``accel.planning.columns``), [images, 6], onto the whole, and its window.
         order: of every picture ``resample.rows_first``.
@@ -127,7 +129,7 @@ def run_batch(
         ValueError, TypeError: as ``run``; some pictures may have been written.
     """
     item = _itemsize(table, out)
-    given = pictures, which.start, which.stop, *rows, *cols, resample, order.view(np.uint8)
+    given = pictures, parts, which.start, which.stop, *rows, *cols, resample, order.view(np.uint8)
     _with_workspace(_run_batch, *given, fills, table, item, factors, out, planar)
 
 

@@ -24,7 +24,7 @@ _unpack = caller(pf.UNPACK)
 def run_plane_share(
     counter: Any, positions: Any, descriptions: Any, asked: Any, numbers: Any, begins: Any, boxes: Any, axes: Any,
     rows_first: Any, left: Any, said: Any, needed: Any, read: Any, unpack: Any, fused: Any, span: Any, windows: Any,
-    pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
+    pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Take one picture after the other, as other threads do, until there is none; ``plane_shares`` says what is what.
 
@@ -38,7 +38,7 @@ def run_plane_share(
             return
         state = _picture(
             number, positions[number], descriptions, asked, numbers, begins, boxes, axes, rows_first, said, needed,
-            read, unpack, fused, span, windows, pixels, out, times, clock, item, channels, planar,
+            read, unpack, fused, span, windows, pixels, out, parts, times, clock, item, channels, planar,
         )  # fmt: skip
         if not settled(state, number, positions[number], left, said):
             return
@@ -48,7 +48,7 @@ def run_plane_share(
 def _picture(
     number: Any, position: Any, descriptions: Any, asked: Any, numbers: Any, begins: Any, boxes: Any, axes: Any,
     rows_first: Any, said: Any, needed: Any, read: Any, unpack: Any, fused: Any, span: Any, windows: Any,
-    pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
+    pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     note_time(times, clock, number, BEGUN)
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
@@ -73,4 +73,6 @@ def _picture(
     note_time(times, clock, number, ENDED)
     if unpacked <= 0:
         return OTHERWISE
-    return passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)
+    return passed(
+        position, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels, planar
+    )

@@ -20,6 +20,7 @@ from accel.codec import jpeg
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.native import units
+from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import planes, read
@@ -33,7 +34,7 @@ _run_plane_share = UNIT.function(
     "backends.cpu.plane_share_kernels",
     "run_plane_share",
     "i8[1]w i8[1] u2[2] i8[2]w u4[1] i8[1] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] i4[2]w"
-    " u1[1]w any[4]w i8[3]w int int int bool",
+    " u1[1]w any[1]w i8[2] i8[3]w int int int bool",
 )
 _parts = Scratch()
 
@@ -70,13 +71,13 @@ class Shared:
         reads, fused = reading.call(parts), shares.pass_call(columns, given, item, planar)
         left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT] = -1
-        windows, begun = np.empty((2, max(target.shape[1:])), np.int32), thread_time()
+        windows, begun = np.empty((2, columns.parts[:, SHOWN:].max()), np.int32), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self)) as times:
             while True:
                 _run_plane_share(
                     self.counter, self.positions, *pictures, columns.boxes, columns.axes,
                     columns.rows_first.view(np.uint8), left, said, needed.words, reads.words, unpack.words, fused.words,
-                    span, windows, pixels, target, times, CLOCK, item, columns.channels, planar,
+                    span, windows, pixels, target, columns.parts, times, CLOCK, item, columns.channels, planar,
                 )  # fmt: skip
                 if said[sh.CURRENT] < 0:
                     break

@@ -21,7 +21,7 @@ from accel.planning.column_fields import SIZE, START, WINDOW, WINDOW_STEP
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
-from accel.sources import Unread
+from accel.sources import PicturesApart, Unread, even
 from accel.system.memory import Scratch
 
 Read = Callable[[Decode], Pixels]
@@ -54,8 +54,10 @@ def tasks(
     fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
     run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
     pictures, channels = columns.rows.sources, columns.channels
-    if isinstance(pictures, Pictures) and (pictures.pixels.ndim == 4) == (channels == 3):
-        return run.of_pictures(pictures.pixels.reshape(*pictures.pixels.shape[:3], channels), plan.shape, threads)
+    if isinstance(pictures, Pictures):
+        pictures = pictures.apart()
+    if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
+        return run.of_pictures(pictures, plan.shape, threads)
     if isinstance(pictures, Unread) and (pictures.header.mode == "RGB") == (channels == 3):
         return run.of_unread(pictures, plan, read)
     return run.of_files(plan, read, threads, share())
@@ -64,8 +66,9 @@ def tasks(
 class _Run:
     def __init__(self, columns: Columns, fills: Pixels, values: ValueTable, target: Target, planar: bool) -> None:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
+        self._all = target.reshape(-1)  # of images of several sizes there is no other
 
-    def of_pictures(self, pictures: Pixels, shape: tuple[int, ...], threads: int) -> Iterator[Task]:
+    def of_pictures(self, pictures: PicturesApart, shape: tuple[int, ...], threads: int) -> Iterator[Task]:
         columns, count = self._columns, len(pictures)
         axes = columns.axes.copy()
         axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
@@ -75,10 +78,10 @@ class _Run:
             which = range(first, min(first + step, count))
             yield first, partial(self._pictures, pictures, which, rows, cols)
 
-    def _pictures(self, pictures: Pixels, which: range, rows: Any, cols: Any) -> None:
+    def _pictures(self, pictures: PicturesApart, which: range, rows: Any, cols: Any) -> None:
         columns, (table, factors) = self._columns, self._values
-        given = columns.resample, columns.rows_first, self._fills, table
-        passes.run_batch(pictures, which, rows, cols, *given, self._target, self._planar, factors=factors)
+        given = rows, cols, columns.resample, columns.rows_first, self._fills, table
+        passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
 
     def of_unread(self, pictures: Unread, plan: ColumnPlan, read: Read) -> Iterator[Task]:
         columns, shape = self._columns, plan.shape[2:]
@@ -92,14 +95,14 @@ class _Run:
     def _unread(self, pictures: Unread, which: range, both: Any, plan: ColumnPlan, read: Read) -> Iterator[Task] | None:
         columns, (table, factors), header = self._columns, self._values, pictures.header
         shape = len(which), header.height, header.width, columns.channels
-        pixels = _pixels.take(math.prod(shape)).reshape(shape)
+        pixels = _pixels.take(math.prod(shape))
         part = slice(which.start, which.stop)
-        if not pictures.read(which, pixels):
+        if not pictures.read(which, pixels.reshape(shape)):
             return self._each(plan, read, which)
         rows, cols = [(axis[part], windows[part]) for axis, windows in both]
-        given = columns.resample, columns.rows_first[part], self._fills, table
-        target = self._target[part]
-        passes.run_batch(pixels, range(len(which)), rows, cols, *given, target, self._planar, factors=factors)
+        given = rows, cols, columns.resample, columns.rows_first[part], self._fills, table
+        target, parts = self._target[part], even(*shape)
+        passes.run_batch(pixels, parts, range(len(which)), *given, target, self._planar, factors=factors)
         return None
 
     def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
@@ -111,7 +114,7 @@ class _Run:
         yield from self._each(plan, read, sorted(others))
 
     def _share(self, plan: ColumnPlan, read: Read, shared: Shared) -> Iterator[Task]:
-        left = shared.run((self._fills, *self._values), self._target, self._planar)
+        left = shared.run((self._fills, *self._values), self._all, self._planar)
         return self._each(plan, read, left)
 
     def _each(self, plan: ColumnPlan, read: Read, positions: Iterable[int]) -> Iterator[Task]:
@@ -125,8 +128,9 @@ class _Run:
         pixels = read(wanted)
         if not pixels.flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)
-        out, planar = self._target[position], self._planar
-        height, width = out.shape[1:] if planar else out.shape[:2]
+        planar, (begin, height, width) = self._planar, columns.parts[position].tolist()
+        shape = (columns.channels, height, width) if planar else (height, width, columns.channels)
+        out = self._all[begin : begin + math.prod(shape)].reshape(shape)
         axes = _axis(height, *row), _axis(width, *col)
         passes.run_ordered(pixels, *axes, columns.resample, order, self._fills, table, factors, out, planar)
 

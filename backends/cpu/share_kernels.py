@@ -25,7 +25,8 @@ _decode = caller(df.DECODE)
 def run_share(
     counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int,
+    planar: bool,
 ) -> Any:  # fmt: skip
     """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
 
@@ -40,7 +41,7 @@ def run_share(
             return
         state = _image(
             number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, index, windows, pixels, out, times, clock, item, channels, planar,
+            own, index, windows, pixels, out, parts, times, clock, item, channels, planar,
         )  # fmt: skip
         if not settled(state, number, images[number, sh.POSITION], left, said):
             return
@@ -50,7 +51,8 @@ def run_share(
 def _image(
     number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
     prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
+    index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int,
+    planar: bool,
 ) -> Any:  # fmt: skip
     note_time(times, clock, number, BEGUN)
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
@@ -85,7 +87,9 @@ def _image(
     note_time(times, clock, number, ENDED)
     if done <= 0:
         return OTHERWISE
-    state = passed(position, height, width, axes, rows_first, said, fused, windows, pixels, out, item, channels, planar)
+    state = passed(
+        position, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels, planar
+    )
     if state != DONE:
         return state
     said[sh.USED] += 1 if done & df.USED else 0

@@ -14,7 +14,7 @@ from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, show
 from accel.native.intrinsics import emitted
-from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+from accel.planning.column_fields import BEGIN, LENGTH, SHOWN, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 from . import share_fields as sh
 
@@ -65,17 +65,19 @@ def settled(state: Any, number: Any, position: Any, left: Any, said: Any) -> Any
 @njit
 def passed(
     position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
-    pixels: Any, out: Any, item: int, channels: int, planar: bool,
+    pixels: Any, out: Any, parts: Any, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    """The pass of an image whose region is in ``pixels``, to its place in ``out``."""
+    """The pass of an image whose region is in ``pixels``, to its part of ``out``."""
     show(fused, 0, pixels.ctypes.data, height, width, channels)
-    shape = out.shape[1:]
     fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
     for axis in range(2):
-        shown = shape[1 + axis] if planar else shape[axis]
-        _axis(fused, ps.AXES + ps.AXIS * axis, axes, axis, position, windows[axis], shown)
-    offset = position * item * shape[0] * shape[1] * shape[2]
-    show(fused, ps.OUT, out.ctypes.data + offset, shape[0], shape[1], shape[2])
+        _axis(fused, ps.AXES + ps.AXIS * axis, axes, axis, position, windows[axis], parts[position, SHOWN + axis])
+    begin, rows, columns = parts[position, BEGIN], parts[position, SHOWN], parts[position, SHOWN + 1]
+    place = out.ctypes.data + begin * item
+    if planar:
+        show(fused, ps.OUT, place, channels, rows, columns)
+    else:
+        show(fused, ps.OUT, place, rows, columns, channels)
     state = _pass(pointer_to(fused))
     if state > 0:
         return wants(said, sh.PASS, state)

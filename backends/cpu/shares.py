@@ -23,6 +23,7 @@ from accel.codec import jpeg, store, store_fields, stream_index
 from accel.codec import opening_fields as of
 from accel.native import units
 from accel.native.calls import Call
+from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import cached, planes, read
@@ -43,7 +44,7 @@ _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
     "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] i8[1]w"
-    " u8[1]w i4[2]w u1[1]w any[4]w i8[3]w int int int bool",
+    " u8[1]w i4[2]w u1[1]w any[1]w i8[2] i8[3]w int int int bool",
 )
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
@@ -91,14 +92,14 @@ class Shared:
         index, fused = np.empty(self.largest // 400 + 64, np.uint64), pass_call(columns, given, item, planar)
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
-        windows = np.empty((2, max(target.shape[1:])), np.int32)
+        windows = np.empty((2, columns.parts[:, SHOWN:].max()), np.int32)
         pixels, begun = read.room.take(self.room), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
                     self.counter, self.images, self.keys, columns.boxes, columns.axes,
                     columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, fused.words, header,
-                    *layout, own, index, windows, pixels, target, times, CLOCK, item,
+                    *layout, own, index, windows, pixels, target, columns.parts, times, CLOCK, item,
                     columns.channels, planar,
                 )  # fmt: skip
                 if said[sh.CURRENT] < 0:

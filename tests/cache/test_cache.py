@@ -80,36 +80,36 @@ def test_entries_without_content(folder: Path) -> None:
 
 
 def test_entries_that_come_together_are_those_that_come_one_by_one(folder: Path) -> None:
-    cache, size = opened(folder, 64 << 20), 70_000
-    contents = [random.Random(number).randbytes(size) for number in range(300)]
-    ends = [30_000, 30_001, size]
-    files = [(key(number), b"file %d" % number, b"meta" * (number % 9)) for number in range(300)]
-    assert cache.put(key(7), b"file 7", RESULT, contents[7], b"meta" * 7, ends)
-    assert cache.put_all(files[:250], RESULT, b"".join(contents[:250]), ends) == [True] * 250
+    cache, dice = opened(folder, 64 << 20), random.Random(0)
+    contents = [dice.randbytes(dice.randrange(40_000, 100_000)) for _ in range(300)]
+    ends = [[30_000, 30_001, len(content)][number % 2 :] for number, content in enumerate(contents)]
+    files = [(key(number), b"file %d" % number, b"meta" * (number % 9), ends[number]) for number in range(300)]
+    assert cache.put(key(7), b"file 7", RESULT, contents[7], b"meta" * 7, ends[7])
+    assert cache.put_all(files[:250], RESULT, b"".join(contents[:250])) == [True] * 250
     used = cache.used()
-    assert cache.put_all(files[5:250], RESULT, b"".join(contents[5:250]), ends) == [True] * 245
+    assert cache.put_all(files[5:250], RESULT, b"".join(contents[5:250])) == [True] * 245
     assert cache.used() == used, "they were there"
-    assert cache.put_all(files[200:], RESULT, b"".join(contents[200:]), ends) == [True] * 100
+    assert cache.put_all(files[200:], RESULT, b"".join(contents[200:])) == [True] * 100
     assert len(list((folder / "segments").iterdir())) > 20, "they fill one after the other"
     cache.flush()
-    for number, (name, header, meta) in enumerate(files):
+    for (name, header, meta, own), content in zip(files, contents, strict=True):
         found = cache.look(name)
         assert found is not None
-        entry, out = found.entries[RESULT], bytearray(size - 30_000)
-        assert (found.header, entry.meta, [*entry.ends]) == (header, meta, ends)
-        assert cache.read(entry, 1, 3, out)
-        assert bytes(out) == contents[number][30_000:]
+        entry, out = found.entries[RESULT], bytearray(len(content) - own[0])
+        assert (found.header, entry.meta, [*entry.ends]) == (header, meta, own)
+        assert cache.read(entry, 1, len(own), out)
+        assert bytes(out) == content[own[0] :]
 
 
 def test_of_entries_that_come_together_the_first_have_what_room_there_is(folder: Path) -> None:
     cache, content = opened(folder, 1 << 20), random.Random(1).randbytes(100_000)
-    files = [(key(number), b"", b"") for number in range(20)]
-    kept = cache.put_all(files, RESULT, content * 20, None)
+    files = [(key(number), b"", b"", [len(content)]) for number in range(20)]
+    kept = cache.put_all(files, RESULT, content * 20)
     assert kept == sorted(kept, reverse=True)
     assert 5 <= sum(kept) <= 10
     cache.flush()
     assert cache.used()[0] <= 1 << 20
-    assert [cache.look(name) is not None for name, _, _ in files] == kept
+    assert [cache.look(name) is not None for name, *_ in files] == kept
 
 
 def test_entries_are_told_apart_by_every_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -
     others = [Filling(own.budget, own._table, own._segments, own._faults, own._worth) for _ in range(100)]
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
-            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [len(content)]))
+            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [[len(content)]]))
             assert each.put([entry], content, kind)[0], f"nothing is left for number {number}"
     assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:

@@ -15,7 +15,7 @@ from accel.errors import DecodeError
 from accel.planning import columns
 from accel.rows import Rows
 from accel.runtime import compute
-from accel.sources import Unread
+from accel.sources import PicturesApart, Unread
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
@@ -67,6 +67,29 @@ def test_a_batch_of_results_is_rows(
         check(dataset, place, number + 2)
     assert counts() == {"results used": 2 * COUNT}
     assert [isinstance(sources, Unread) for sources in planned] == [together] * 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_of_any_sizes_are_made_together(folder: Path, place: str, threads: int, planned: list[Any]) -> None:
+    """Those of a batch by one plan; and the crops come from them, by another."""
+    dataset, counts = ImageFolder(folder, RESIZED), Counts()
+    made, original = list[Any](), columns.plan_apart
+
+    def plan_apart(rows: Rows) -> Any:
+        made.append(original(rows))
+        return made[-1]
+
+    expected, _ = helpers.run("torchvision", lambda: epoch(dataset))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "plan_apart", plan_apart)
+        actual, _ = helpers.run("cpu", lambda: epoch(dataset), cache=place, threads=threads)
+    helpers.assert_same(actual, expected)
+    assert counts() == {"results": COUNT}
+    (together,) = made
+    assert len({tuple(shown) for _, *shown in together.columns.parts.tolist()}) > 1
+    assert [type(sources) for sources in planned] == [PicturesApart]
+    check(dataset, place)
+    assert counts() == {"results used": COUNT}
 
 
 def test_damaged_ones_of_a_batch_are_computed_anew(folder: Path, place: str, tmp_path: Path) -> None:

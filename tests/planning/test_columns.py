@@ -15,6 +15,7 @@ from accel.planning.plan import Plan, plan
 from accel.planning.stages import Pass
 from accel.recipe import Source
 from accel.rows import Form, Pictures, Rows, Slot, Structure
+from accel.system import memory
 from tests.support.rows import random_rows
 
 SELECTION = Selection("cpu", Options())
@@ -105,6 +106,20 @@ def test_unequal_results_are_no_plan() -> None:
         plan(rows)
 
 
+def test_images_of_several_sizes_lie_apart() -> None:
+    rows = Rows(SOURCES[1::2], Structure.of(Form("resize", (Slot(0), 9, 2)), TO), np.array([[5], [20], [64]]))
+    found = columns.plan_apart(rows)
+    assert found is not None
+    assert found.columns.parts.tolist() == [[0, 5, 9], [5 * 9 * 3, 20, 9], [25 * 9 * 3, 64, 9]]
+    result, bits = found.target(memory.results.empty)
+    assert result.shape == bits.shape == (89 * 9 * 3,)
+    for place, recipe in enumerate(rows):
+        wanted, own = columns.plan(Rows.of([recipe]) or rows), found.columns
+        assert wanted is not None
+        assert (wanted.columns.boxes[0] == own.boxes[place]).all()
+        assert (wanted.columns.axes[:, 0] == own.axes[:, place]).all()
+
+
 def test_pictures_are_sources() -> None:
     pixels = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
     pictures = Pictures(pixels, "a picture", SELECTION)
@@ -116,5 +131,6 @@ def test_pictures_are_sources() -> None:
     assert found is not None
     check(found, plan(list(rows)))
     assert next(iter(rows[1:])).source.data == pictures[1].data
+    assert [source.data for source in pictures.apart()] == [source.data for source in pictures]
     with pytest.raises(ValueError, match="pictures are no"):
         Pictures(pixels.transpose(0, 2, 1, 3), "turned", SELECTION)

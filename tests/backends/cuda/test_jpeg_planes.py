@@ -194,3 +194,26 @@ def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.Monke
         assert after["planes used"] - before["planes used"] == sum(made[:-1])
     assert sum(made) == 6
     assert max(made) <= 2
+
+
+@host_only
+def test_results_of_any_sizes_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    paths = [tmp_path / f"{number}.jpg" for number in range(10)]
+    for number, path in enumerate(paths):
+        path.write_bytes(helpers.jpeg(90 + 20 * (number % 3), 80, seed=number))
+    transform = T.Compose([T.Resize(40), T.RandomCrop(32), T.ToTensor()])
+
+    def epoch() -> torch.Tensor:
+        return torch.stack([transform(helpers.open_rgb(str(path))) for path in paths])
+
+    made = []
+    for seed in range(3):
+        expected, _ = helpers.run("torchvision", epoch, seed)
+        before = accel.stats()
+        helpers.seed_everything(seed)
+        assert_same(on_device(epoch, cache=f"{tmp_path / 'cache'}:64MB"), expected)
+        after = accel.stats()
+        made.append([after[name] - before[name] for name in ("results", "results used")])
+    assert made == [[10, 0], [0, 10], [0, 10]]
