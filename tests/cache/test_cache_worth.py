@@ -154,7 +154,7 @@ def test_planes_save_what_images_take_without_them_and_no_step_of_theirs() -> No
         own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
         assert own.of(PLANES) is None, "nothing to compare it with"
     for _ in range(3):
-        own.decoded(540.0 * 20, 20)
+        own.by_index.add(540.0 * 20, 20)
         own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
     assert own.of(PLANES) == 1080
 
