@@ -92,6 +92,8 @@ def together(sources: Sequence[Source]) -> Together | None:
 def used(sources: Sequence[Source], boxes: Sequence[Box], of: int, count: int, took: float) -> None:
     """Note that regions of so many of these files were read, which took so many microseconds with all steps: what that
     saves pays for others. ``of``: the files of the batch."""
+    if not count:  # another thread has taken all
+        return
     counters.count(counters.PLANE_HITS, count)
     cache, part = sources[0].cached.cache, count / len(sources)
     size = round(part * sum(source.cached.planes.size for source in sources))

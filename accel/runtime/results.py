@@ -20,7 +20,7 @@ from accel.cache.entry import RESULT, Entry
 from accel.cache.worth import shelf_of
 from accel.codec.header import Header, Raw
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import Prefixes, pipeline
+from accel.planning.prefix import ENOUGH, Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Pictures, Rows, Structure
 from accel.runtime import cached
@@ -149,7 +149,7 @@ def _of_planes_alone(rows: Rows, fill: Fill) -> bool:
             return False
         if known is None or known.planes is None:
             lacking.append(number)
-    some = [(_size_of(source), parts(steps)) for source, steps in rows[:_NOTED]]
+    some = [(_size_of(source), parts(steps)) for source, steps in rows[:ENOUGH]]
     if any(_branches(tail) or prefixes.length(size, steps) != 0 for size, (steps, _, tail) in some[:_ASKED]):
         return False
     prefixes.note([(size, steps) for size, (steps, _, _) in some])
