@@ -92,13 +92,14 @@ class Shelves:
         return known
 
     def grows(self, shelf: int) -> bool:
-        """Whether there may be more of it in this run."""
-        return self.worth(shelf) > self._closed and not (shelf in self._known and self._known[shelf][1])
+        """Whether there may be more of it in this run; of indexes always, which come first."""
+        taken = self._known[shelf][1] if shelf in self._known else 0
+        return shelf == INDEX or (self.worth(shelf) > self._closed and not taken)
 
     def yielding(self, shelf: int) -> list[int]:
-        """The shelves that are taken back from for it, that of the least worth first."""
+        """The shelves that are taken back from for it, that of the least worth first; never that of indexes."""
         worth = self.worth(shelf)
-        found = [each for each in self.charges if each != shelf and DOUBLE * self.worth(each) <= worth]
+        found = [each for each in self.charges if each not in (shelf, INDEX) and DOUBLE * self.worth(each) <= worth]
         return sorted(found, key=self.worth)
 
     def reserve(self, shelf: int, size: int) -> int:

@@ -31,7 +31,7 @@ def assumed(shelf: int) -> int:
 
 class Rate:
     """The time that one of many takes: a byte, or a pixel. The first measure is not believed: memory is new then, and
-    code may be compiled."""
+    code may be compiled. What took time and was nothing is no measure: a thread that came too late for any image."""
 
     def __init__(self) -> None:
         self.count, self._time, self._amount = -1, 0.0, 0.0
@@ -39,12 +39,15 @@ class Rate:
     @property
     def value(self) -> float:
         """0: it is not known yet."""
-        return self._time / self._amount if self.count > 0 else 0.0
+        amount = self._amount  # another thread may have counted the first, and not added it yet
+        return self._time / amount if amount else 0.0
 
     def add(self, time: float, amount: int) -> None:
+        if not amount:
+            return
         self.count += 1
-        if self.count > 1:
-            time = min(time, _WILD * self.value * amount)
+        if usual := self.value:
+            time = min(time, _WILD * usual * amount)
         if self.count > 0:
             keep = 1 - 1 / _LAST if self.count > _LAST else 1.0
             self._time, self._amount = keep * self._time + time, keep * self._amount + amount

@@ -39,7 +39,7 @@ from accel.errors import DecodeError
 from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
 from accel.options import AcceleratorOptions
-from accel.recipe import Recipe, Step
+from accel.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, prefetch, torch_ops
 from accel.runtime.prefetch import Part
 from accel.system import fork, log, memory
@@ -142,7 +142,7 @@ class LazyState(Images):
             return _part(*self.progress)
         with self.locating_errors():
             images = None
-            if self.lead and isinstance(self.recipes[0].source.selection.options, AcceleratorOptions):
+            if self.lead and isinstance(selection_of(self.recipes).options, AcceleratorOptions):
                 images = prefetch.compute_on_device(self.recipes, self.made[2], self.loader)
             if images is None and self.member is not None and self.together:
                 self.member.batch.compute(self, allocate)

@@ -6,7 +6,6 @@ with a crop of that. Rows of any other structure, or with a crop that shows more
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -14,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.native import units
 from accel.ops import OPS
 from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, Aten, rows_first
 from accel.ops.row import ResampleOp, TensorOp
+from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
 from accel.planning.column_fields import LENGTH, SIZE
@@ -25,6 +26,10 @@ from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
 from accel.rows import Ahead, Form, Numbers, Rows, Slot, Structure
+
+UNIT = units.Unit("columns", "planning/column_kernels.py", "planning/column_fields.py", seconds=0.3)
+_SIGNATURE = "i8[2] i8[2] i8[2] float i8[2]w i8[2]w i8[3]w i8[1]w"
+_plan_axes = UNIT.function("planning.column_kernels", "plan_axes", _SIGNATURE)
 
 
 class Columns(NamedTuple):
@@ -119,24 +124,19 @@ def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     channels = 3 if colour[0] else 1
     if (colour != colour[0]).any() or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    axes = _Axes(heights, widths)
-    for form in program.forms:
-        params: list[Any] = [
-            rows.numbers[:, value.column] if isinstance(value, Slot) else value for value in form.params
-        ]
-        drawn = None if form.drawn < 0 else rows.numbers[:, form.drawn] != 0
-        if isinstance(OPS[form.name], ResampleOp):
-            axes.resize(params[0], params[1], drawn)
-        elif not axes.index(form.name, params, drawn):
-            return None
-    found = axes.finished(program.filter, len(rows))
-    if found is None:
+    count, shown = len(rows), np.empty(2, np.int64)
+    boxes, axes = np.empty((count, 4), np.int64), np.empty((2, count, 6), np.int64)
+    sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
+    if _plan_axes(program.codes, rows.numbers, sizes, support, np.empty((5, 4), np.int64), boxes, axes, shown):
         return None
+    ordered, (row, column) = np.zeros(count, np.bool_), axes
+    if program.filter:
+        ordered[:] = rows_first(program.filter, row[:, LENGTH], column[:, LENGTH], row[:, SIZE], column[:, SIZE])
     table = values.table(channels, program.values)
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
-    height, width = found.window
-    columns = Columns(rows, channels, found.boxes, found.axes, program.filter, found.rows_first, fill, table)
-    return ColumnPlan.of(columns, (len(rows), channels, height, width), interleaved)
+    height, width = shown.tolist()
+    columns = Columns(rows, channels, boxes, axes, program.filter, ordered, fill, table)
+    return ColumnPlan.of(columns, (count, channels, height, width), interleaved)
 
 
 # -- structures ---------------------------------------------------------------------------------------------
@@ -144,10 +144,11 @@ def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
 
 class _Program(NamedTuple):
     """A structure that columns can do: how grey is converted (None, for all: -1, or a column), steps on pixels but
-    for that, the code of the filter (0: none), the fill colour (if it has one), and steps on values."""
+    for that (as compiled code has them), the code of the filter (0: none), the fill colour (if it has one), and steps
+    on values."""
 
     converted: int | None
-    forms: tuple[Form, ...]
+    codes: Numbers
     filter: int
     fill: tuple[int, ...] | None
     values: Steps
@@ -182,118 +183,16 @@ def _program(structure: Structure) -> _Program | None:
             if params[4] != "constant" or min(params[:4]) < 0:
                 return None
             fill = params[5] or (0,)
-    return _Program(converted, tuple(forms), code, fill, on_values)
+    codes = np.array([*map(_codes, forms)], np.int64).reshape(len(forms), of.FORM)
+    return _Program(converted, codes, code, fill, on_values)
 
 
-# -- numbers ------------------------------------------------------------------------------------------------
-
-_Column = Any
-"""int64 [images], or an int that is every image's."""
+_KINDS = {"crop": of.CROP, "hflip": of.HFLIP, "vflip": of.VFLIP, "pad": of.PAD, "resize": of.RESIZE}
 
 
-class _Found(NamedTuple):
-    boxes: Numbers
-    axes: Numbers
-    rows_first: npt.NDArray[np.bool_]
-    window: tuple[int, int]
-
-
-class _Axis:
-    """A window on ``size`` positions; ``whole``: nothing has been done to it."""
-
-    def __init__(self, size: _Column) -> None:
-        self.start: _Column = 0
-        self.step: _Column = 1
-        self.length = self.size = size
-        self.whole = True
-
-    def crop(self, offset: _Column, length: _Column, drawn: Any) -> bool:
-        if drawn is not None:
-            offset, length = np.where(drawn, offset, 0), np.where(drawn, length, self.length)
-        if np.any(offset < 0) or np.any(offset + length > self.length) or np.any(length < 1):
-            return False
-        self.start, self.length, self.whole = self.start + self.step * offset, length, False
-        return True
-
-    def flip(self, drawn: Any) -> bool:
-        last = self.start + self.step * (self.length - 1)
-        if drawn is None:
-            self.start, self.step = last, -self.step
-        else:
-            self.start, self.step = np.where(drawn, last, self.start), np.where(drawn, -self.step, self.step)
-        self.whole = False
-        return True
-
-    def pad(self, before: int, after: int) -> bool:
-        if not self.whole:
-            return False
-        self.start, self.length, self.whole = -before, self.length + (before + after), False
-        return True
-
-    def span(self, first: _Column, last: _Column) -> tuple[_Column, _Column]:
-        """The half-open range of positions that its positions ``first <= p < last`` show."""
-        one, other = self.start + self.step * first, self.start + self.step * (last - 1)
-        return np.minimum(one, other), np.maximum(one, other) + 1
-
-
-class _Axes:
-    """Both axes of all images: what is shown of the source, and of what that is resampled to, if it is."""
-
-    def __init__(self, heights: _Column, widths: _Column) -> None:
-        self._views: list[_Axis] | None = None
-        self._windows = [_Axis(heights), _Axis(widths)]
-
-    def resize(self, height: _Column, width: _Column, drawn: Any) -> None:
-        self._views = self._windows
-        if drawn is not None:
-            rows, columns = self._views
-            height, width = np.where(drawn, height, rows.length), np.where(drawn, width, columns.length)
-        self._windows = [_Axis(height), _Axis(width)]
-
-    def index(self, name: str, params: Sequence[Any], drawn: Any) -> bool:
-        """Add an op; False: columns cannot say what it does to some image."""
-        rows, columns = self._windows
-        if name == "crop":
-            top, left, height, width = params
-            return rows.crop(top, height, drawn) and columns.crop(left, width, drawn)
-        if name == "pad":
-            left, top, right, bottom = params[:4]
-            return rows.pad(top, bottom) and columns.pad(left, right)
-        return (columns if name == "hflip" else rows).flip(drawn)
-
-    def finished(self, code: int, count: int) -> _Found | None:
-        boxes, axes = np.empty((4, count), np.int64), np.empty((2, 6, count), np.int64)
-        lengths = []
-        for axis, window in enumerate(self._windows):
-            lengths.append(np.asarray(window.length).reshape(-1))
-            view = _Axis(window.size) if self._views is None else self._views[axis]
-            first, last = window.span(0, window.length)
-            first, last = np.maximum(first, 0), np.minimum(last, window.size)
-            empty = first >= last
-            if self._views is not None:
-                low, high = _taps(code, view.length, window.size, first, last)
-                same = view.length == window.size
-                first, last = np.where(same, first, low), np.where(same, last, high)
-            first, last = view.span(first, last)
-            first, last = np.where(empty, 0, first), np.where(empty, 1, last)
-            boxes[axis], boxes[axis + 2] = first, last - first
-            numbers = view.start - first, view.step, view.length, window.size, window.start, window.step
-            for number, value in enumerate(numbers):
-                axes[axis, number] = value
-        height, width = lengths
-        if (height != height[0]).any() or (width != width[0]).any():
-            return None
-        (rows, columns), ordered = axes[:, LENGTH], np.zeros(count, bool)
-        if code and self._views is not None:
-            ordered[:] = rows_first(code, rows, columns, axes[0, SIZE], axes[1, SIZE])
-        turned = np.ascontiguousarray(axes.transpose(0, 2, 1))
-        return _Found(np.ascontiguousarray(boxes.T), turned, ordered, (int(height[0]), int(width[0])))
-
-
-def _taps(code: int, size_in: _Column, size_out: _Column, first: _Column, last: _Column) -> tuple[_Column, _Column]:
-    """``resample.taps`` of many axes, all of which is resampled: the same float64 arithmetic."""
-    scale = size_in / size_out
-    support = SUPPORT[code & 7] * np.maximum(scale, 1.0)
-    low = np.asarray((first + 0.5) * scale - support + 0.5).astype(np.int64)  # towards zero, as int() does
-    high = np.asarray((last - 0.5) * scale + support + 0.5).astype(np.int64)
-    return np.maximum(low, 0), np.minimum(high, size_in)
+def _codes(form: Form) -> list[int]:
+    """What compiled code is told of a form (``column_fields``)."""
+    codes = [_KINDS[form.name], form.drawn]
+    for value in (*form.params, 0, 0, 0, 0)[:4]:
+        codes += (value.column, 0) if isinstance(value, Slot) else (-1, int(value))
+    return codes

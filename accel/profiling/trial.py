@@ -41,6 +41,7 @@ _ERROR = 0.05
 """Standard error of the backends' ratio at which it is known well enough: crops cost one of them more than others."""
 _FIRST, _FIRST_S = 4, 0.03
 """Images that a turn begins with, as many as are drawn in one go, if they take no longer than this."""
+_REPEATED = 3  # how often the first of all is made by each
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
 _MOST_TEXT = 4096  # bytes, which a pipe takes at once
 
@@ -178,7 +179,7 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
     few = [drawn.randrange(length)]
     slowest = 0.0
     for each in (present, name):
-        slowest = max(slowest, min(each.seconds for each in _times_of(its, each, [few] * 3, 0)[1:]))
+        slowest = max(slowest, min(each.seconds for each in _times_of(its, each, [few] * _REPEATED, 0)[1:]))
     size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # its own: an image takes less of a large batch
     number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
@@ -189,8 +190,11 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
         turns += 1
         for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
             times[each] += _times_of(its, each, batches, turns)
+        if turns == 1:  # what comes once in a process, such as compiling kernels, was in it: not what samples take
+            made = 2 * (len(few) * _REPEATED + sum(map(len, batches)))
+            begun = max(begun, time.perf_counter() - slowest * made)
         spent_s = time.perf_counter() - begun
-        if turns == 1 and spent_s < _MOST_S:  # what comes once in a process was in the first
+        if turns == 1 and spent_s < _MOST_S:
             times = {present: [], name: []}
         elif _known(times[present], times[name], spent_s):
             break

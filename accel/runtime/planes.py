@@ -25,6 +25,7 @@ from accel.system import counters
 from accel.system.memory import Scratch
 
 _PART = 4  # one file of a batch in so many is enough to tell what a file takes
+_MOST = 0.75  # of these files, of which an index was: they took as long as all will
 
 _packed, _pixels = Scratch(), Scratch()
 
@@ -104,14 +105,17 @@ def used(sources: Sequence[Source], boxes: Sequence[Box], of: int, count: int, t
 
 
 def decoded_together(
-    sources: Sequence[Source], boxes: Sequence[Box], of: int, first: int, by_index: int, took: float
+    sources: Sequence[Source], boxes: Sequence[Box], of: int, used: int, count: int, took: float
 ) -> None:
-    """Note how many of these files were decoded for the first time, and how many by their indexes, which took so many
-    microseconds with all steps; of a mixture that says nothing. ``of``: the files of the batch."""
-    cache = cached.of(sources[0].selection.options)
-    if cache is not None and bool(first) != bool(by_index) and _tells(sources, of):
-        rate = cache.worth.first if first else cache.worth.by_index
-        rate.add(took, round(_pixels_of(sources, boxes) * (first + by_index) / len(sources)))
+    """Note that regions of so many of these files were decoded, which took so many microseconds with all steps.
+
+    ``of``: the files of the batch. ``used``: of how many an index was: none, the first time; of some alone, it says
+    nothing.
+    """
+    cache = cached.of(sources[0].selection.options) if count else None
+    if cache is not None and _tells(sources, of) and not 0 < used < _MOST * count:
+        rate = cache.worth.by_index if used else cache.worth.first
+        rate.add(took, round(_pixels_of(sources, boxes) * count / len(sources)))
 
 
 def _tells(sources: Sequence[Source], of: int) -> bool:

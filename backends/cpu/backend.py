@@ -20,6 +20,7 @@ from accel.cache import reading
 from accel.codec import decode, opening, store, stream_index
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.native import units
+from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
 from accel.runtime import cached, read
@@ -71,7 +72,7 @@ class CpuBackend(HostBackend):
         with _preparing:
             if not self._prepared:
                 kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT]
-                units.ready([passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
+                units.ready([columns.UNIT, passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
                 opening.agrees()  # what opens files in workers, and reads a cache, is shared by those that are forked
                 stages.resizes_as_pillow()

@@ -13,7 +13,7 @@ from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, note_time, passed, settled, taken, wants
+from .share_steps import BEGUN, ENDED, OTHERWISE, note_time, passed, settled, taken, wants
 
 _needed = caller(pf.NEEDED)
 _read = caller(rd.SIGNATURE)
@@ -42,7 +42,6 @@ def run_plane_share(
         )  # fmt: skip
         if not settled(state, number, positions[number], left, said):
             return
-        said[sh.USED] += state == DONE
 
 
 @njit

@@ -82,6 +82,6 @@ class Shared:
                 else:
                     unpack.hold(pf.PLANES, jpeg.room("planes", size))
         took, boxes = 1e6 * (thread_time() - begun), columns.boxes[self.positions].tolist()
-        planes.used(self._sources, boxes, len(columns.boxes), int(said[sh.USED]), took)
+        planes.used(self._sources, boxes, len(columns.boxes), int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found

@@ -4,11 +4,11 @@ POSITION, DATA, BYTES, HAS_KEY = range(4)
 """Of an image that the batch's threads share: its place in the batch, where its file is, how long that is."""
 IMAGE = 4
 
-CURRENT, LEFT, WANTED, ROOM, USED, DROPPED, KEPT, FULL, CROWDED = range(9)
-"""What a share says: the image to go on with (-1: the next one), how many are left to Python, the working memory that
-it needs more of and how much; how many indexes, or half-decoded pictures, were used; of indexes how many did not fit,
-and are kept for the first time, whether there is no room for more, and how many had no slot."""
-SAID = 9
+CURRENT, LEFT, DONE, WANTED, ROOM, USED, DROPPED, KEPT, FULL, CROWDED = range(10)
+"""What a share says: the image to go on with (-1: the next one), how many are left to Python, and are done, the working
+memory that it needs more of and how much; how many indexes were used, did not fit, and are kept for the first time,
+whether there is no room for more, and how many had no slot."""
+SAID = 10
 
 ENDS, PLANES, INDEX, PASS = range(4)
 """Working memory that a share may need more of."""

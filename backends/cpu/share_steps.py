@@ -55,6 +55,7 @@ def taken(counter: Any, said: Any) -> Any:
 def settled(state: Any, number: Any, position: Any, left: Any, said: Any) -> Any:
     """Say what became of an image; False: it wants more working memory."""
     said[sh.CURRENT] = number if state == ROOM else -1
+    said[sh.DONE] += state == DONE
     if state == OTHERWISE:
         left[said[sh.LEFT]] = position
         said[sh.LEFT] += 1

@@ -6,7 +6,9 @@ the call leaves, because it is none, goes the way of a single image.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from operator import is_
 from time import thread_time
 from typing import Any
 
@@ -19,7 +21,6 @@ from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.codec import opening_fields as of
-from accel.codec.jpeg import decode_fields as df
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
@@ -63,7 +64,9 @@ class Shared:
         if cache is None:
             self.images[:, sh.HAS_KEY] = False
         self.counter = np.zeros(1, np.int64)
-        self.others: list[int] = np.setdiff1d(np.arange(len(small)), self.images[:, sh.POSITION]).tolist()
+        other = np.ones(len(small), np.bool_)
+        other[self.images[:, sh.POSITION]] = False
+        self.others: list[int] = np.flatnonzero(other).tolist()
         self.largest = int(self.images[:, sh.BYTES].max(initial=0))
         self.room = int(sizes[small].max(initial=0))
         self._asked(self.images[:, sh.POSITION].tolist(), 1)
@@ -106,14 +109,13 @@ class Shared:
                 elif wanted == sh.INDEX:
                     index = np.empty(size, np.uint64)
                 else:
-                    name, place = ("ends", df.ENDS) if wanted == sh.ENDS else ("planes", df.PLANES)
-                    decode.hold(place, jpeg.room(name, size))
+                    jpeg.grow(decode, "ends" if wanted == sh.ENDS else "planes", size)
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
         if self._files is None:
             took, positions = 1e6 * (thread_time() - begun), self.images[:, sh.POSITION].tolist()
             sources, boxes = [self._sources[each] for each in positions], columns.boxes[positions].tolist()
-            planes.decoded_together(sources, boxes, len(columns.boxes), kept, used, took)
+            planes.decoded_together(sources, boxes, len(columns.boxes), used, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         self._asked(found, -1)
         return found
@@ -146,9 +148,24 @@ def _of_sources(sources: Sequence[Source], small: npt.NDArray[np.bool_]) -> _Lis
 
 
 def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
-    """The pass of images of a plan, of which compiled code shows the pixels, the axes and where it goes."""
-    fills, table, factors = given
-    return Call(
-        passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
-        None, planar, passes.workspace.memory,
-    )  # fmt: skip
+    """The pass of images of a plan, of which compiled code shows the pixels, the axes and where it goes.
+
+    The thread's last one, where it was given the same objects.
+    """
+    made_of = columns.resample, *given, item, planar
+    if _last.call is None or not all(map(is_, made_of, _last.made_of)):
+        fills, table, factors = given
+        _last.made_of, _last.call = made_of, Call(
+            passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
+            None, planar, passes.workspace.memory,
+        )  # fmt: skip
+    _last.call.hold(ps.SCRATCH, passes.workspace.memory)
+    return _last.call
+
+
+class _Last(threading.local):
+    made_of: tuple[Any, ...] = ()
+    call: Call | None = None
+
+
+_last = _Last()

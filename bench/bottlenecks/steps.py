@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,11 +55,15 @@ class Model:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         batch[0].to("cpu")  # computes what is lazy
+        pictures, weights = _parameters()
         for _ in range(self.times):
-            torch.nn.functional.conv2d(_PICTURES, _WEIGHTS, stride=4).mean().backward()
+            torch.nn.functional.conv2d(pictures, weights, stride=4).mean().backward()
 
 
-_PICTURES, _WEIGHTS = torch.zeros(8, 3, 224, 224), torch.zeros(8, 3, 7, 7, requires_grad=True)
+@cache
+def _parameters() -> tuple[torch.Tensor, torch.Tensor]:
+    """Made by the process that trains: torch's threads do not outlive a fork, and who waits for them waits for ever."""
+    return torch.zeros(8, 3, 224, 224), torch.zeros(8, 3, 7, 7, requires_grad=True)
 
 
 @dataclass(frozen=True)

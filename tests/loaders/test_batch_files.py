@@ -111,3 +111,16 @@ def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
             assert [source.asked for source in sources] == [1] * 9
         assert_same(batch[2], expected[2])
         assert_same(batch, expected)
+
+
+def test_no_source_is_made_of_files_that_compiled_code_decodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    one = Files._one
+    monkeypatch.setattr(Files, "_one", lambda files, place: made.append(place) or one(files, place))
+    for number in (3, 4):  # progressive; grey, which becomes RGB
+        (folder / "a" / f"{number}.jpg").unlink()
+    dataset = ImageFolder(str(folder), T.Compose([T.RandomResizedCrop(24), T.ToTensor()]))
+    with accel.image_backend("cpu"):
+        for images, _ in DataLoader(dataset, 7):
+            assert images.sum() > 0
+    assert not made

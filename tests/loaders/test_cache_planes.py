@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import Subset
 from torchvision.datasets import ImageFolder
 
 import accel
 from accel.backends.cpu import plane_shares, shares
+from accel.cache.worth import Rate
 from accel.codec import jpeg, opening
+from accel.runtime import cached
+from accel.runtime.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same
@@ -120,6 +124,25 @@ def test_segments_that_are_gone(folder: Path, place: str, tmp_path: Path) -> Non
     counts = Counts()
     same(dataset, place, 9)
     assert counts().get("planes used", 0) < COUNT
+
+
+def test_what_an_index_saves_is_measured_where_most_files_have_one(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a batch is not that of the few in it that were decoded before."""
+    measured = list[Rate]()
+    monkeypatch.setattr(Rate, "add", lambda self, time, amount: measured.append(self))
+    monkeypatch.setattr(Pace, "choose", lambda self, files, indexed: [])
+    for number in range(COUNT):
+        path = tmp_path / "large" / "one" / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(helpers.jpeg(500, 400, seed=number))
+    dataset = ImageFolder(tmp_path / "large", TRAIN)
+    for known in (Subset(dataset, range(8)), dataset, dataset):
+        same(known, place, 1)
+    cache = cached._caches[place]
+    assert cache is not None
+    assert measured == [cache.worth.first, cache.worth.by_index], "of the second epoch nothing"
 
 
 def test_more_working_memory_is_had_when_it_is_needed(

@@ -273,3 +273,32 @@ def test_nothing_is_written_twice(tmp_path: Path, capfd: pytest.CaptureFixture[s
     dataset.log.close()
     assert (tmp_path / "log").read_text() == "not flushed yet"
     assert capfd.readouterr().out == ""
+
+
+class Compiled(Dataset[Any]):
+    """Samples of which the other backend's seventh takes long, once, as where kernels are compiled."""
+
+    made = 0
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> Any:
+        self.made += accel.get_image_backend() == "cpu"
+        if self.made == trial._REPEATED + trial._FIRST + 1:
+            self.made += 1
+            time.sleep(0.4)
+        return index
+
+
+def test_what_is_compiled_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it takes longer than a trial may."""
+    monkeypatch.setattr(trial, "_LEAST_S", 0.02)
+    monkeypatch.setattr(trial, "_MOST_S", 0.3)
+    its = trial.samples(DataLoader(Compiled(), 4))
+    assert its is not None
+    found = trial.measure(its)
+    assert found is not None
+    assert found.took_s is not None
+    assert found.took_s > 0.4
+    assert found.seconds * found.images < 0.4

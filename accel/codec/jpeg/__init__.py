@@ -77,6 +77,7 @@ class _Scratch(threading.local):
         self.stream = np.empty(1 << 18, np.uint8)
         self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
         self.span = np.empty(2, np.int64)  # the parts that a region needs
+        self.calls: tuple[Call, Call] | None = None
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -196,17 +197,29 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
     And the header, which the one fills.
     """
     own = _scratch
-    prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
-    decode = Call(
-        DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
-        own.slots, own.predictions, own.spare, own.ends, own.room("stuffed", largest // 2 + AT_ONCE),
-        own.room("stream", largest + SLACK), own.planes, own.trail, own.sums, None, None,
-    )  # fmt: skip
+    if own.calls is None:
+        prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
+        own.calls = prepare, Call(
+            DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
+            own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.sums,
+            None, None,
+        )  # fmt: skip
+    prepare, decode = own.calls
+    for name, size in (("ends", 0), ("stuffed", largest // 2 + AT_ONCE), ("stream", largest + SLACK), ("planes", 0)):
+        grow(decode, name, size)
     return prepare, decode, own.header
 
 
+def grow(decode: Call, name: str, size: int) -> None:
+    """Have the call use so many items of this thread's working memory."""
+    array = _scratch.room(name, size)
+    decode.hold(df.GROWING[name], array)
+    if array is not getattr(_scratch, name):  # it is given back with the call
+        _scratch.calls = None
+
+
 def room(name: str, size: int) -> Any:
-    """More of this thread's working memory, for one of these calls."""
+    """More of this thread's working memory."""
     return _scratch.room(name, size)
 
 

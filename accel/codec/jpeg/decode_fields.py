@@ -8,5 +8,8 @@ DECODE = (
 ENDS, PLANES, INDEX, OUT = 14, 17, 20, 21
 """Parameters of ``DECODE``."""
 
+GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES}
+"""Those that are as large as a file needs."""
+
 USED, GROWN, DROPPED = 2, 4, 8
 """What it may say besides, as in scan.py."""

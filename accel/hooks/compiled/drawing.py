@@ -6,7 +6,6 @@ The first image is drawn as always: what it became tells what all others have in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -14,7 +13,7 @@ from PIL import Image
 from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
-from accel.hooks.compiled.tape import UNIT, Tape
+from accel.hooks.compiled.tape import UNIT, Kind
 from accel.native import units
 from accel.rows import Numbers
 
@@ -55,12 +54,12 @@ def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> tuple[Numb
         if begun_with is None:  # what they become differs
             return None
         ops, sizes = ops[first:], begun_with
-    begun, tables, codes, reals = tape.at, list[Any](), [], []
+    begun, tables, codes, reals = tape.at, list[Kind](), [], []
     size = sizes[0]
     for op in ops:
         before, filled = size, len(run.row)
         size = op.draw(run, *size)
-        rest, real = _coded(op, before, tape, tables)
+        rest, real = _coded(op, before, tables)
         codes.append((_KINDS[type(op)], len(run.row) - filled, *size, *rest))
         reals.append(real)
     codes.append((of.ALIKE, 0, *size, *size, 0))
@@ -68,11 +67,10 @@ def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> tuple[Numb
     numbers = np.empty((len(sizes), len(run.row)), np.int64)
     numbers[:] = run.row
     most = _MOST if limit is None else min(limit, _MOST)
-    floats = np.stack(tables) if tables else np.empty((0, 0), np.float32)
     at = _draw(
         np.array(codes, np.int64),
         np.array(reals),
-        floats,
+        tape.tables(tuple(tables)),
         tape.outputs(),
         np.array(sizes, np.int64),
         most,
@@ -107,15 +105,15 @@ def _begun(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> Sequence[Size]
     return [made[size] for size in sizes]
 
 
-def _coded(op: Op, before: Size, tape: Tape, tables: list[Any]) -> tuple[tuple[int, int, int], tuple[float, float]]:
+def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, int], tuple[float, float]]:
     """The last codes of a part, and its numbers that are no integers; its tables are added."""
     if isinstance(op, ResizedCrop):
-        tables += [tape.uniforms(op.scale), tape.exps(op.logs)]
+        tables += [(False, op.scale), (True, op.logs)]
         return (len(tables) - 2, len(tables) - 1, op.of_tensor), (float(min(op.ratio)), float(max(op.ratio)))
     if isinstance(op, Crop):
         return (op.both, 0, 0), (0.0, 0.0)
     if isinstance(op, Flip):
-        tables.append(tape.uniforms(UNIT))
+        tables.append((False, UNIT))
         return (len(tables) - 1, 0, 0), (op.probability, 0.0)
     return (*before, 0), (0.0, 0.0)
 

@@ -16,7 +16,7 @@ from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
 from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Tape
+from accel.hooks.compiled.tape import Tape, of_default
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
@@ -35,7 +35,7 @@ class Program:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
         self._ops: list[Op] = []
-        self._usual = 8  # draws of an image
+        self._usual, self._most = 8, 0  # draws of an image
         self._trusted: bool | None = None
         self._together = False  # whether compiled code draws as the parts do
         self._why = "it records something else"
@@ -49,13 +49,11 @@ class Program:
         Raises:
             Refused: that is left to torchvision.
         """
-        state = torch.default_generator.get_state()
-        most = sum(op.most for op in self._ops)
         try:
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * min(self._usual, most) + 1))
+            return self._drawn(sizes, grey, of_default(len(sizes) * min(self._usual, self._most) + 1))
         except IndexError:
             self._usual *= 2
-            return self._drawn(sizes, grey, Tape(state, len(sizes) * most + 1))
+            return self._drawn(sizes, grey, of_default(len(sizes) * self._most + 1))
 
     def one(self, size: Size, live: Live) -> tuple[Run, Size]:
         """Draw for one image of this size, from the generators; after ``prepare``, and its size then.
@@ -84,6 +82,7 @@ class Program:
     def _try_beside(self, transform: Any) -> None:
         try:
             self._ops, self.kind = known.built(self._found, self._begin)
+            self._most = sum(op.most for op in self._ops)
             if self.kind.cls is None:
                 raise Refused("it makes no tensors")
             self._trusted = self._is_right(transform)
@@ -150,7 +149,7 @@ class Program:
 
     def _draws_same_together(self, sizes: Sequence[Size], seed: int) -> bool:
         state = torch.Generator().manual_seed(seed).get_state()
-        length = len(sizes) * sum(op.most for op in self._ops) + 1
+        length = len(sizes) * self._most + 1
         grey = [self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))]
         try:
             expected = self._drawn_one_by_one(sizes, grey, Tape(state, length))

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import torch
 
 Bounds = tuple[float, float]
+Kind = tuple[bool, Bounds]
+"""Of draws: whether the exponential is taken, and their bounds."""
 UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
 
@@ -32,23 +34,29 @@ class Tape:
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
         self._state, self._length = state, length
-        self._generator = torch.Generator()
-        self._follower: torch.Generator | None = None
-        self._followed = 0
+        self._generator, self._follower = torch.Generator(), torch.Generator()
+        self._follower.set_state(state)
+        self._followed = self._committed = 0
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # their items are Python's numbers
         self._exp: dict[Bounds, memoryview] = {}
+        self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
         self._raw: memoryview | None = None
+
+    @property
+    def left(self) -> int:
+        """How many outputs have not been used."""
+        return self._length - self.at
 
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
-        values = self._uniform.get(bounds) or self.uniforms(bounds).data
+        values = self._uniform.get(bounds) or self._uniforms(bounds)
         self.at += 1
         return values[self.at - 1]
 
     def exp(self, bounds: Bounds) -> float:
         """``torch.exp(torch.empty(1).uniform_(*bounds)).item()``."""
-        values = self._exp.get(bounds) or self.exps(bounds).data
+        values = self._exp.get(bounds) or self._exps(bounds)
         self.at += 1
         return values[self.at - 1]
 
@@ -58,17 +66,23 @@ class Tape:
         self.at += 1
         return values[self.at - 1] % limit
 
-    def uniforms(self, bounds: Bounds) -> npt.NDArray[np.float32]:
-        """What ``uniform`` gives at any place."""
+    def tables(self, kinds: tuple[Kind, ...]) -> npt.NDArray[np.float32]:
+        """What ``uniform`` or ``exp`` gives at any place: a row for each of these kinds."""
+        found = self._tables.get(kinds)
+        if found is None:
+            rows = [self._exps(bounds) if is_exp else self._uniforms(bounds) for is_exp, bounds in kinds]
+            found = self._tables[kinds] = np.array(rows, np.float32).reshape(len(kinds), self._length)
+        return found
+
+    def _uniforms(self, bounds: Bounds) -> memoryview:
         if bounds not in self._uniform:
             self._uniform[bounds] = self._floats(bounds).numpy().data
-        return np.asarray(self._uniform[bounds])
+        return self._uniform[bounds]
 
-    def exps(self, bounds: Bounds) -> npt.NDArray[np.float32]:
-        """What ``exp`` gives at any place."""
+    def _exps(self, bounds: Bounds) -> memoryview:
         if bounds not in self._exp:
             self._exp[bounds] = self._floats(bounds).exp_().numpy().data
-        return np.asarray(self._exp[bounds])
+        return self._exp[bounds]
 
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's outputs, of 32 bits, of which ``below`` gives the remainder."""
@@ -86,12 +100,7 @@ class Tape:
 
     def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
         """What a function draws that takes so many outputs of the generator it is given."""
-        if self._follower is None:
-            self._follower = torch.Generator()
-            self._follower.set_state(self._state)
-        if self.at > self._followed:
-            torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
-        drawn = draw(self._follower)
+        drawn = draw(self._follow())
         self.at = self._followed = self.at + outputs
         return drawn
 
@@ -116,17 +125,45 @@ class Tape:
         # 2**24 is -1 modulo 257
         return low + ((low - remainder) % 257 << 24)
 
+    def _follow(self) -> torch.Generator:
+        """A generator where this one is when what has been used is drawn."""
+        if self.at > self._followed:
+            torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
+            self._followed = self.at
+        return self._follower
+
     def after(self) -> torch.Tensor:
         """The generator's state when what has been used is drawn."""
-        self._generator.set_state(self._state)
-        torch.empty(self.at, dtype=torch.float32).uniform_(generator=self._generator)
-        return self._generator.get_state()
+        return self._follow().get_state()
 
     def commit(self) -> None:
-        """Draw what has been used."""
-        torch.empty(self.at, dtype=torch.float32).uniform_()
+        """Draw what has been used. What is left is there for the next one who asks for a tape."""
+        torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
+        self._committed = self.at
+        self._follow()  # while torch's code for that is in the core's cache
         if self._python is not None:
             random.setstate(self._python.getstate())
+            self._python = None
+        _last[:] = [self]
+
+
+_last: list[Tape] = []
+_AHEAD, _MOST = 16, 1 << 14  # times what is needed is read ahead where nobody else draws, so many outputs at most
+
+
+def of_default(needed: int) -> Tape:
+    """A tape with so many outputs at least, of the default generator as it is.
+
+    That is the last one that was committed, where its generator says that nobody has drawn since.
+    """
+    state = torch.default_generator.get_state()
+    try:
+        last = _last.pop()
+    except IndexError:
+        return Tape(state, needed)
+    if not torch.equal(last.after(), state):
+        return Tape(state, needed)
+    return last if last.left >= needed else Tape(state, max(needed, min(_AHEAD * needed, _MOST)))
 
 
 def rounded(probability: float) -> float:

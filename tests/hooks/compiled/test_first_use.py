@@ -35,6 +35,30 @@ def test_a_tape_tells_what_torch_draws() -> None:
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
+def test_a_tape_goes_on_where_nobody_else_has_drawn() -> None:
+    torch.manual_seed(12)
+    plain = torch.Generator().manual_seed(12)
+    tapes = list[tape.Tape]()
+    for number in range(60):
+        told = tape.of_default(5)
+        assert told.left >= 5
+        tapes.append(told)
+        for _ in range(number % 5):
+            assert torch.rand(1, generator=plain).item() == told.uniform((0.0, 1.0))
+        if number % 13 == 12:  # as a batch that is refused
+            plain.set_state(torch.get_rng_state())
+            continue
+        if number % 17 == 16:  # as another thread
+            torch.rand(3)
+            torch.rand(3, generator=plain)
+        told.commit()
+        if number % 7 == 6:
+            torch.rand(1)
+            torch.rand(1, generator=plain)
+        assert torch.equal(torch.get_rng_state(), plain.get_state())
+    assert len(set(map(id, tapes))) < 30
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "why"),
     [

@@ -1,0 +1,141 @@
+"""The axes of many images of one structure, by numba: what crops, flips, paddings and a resize make of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from accel.planning.column_fields import (
+    CONSTANT,
+    CROP,
+    DRAWN,
+    HFLIP,
+    KIND,
+    LENGTH,
+    OTHERWISE,
+    PAD,
+    PARAMS,
+    RESIZE,
+    SIZE,
+    START,
+    STEP,
+    WINDOW,
+    WINDOW_STEP,
+)
+
+
+@njit
+def plan_axes(
+    forms: Any, numbers: Any, sizes: Any, support: float, work: Any, boxes: Any, axes: Any, shown: Any
+) -> Any:
+    """Fill the boxes, axes and shape of ``Columns``.
+
+    Args:
+        forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
+        sizes: int64 [2, images], of the sources.
+        support: of the filter, in input positions at scale 1; 0: nothing is resampled.
+        work: int64 [5, 4], working memory.
+        shown: int64 [2], how many rows and columns each image has in the end.
+
+    Returns:
+        0, or ``OTHERWISE`` where columns cannot say what becomes of some image, or they come out with several shapes.
+    """
+    view, window, params = work[0:2], work[2:4], work[4]
+    for image in range(len(boxes)):
+        for axis in range(2):
+            _begin(view, axis, sizes[axis, image])
+            _begin(window, axis, sizes[axis, image])
+        whole_rows = whole_columns = True
+        resized = False
+        for form in forms:
+            kind, drawn = form[KIND], form[DRAWN] < 0 or numbers[image, form[DRAWN]] != 0
+            for i in range(4):
+                column = form[PARAMS + 2 * i]
+                params[i] = form[PARAMS + 2 * i + CONSTANT] if column < 0 else numbers[image, column]
+            if kind == RESIZE:
+                for axis in range(2):
+                    length = params[axis] if drawn else window[axis, LENGTH]
+                    if length < 1:
+                        return OTHERWISE
+                    for i in range(4):  # numba copies an array by way of another
+                        view[axis, i] = window[axis, i]
+                    _begin(window, axis, length)
+                whole_rows = whole_columns = resized = True
+            elif kind == CROP:
+                for axis in range(2):
+                    if drawn and not _crop(window[axis], params[axis], params[2 + axis]):
+                        return OTHERWISE
+                whole_rows = whole_columns = False
+            elif kind == PAD:  # left, top, right, bottom
+                if not (whole_rows and whole_columns):
+                    return OTHERWISE
+                for axis in range(2):
+                    before, after = params[1 - axis], params[3 - axis]
+                    window[axis, START] = -before
+                    window[axis, LENGTH] += before + after
+                whole_rows = whole_columns = False
+            else:
+                axis = 1 if kind == HFLIP else 0
+                if drawn:
+                    window[axis, START] += window[axis, STEP] * (window[axis, LENGTH] - 1)
+                    window[axis, STEP] = -window[axis, STEP]
+                whole_rows, whole_columns = whole_rows and axis == 1, whole_columns and axis == 0
+        for axis in range(2):
+            if image == 0:
+                shown[axis] = window[axis, LENGTH]
+            elif shown[axis] != window[axis, LENGTH]:
+                return OTHERWISE
+            if not resized:
+                _begin(view, axis, window[axis, SIZE])
+            first, last = _needed(view[axis], window[axis], support if resized else 0.0)
+            boxes[image, axis], boxes[image, axis + 2] = first, last - first
+            of = axes[axis, image]
+            of[START], of[STEP], of[LENGTH] = view[axis, START] - first, view[axis, STEP], view[axis, LENGTH]
+            of[SIZE], of[WINDOW], of[WINDOW_STEP] = window[axis, SIZE], window[axis, START], window[axis, STEP]
+    return 0
+
+
+@njit
+def _begin(axes: Any, axis: int, size: int) -> None:
+    """A window on all of so many positions."""
+    axes[axis, START], axes[axis, STEP], axes[axis, LENGTH], axes[axis, SIZE] = 0, 1, size, size
+
+
+@njit
+def _crop(window: Any, offset: int, length: int) -> bool:
+    if offset < 0 or length < 1 or offset + length > window[LENGTH]:
+        return False
+    window[START] += window[STEP] * offset
+    window[LENGTH] = length
+    return True
+
+
+@njit
+def _needed(view: Any, window: Any, support: float) -> Any:
+    """The half-open range of positions of the source that an axis depends on, of which there is one at least."""
+    first, last = _span(window, 0, window[LENGTH])
+    first, last = max(first, 0), min(last, window[SIZE])
+    if first >= last:
+        return 0, 1
+    if support > 0.0 and view[LENGTH] != window[SIZE]:
+        first, last = _taps(support, view[LENGTH], window[SIZE], first, last)
+    return _span(view, first, last)
+
+
+@njit
+def _span(axis: Any, first: int, last: int) -> Any:
+    """The half-open range of positions that its positions ``first <= p < last`` show."""
+    one, other = axis[START] + axis[STEP] * first, axis[START] + axis[STEP] * (last - 1)
+    return min(one, other), max(one, other) + 1
+
+
+@njit
+def _taps(support: float, size_in: int, size_out: int, first: int, last: int) -> Any:
+    """``resample.taps`` of an axis all of which is resampled: the same float64 arithmetic."""
+    scale = np.float64(size_in) / np.float64(size_out)
+    reach = support * max(scale, 1.0)
+    low = int((first + 0.5) * scale - reach + 0.5)  # towards zero
+    high = int((last - 0.5) * scale + reach + 0.5)
+    return max(low, 0), min(high, size_in)
