@@ -134,7 +134,7 @@ class Files(Sources):
         asked: bool [files], of which it is known that they were decoded, as ``Source.asked`` says of one.
     """
 
-    __slots__ = ("_split", "asked", "content", "headers", "known", "names", "places")
+    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "names", "places")
 
     def __init__(
         self,

@@ -3,6 +3,9 @@ asks for it."""
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -30,8 +33,48 @@ Claimed = Callable[[File], "Header | None"]
 
 F = TypeVar("F", bound=Files)
 
+_PATIENCE = 4  # batches after which a source that outlives the others of its batch is kept, and not on its way
 _LARGEST = 1 << 26  # bytes of a file: of one that pretends to more than there is memory, only reading it tells
 _each = 0.0  # bytes that an image's file is expected to take
+
+
+class ReadFiles(Files):
+    """Files in memory that the batches to come would use again.
+
+    Attributes:
+        looked: the sources that were made.
+    """
+
+    __slots__ = ("looked",)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.looked: list[weakref.ref[Source]] = []
+
+    def _one(self, place: int) -> Source:
+        source = super()._one(place)
+        self.looked.append(weakref.ref(source))
+        return source
+
+
+class _Before(threading.local):
+    """The batches that a thread has read last: they themselves, if they are still there, and their sources."""
+
+    def __init__(self) -> None:
+        self._batches: deque[tuple[weakref.ref[ReadFiles], list[weakref.ref[Source]]]] = deque()
+
+    def add(self, files: ReadFiles) -> None:
+        """Add a batch. Of one that is long gone, the sources that somebody keeps have their bytes for themselves now:
+        a single one would keep the memory of all."""
+        self._batches.append((weakref.ref(files), files.looked))
+        if len(self._batches) > _PATIENCE:
+            batch, looked = self._batches.popleft()
+            for each in looked if batch() is None else ():
+                if (source := each()) is not None:
+                    source.data = bytes(source.data)
+
+
+_before = _Before()
 
 
 def read(paths: Sequence[Any], selection: Selection, asked: Asked, claimed: Claimed) -> Sequence[Source | None] | None:
@@ -51,7 +94,8 @@ def read(paths: Sequence[Any], selection: Selection, asked: Asked, claimed: Clai
         needed = int(whole(known[:, of.BYTES]).sum())
         _each = learnt(_each, needed / len(paths))
         if (known[:, of.STATE] != of.LARGE).all():
-            files, refused = made(Files, content, known, paths, selection, asked, claimed)
+            files, refused = made(ReadFiles, content, known, paths, selection, asked, claimed)
+            _before.add(files)
             return without(files, refused)
         room = needed + ALIGNED
     return None

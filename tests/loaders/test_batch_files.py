@@ -1,6 +1,7 @@
 """The files of a batch, read into one piece of memory: the same sources as of files that are read one by one."""
 
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import accel
 from accel import switch
 from accel.hooks import claimed_files, tv_files
 from accel.runtime import batch_files
+from accel.runtime.batch_files import ReadFiles
 from accel.sources import Files
 from accel.system import memory
 from tests.support.helpers import assert_same, jpeg
@@ -57,7 +59,7 @@ def test_the_same_sources(folder: Path) -> None:
         one_by_one = [claimed_files.read(path, switch.current(), claimed_files.by_pillow) for path in paths]
         for _ in range(3):  # with too little room, and with enough
             found = opened(paths)
-            assert type(found) is Files
+            assert type(found) is ReadFiles
             assert list(map(said, found)) == list(map(said, one_by_one))
 
 
@@ -91,6 +93,31 @@ def test_memory_stays_while_somebody_looks(folder: Path) -> None:
         assert bytes(source.data) == Path(paths[5]).read_bytes()
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_source_that_is_kept_keeps_no_others(folder: Path, damaged: bool) -> None:
+    paths = paths_in(folder)
+    if damaged:  # then a batch is a list
+        Path(paths[2]).write_bytes(b"")
+    with accel.image_backend("cpu"):
+        kept = opened(paths)[5]
+        content = weakref.ref(kept.data.obj)
+        for number in range(batch_files._PATIENCE):
+            assert content() is not None, number
+            opened(paths)
+    assert content() is None
+    assert bytes(kept.data) == Path(paths[5]).read_bytes()
+
+
+def test_a_batch_that_is_kept_stays_in_one_piece(folder: Path) -> None:
+    paths = paths_in(folder)
+    with accel.image_backend("cpu"):
+        sources = opened(paths)
+        content = sources[5].data.obj
+        for _ in range(2 * batch_files._PATIENCE):
+            opened(paths)
+    assert sources[5].data.obj is content
+
+
 @pytest.mark.parametrize("looks", ["", "before", "between"])
 def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
     """As a whole, and image by image, whoever has looked at its sources."""
@@ -103,7 +130,7 @@ def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
             torch.manual_seed(1)
             batch, _ = next(iter(loader))
         sources = batch.lazy.recipes.sources
-        assert type(sources) is Files
+        assert type(sources) is ReadFiles
         if looks == "before":
             assert sources[0].asked == 0
         assert_same(batch * 2, expected * 2)
