@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
@@ -101,14 +101,13 @@ class Cache:
         if None not in found or self._faults.broken:
             return found
         places = {place_of(name): name for name, file in zip(names, found, strict=True) if file is None}
-        rows: dict[int, list[Row]] = {}
-        for place in places:
-            if waiting := self._filling.waiting(place):
-                rows[place] = waiting
-        numbers = [number for place in places for number in self._numbers.at(place)]
-        for row in self._faults.ask(self._table.rows_of, numbers) or ():
+        there = {place: numbers for place in places if (numbers := self._numbers.at(place))}
+        if not there:
+            return found
+        rows = {place: waiting for place in there if (waiting := self._filling.waiting(place))}
+        for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(there.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # what waits is newer
-        made = {places[place]: self._file(places[place], there) for place, there in rows.items()}
+        made = {places[place]: self._file(places[place], own) for place, own in rows.items()}
         for file in made.values():
             if file is not None and len(self._known) < _KNOWN:
                 self._known[next(iter(file.entries.values())).key] = file  # one object

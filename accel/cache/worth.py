@@ -54,11 +54,18 @@ class Rate:
 
 
 class Worth:
-    """What this process has measured. Threads share it without a lock: one may lose another's measure."""
+    """What this process has measured. Threads share it without a lock: one may lose another's measure.
+
+    Attributes:
+        first, by_index, hits: the microseconds that a pixel takes with all steps, of images that are decoded for the
+            first time, by their stream indexes, and from a cache's planes.
+        filling: those that it takes to put in a pixel's part of planes.
+    """
 
     def __init__(self) -> None:
         self._saved: dict[int, Rate] = {}
-        self._reading, self._decoding, self._hits = Rate(), Rate(), Rate()
+        self._reading = Rate()
+        self.first, self.by_index, self.hits, self.filling = Rate(), Rate(), Rate(), Rate()
 
     @property
     def asks(self) -> bool:
@@ -73,15 +80,11 @@ class Worth:
         """Note the microseconds that it took to make so many bytes, which are as many less when they are read."""
         self.saved(shelf, took - (self._reading.value or _READING) * size, size)
 
-    def decoded(self, took: float, images: int) -> None:
-        """Note the microseconds that images take of which only stream indexes are used, with all their steps."""
-        self._decoding.add(took, images)
-
-    def found(self, shelf: int, took: float, images: int, size: int) -> None:
-        """Note the microseconds that images take of which so many bytes are used, with all their steps."""
-        self._hits.add(took, images)
-        if self._decoding.value and self._hits.value:
-            self.saved(shelf, (self._decoding.value - self._hits.value) * images, size)
+    def found(self, shelf: int, took: float, pixels: int, size: int) -> None:
+        """Note the microseconds that images of so many pixels take of which so many bytes are used, with all steps."""
+        self.hits.add(took, pixels)
+        if self.by_index.value and self.hits.value:
+            self.saved(shelf, (self.by_index.value - self.hits.value) * pixels, size)
 
     def saved(self, shelf: int, time: float, size: int) -> None:
         """Note the microseconds that so many bytes save each time that they are found."""

@@ -53,8 +53,7 @@ _lock = fork.Lock()
 class Known(NamedTuple):
     """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
 
-    ``fills``: planes are to be put in now, or the pixels. ``timed``: the file is decoded, which is measured
-    (``accel.runtime.pace``).
+    ``fills``: planes are to be put in now, or the pixels.
     ``said``: what ``packed`` gives. ``seconds``: what decoding all pixels took, of a file that the cache lacks.
     """
 
@@ -63,7 +62,6 @@ class Known(NamedTuple):
     planes: Entry | None = None
     pixels: Entry | None = None
     fills: bool = False
-    timed: bool = False
     said: bytes = b""
     seconds: float = 0.0
 

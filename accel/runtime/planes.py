@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from time import thread_time
 from typing import Any, NamedTuple
 
@@ -25,8 +24,10 @@ from accel.runtime import cached, pace
 from accel.system import counters
 from accel.system.memory import Scratch
 
+_PART = 4  # one file of a batch in so many is enough to tell what a file takes
+_MOST = 0.75  # of these files, of which an index was: they took as long as all will
+
 _packed, _pixels = Scratch(), Scratch()
-_MOST = 0.75
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
@@ -71,12 +72,6 @@ def has(source: Source) -> bool:
     return isinstance(source.header, Header) and len(known.planes.meta) == cached.MARK + 2 * META_SIZE
 
 
-def fills(source: Source) -> bool:
-    """Whether a file is put in now, or its decoding is measured, because others are."""
-    known = source.cached
-    return known is not None and (known.fills or known.timed)
-
-
 def together(sources: Sequence[Source]) -> Together | None:
     """The planes of files that a cache ``has``; None where they are to be read one by one."""
     caches = {source.cached.cache for source in sources}
@@ -95,27 +90,41 @@ def together(sources: Sequence[Source]) -> Together | None:
     return Together(files, max(entry.size for entry in entries), meta, rows, numbers, np.cumsum(counts) - counts)
 
 
-def used(sources: Sequence[Source], count: int, took: float) -> None:
-    """Note that the planes of so many of these files were used, which took so many microseconds with all steps."""
+def used(sources: Sequence[Source], boxes: Sequence[Box], of: int, count: int, took: float) -> None:
+    """Note that regions of so many of these files were read, which took so many microseconds with all steps: what that
+    saves pays for others. ``of``: the files of the batch."""
+    if not count:  # another thread has taken all
+        return
     counters.count(counters.PLANE_HITS, count)
-    size = sum(source.cached.planes.size for source in sources)
-    sources[0].cached.cache.worth.found(PLANES, took, count, size * count // len(sources))
+    cache, part = sources[0].cached.cache, count / len(sources)
+    size = round(part * sum(source.cached.planes.size for source in sources))
+    regions = round(part * _pixels_of(sources, boxes))
+    if _tells(sources, of):
+        cache.worth.found(PLANES, took, regions, size)
+    pace.of(cache).found(regions, count)
 
 
-def decoded_by_index(source: Source, used: int, count: int, took: float) -> None:
-    """Note that so many files, such as this one, were decoded, which took so many microseconds with all steps.
+def decoded_together(
+    sources: Sequence[Source], boxes: Sequence[Box], of: int, used: int, count: int, took: float
+) -> None:
+    """Note that regions of so many of these files were decoded, which took so many microseconds with all steps.
 
-    ``used``: of how many an index was; where that is not most of them, they took longer than they will.
+    ``of``: the files of the batch. ``used``: of how many an index was: none, the first time; of some alone, it says
+    nothing.
     """
-    cache = cached.of(source.selection.options)
-    if cache is not None and count and used >= _MOST * count:
-        cache.worth.decoded(took, count)
+    cache = cached.of(sources[0].selection.options) if count else None
+    if cache is not None and _tells(sources, of) and not 0 < used < _MOST * count:
+        rate = cache.worth.by_index if used else cache.worth.first
+        rate.add(took, round(_pixels_of(sources, boxes) * count / len(sources)))
 
 
-def found(sources: Sequence[Source], boxes: Sequence[Box]) -> None:
-    """Note regions of files that a cache ``has``, which are read together: what that saves pays for others."""
-    regions = [pace.pixels(source.header, box) for source, box in zip(sources, boxes, strict=True)]
-    pace.of(sources[0].cached.cache).found(sum(regions))
+def _tells(sources: Sequence[Source], of: int) -> bool:
+    """Whether the time of these files of a batch tells what others take: a call's own is that of few."""
+    return _PART * len(sources) >= of
+
+
+def _pixels_of(sources: Sequence[Source], boxes: Sequence[Box]) -> int:
+    return sum([pace.pixels(source.header, box) for source, box in zip(sources, boxes, strict=True)])
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
@@ -123,14 +132,13 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     known = source.cached
     if known.planes is None:
         return None
-    begun = thread_time()
     found = packed(source, box)
     if found is None:
         return None
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
     pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
     if pixels is not None:
-        pace.of(known.cache).read(pace.pixels(source.header, box), 1e6 * (thread_time() - begun))
+        pace.of(known.cache).found(pace.pixels(source.header, box), 1)
     return pixels
 
 
@@ -152,11 +160,11 @@ def to_fill(source: Source) -> bool:
 def mark_all(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
     """Mark files that the cache lacks; the accelerator's backend says which of them the host decodes and puts in."""
     for source in sources:
-        _mark(source, fills=True)
+        _mark(source)
 
 
 def mark_affordable(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
-    """Mark of files that the cache lacks those for which there is time now (``pace``), and those to be measured.
+    """Mark of files that the cache lacks those for which there is time now (``pace``).
 
     ``steps``: that each begins with, which say about what is decoded of it.
     """
@@ -164,25 +172,22 @@ def mark_affordable(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
     files: dict[int, tuple[Source, Box]] = {}
     for source, first in zip(sources, steps, strict=True):
         if isinstance(source.header, Raw):
-            _mark(source, fills=True)
+            _mark(source)
         elif fits(source):
             files[id(source)] = source, _region(source, first)
     largest = max(files.values(), key=lambda each: each[0].header.height * each[0].header.width, default=None)
     if cache is None or largest is None or not room(cache, largest[0].header):
         return
-    own, pictures = pace.of(cache), [*files.values()]
+    pictures = [*files.values()]
     indexed = stream_index.knows(pictures[0][0].key)
-    chosen, timed = own.choose([(source.header, box) for source, box in pictures], indexed=indexed)
-    for number in chosen:
-        _mark(pictures[number][0], fills=True)
-    for number in timed:
-        _mark(pictures[number][0], timed=True)
+    for number in pace.of(cache).choose([(source.header, box) for source, box in pictures], indexed=indexed):
+        _mark(pictures[number][0])
 
 
-def _mark(source: Source, *, fills: bool = False, timed: bool = False) -> None:
+def _mark(source: Source) -> None:
     cache = cached.of(source.selection.options)
     if cache is not None:
-        source.cached = (source.cached or cached.Known(cache))._replace(fills=fills, timed=timed)
+        source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
 
 
 def _region(source: Source, steps: Steps) -> Box:
@@ -200,24 +205,16 @@ def room(cache: Cache, header: Header | Raw) -> bool:
     return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
 
 
-def decoded(
-    source: Source, box: Box, channels: int, engine: str
-) -> tuple[Pixels | None, Callable[[float], None] | None]:
-    """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise.
-
-    And of one whose decoding is measured, what wants to know the microseconds.
-    """
+def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
+    """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
-    own = pace.of(known.cache)
-    if known.timed:
-        return None, partial(own.decoded, pace.pixels(header, box))
     if key is None or not (known.fills or known.planes) or not room(known.cache, header) or not fits(source, engine):
-        return None, None
+        return None
     data, begun = source.data, thread_time()
     said, made = cached.packed(source), planes.encode(data, box, channels=channels)
     if said is None or made is None:
-        return None, None
+        return None
     if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
-        own.filled(header.height * header.width, 1e6 * (thread_time() - begun))
-    return made.pixels, None
+        known.cache.worth.filling.add(1e6 * (thread_time() - begun), header.height * header.width)
+    return made.pixels

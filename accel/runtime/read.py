@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from time import thread_time
 
 import numpy as np
 
@@ -44,12 +43,12 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
     Raises:
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
     """
-    source, measured = wanted.source, None
+    source = wanted.source
     try:
         if source.cached is not None and source.picture is None and not isinstance(source.header, Raw):
             found = planes.region(source, wanted.box, wanted.channels)
             if found is None:
-                found, measured = planes.decoded(source, wanted.box, wanted.channels, engine)
+                found = planes.decoded(source, wanted.box, wanted.channels, engine)
             if found is not None:
                 return found
         whole = picture(source, engine)
@@ -65,15 +64,11 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         return region(whole, wanted.box, wanted.channels)
     try:
         key = None if options.cache is None else source.key
-        durable = indexes.of(source) if cached.in_use and measured is None else None
+        durable = indexes.of(source) if cached.in_use else None
         shape = (*wanted.box[2:], wanted.channels)
         size = math.prod(shape)
         out = room.take(size).reshape(shape) if _LARGE <= size <= LARGEST else None
-        begun = 0.0 if measured is None else thread_time()
-        found = stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
-        if measured is not None:
-            measured(1e6 * (thread_time() - begun))
-        return found
+        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error

@@ -17,10 +17,10 @@ from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
 from accel.cache.worth import shelf_of
 from accel.codec.engines import Pixels
-from accel.codec.header import Raw
+from accel.codec.header import Header, Raw
 from accel.options import Selection
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import Prefixes, pipeline
+from accel.planning.prefix import ENOUGH, Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Pictures, Rows, Structure
 from accel.runtime import cached
@@ -83,9 +83,11 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequ
 
     Args:
         compute: the pixels of a recipe, for what is damaged.
-        fill: is told of files that the cache lacks, whose recipes begin otherwise each time, and their steps: the
-            planes, or all pixels, are to be kept.
+        fill: is told of files that the cache lacks, whose recipes begin otherwise each time, and their first steps:
+            the planes, or all pixels, are to be kept.
     """
+    if isinstance(recipes, Rows) and _of_planes_alone(recipes, fill):
+        return recipes, []
     begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
     wanted: list[Wanted] = []
@@ -141,6 +143,30 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequ
     for number, (image, found) in begins.items():
         after[number] = Recipe(result(image, found), (*image.on_pixels[found.length :], *image.rest))
     return after, wanted
+
+
+def _of_planes_alone(rows: Rows, fill: Fill) -> bool:
+    """Whether a batch is of JPEG files whose recipes begin otherwise each time, and of none is a result there: then no
+    image is looked at by itself, but for some that say what the batch's pipeline does."""
+    sources, lacking = rows.sources, list[int]()
+    if isinstance(sources, Sources) or cached.of(rows.selection.options) is None:
+        return False
+    for number, source in enumerate(sources):
+        known = source.cached
+        if source.key is None or not isinstance(source.header, Header):
+            return False
+        if known is not None and (known.result is not None or known.pixels is not None):
+            return False
+        if known is None or known.planes is None:
+            lacking.append(number)
+    some = [(_size_of(source), parts(steps)) for source, steps in rows[:ENOUGH]]
+    if any(_branches(tail) or prefixes.length(size, steps) != 0 for size, (steps, _, tail) in some[:_ASKED]):
+        return False
+    prefixes.note([(size, steps) for size, (steps, _, _) in some])
+    if lacking:
+        first = Structure.of(*rows.structure.forms[:1])
+        fill([sources[each] for each in lacking], [first.steps(rows.numbers[each].tolist()) for each in lacking])
+    return True
 
 
 def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:

@@ -45,8 +45,6 @@ class Shared:
     def __init__(self, columns: Columns, sources: Sequence[Source]) -> None:
         sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
         here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
-        if any(here) and any(planes.fills(each) for each in sources):
-            here[here.index(True)] = False  # which tells how long reading takes, for the pace of filling
         found = planes.together([source for source, own in zip(sources, here, strict=True) if own])
         if found is None:
             here = [False] * len(here)
@@ -54,8 +52,6 @@ class Shared:
         self.others = [position for position, own in enumerate(here) if not own]
         self.positions = np.flatnonzero(here)
         self._sources = [sources[position] for position in self.positions.tolist()]
-        if any(here):
-            planes.found(self._sources, columns.boxes[self.positions].tolist())
         self.counter = np.zeros(1, np.int64)
         self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
 
@@ -86,6 +82,7 @@ class Shared:
                     fused.hold(ps.SCRATCH, passes.larger(size))
                 else:
                     unpack.hold(pf.PLANES, jpeg.room("planes", size))
-        planes.used(self._sources, int(said[sh.DONE]), 1e6 * (thread_time() - begun))
+        took, boxes = 1e6 * (thread_time() - begun), columns.boxes[self.positions].tolist()
+        planes.used(self._sources, boxes, len(columns.boxes), int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found

@@ -114,7 +114,9 @@ class Shared:
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
         if self._files is None:
-            planes.decoded_by_index(self._sources[0], used, int(said[sh.DONE]), 1e6 * (thread_time() - begun))
+            took, positions = 1e6 * (thread_time() - begun), self.images[:, sh.POSITION].tolist()
+            sources, boxes = [self._sources[each] for each in positions], columns.boxes[positions].tolist()
+            planes.decoded_together(sources, boxes, len(columns.boxes), used, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         self._asked(found, -1)
         return found

@@ -154,7 +154,7 @@ def test_the_first_measure_is_not_believed_and_wild_ones_hardly() -> None:
 def test_a_thread_that_came_too_late_for_any_image_measured_nothing() -> None:
     own = Worth()
     for images in (16, 0, 16, 0, 16):
-        own.decoded(500.0 * images + 1, images)
+        own.by_index.add(500.0 * images + 1, images)
         own.found(PLANES, 250.0 * images + 1, images, 1000 * images)
     assert own.of(PLANES) is not None
     assert 240_000 <= (own.of(PLANES) or 0) <= 260_000
@@ -175,7 +175,7 @@ def test_planes_save_what_images_take_without_them_and_no_step_of_theirs() -> No
         own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
         assert own.of(PLANES) is None, "nothing to compare it with"
     for _ in range(3):
-        own.decoded(540.0 * 20, 20)
+        own.by_index.add(540.0 * 20, 20)
         own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
     assert own.of(PLANES) == 1080
 

@@ -11,8 +11,9 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.backends.cpu import plane_shares, shares
-from accel.cache.worth import Worth
+from accel.cache.worth import Rate
 from accel.codec import jpeg, opening
+from accel.runtime import cached
 from accel.runtime.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
@@ -79,7 +80,7 @@ def test_files_that_have_no_planes_are_decoded_beside_them(
     assert shared == [(COUNT - 2, 0)]
 
 
-def test_reading_one_is_measured_where_something_is_put_in(
+def test_those_that_are_there_are_read_together_where_something_is_put_in(
     folder: Path, place: str, shared: list[tuple[int, int]]
 ) -> None:
     dataset = full(folder, place)
@@ -88,7 +89,7 @@ def test_reading_one_is_measured_where_something_is_put_in(
     counts = Counts()
     same(dataset, place, 9)
     assert counts() == {"planes used": COUNT - 1, "planes": 1}
-    assert shared == [(COUNT - 2, 0)]
+    assert shared == [(COUNT - 1, 0)]
 
 
 def test_reading_them_is_a_stage_of_its_own(folder: Path, place: str, shared: list[tuple[int, int]]) -> None:
@@ -129,19 +130,19 @@ def test_what_an_index_saves_is_measured_where_most_files_have_one(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time of a batch is not that of the few in it that were decoded before."""
-    measured = list[int]()
-    monkeypatch.setattr(Worth, "decoded", lambda self, took, images: measured.append(images))
-    monkeypatch.setattr(Pace, "choose", lambda self, files, indexed: ([], []))
+    measured = list[Rate]()
+    monkeypatch.setattr(Rate, "add", lambda self, time, amount: measured.append(self))
+    monkeypatch.setattr(Pace, "choose", lambda self, files, indexed: [])
     for number in range(COUNT):
         path = tmp_path / "large" / "one" / f"{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(helpers.jpeg(500, 400, seed=number))
     dataset = ImageFolder(tmp_path / "large", TRAIN)
-    for known in (Subset(dataset, range(8)), dataset):
+    for known in (Subset(dataset, range(8)), dataset, dataset):
         same(known, place, 1)
-    assert measured == []
-    same(dataset, place, 2)
-    assert measured == [COUNT]
+    cache = cached._caches[place]
+    assert cache is not None
+    assert measured == [cache.worth.first, cache.worth.by_index], "of the second epoch nothing"
 
 
 def test_more_working_memory_is_had_when_it_is_needed(
