@@ -27,7 +27,7 @@ from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
-from accel.runtime import cached, planes, results, sharing, torch_ops
+from accel.runtime import cached, planes, result_making, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
 from accel.sources import Files, Sources
 from accel.system import counters, memory
@@ -103,13 +103,13 @@ def from_cache(
     plans = _plans_of_results([each.made_of for each in wanted], backend)
     since = process_time()
     done = run(strict, [each for each, _ in plans])
-    results.took(wanted, process_time() - since)
+    result_making.took(wanted, process_time() - since)
     made = [
         ([wanted[number] for number in numbers], _in_memory(values))
         for (_, numbers), values in zip(plans, done, strict=True)
         if isinstance(values, torch.Tensor)  # else the recipe itself will tell
     ]
-    return results.after(recipes, made)
+    return result_making.after(recipes, made)
 
 
 def _plans_of_results(recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:
