@@ -142,19 +142,19 @@ MODELS = [
     Plant(
         "model-torchvision-1",
         "the same on all cores; 1 worker, plain torchvision",
-        "decode",
+        "workers",
         replace(_model, step=Model(10, None), loader=ONE),
         cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ONE),
-        helps=("backend",),
+        helps=("backend", "num_workers"),
         never=TUNING,
     ),
     Plant(
         "model-torchvision-0",
         "the same on all cores; no workers, plain torchvision",
-        "decode",
+        "workers",
         replace(_model, step=Model(10, None), loader=ALONE),
         cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ALONE),
-        helps=("backend",),
+        helps=("backend", "num_workers"),
         never=TUNING,
     ),
     Plant(
