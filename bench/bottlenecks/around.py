@@ -128,6 +128,7 @@ LOOP = [
 # -- models on the host's cores ------------------------------------------------------------------------------
 
 _model = replace(_plain, dataset=photos(pipeline(), "large"), step=Model(10), backend="torchvision")
+_on_all = replace(_model, step=Model(10, None))
 _trained = replace(_model, step=Model(40), backend="cpu")
 MODELS = [
     Plant(
@@ -139,24 +140,18 @@ MODELS = [
         helps=("backend",),
         never=TUNING,
     ),
-    Plant(
-        "model-torchvision-1",
-        "the same on all cores; 1 worker, plain torchvision",
-        "workers",
-        replace(_model, step=Model(10, None), loader=ONE),
-        cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ONE),
-        helps=("backend", "num_workers"),
-        never=TUNING,
-    ),
-    Plant(
-        "model-torchvision-0",
-        "the same on all cores; no workers, plain torchvision",
-        "workers",
-        replace(_model, step=Model(10, None), loader=ALONE),
-        cure=replace(_model, dataset=_plain.dataset, step=Model(10, None), loader=ALONE),
-        helps=("backend", "num_workers"),
-        never=TUNING,
-    ),
+    *[
+        Plant(
+            f"model-torchvision-{workers}",
+            f"the same on all cores; {said}, plain torchvision",
+            "workers",
+            replace(_on_all, loader=loader),
+            cure=replace(_on_all, dataset=_plain.dataset, loader=loader),
+            helps=("backend", "num_workers"),
+            never=TUNING,
+        )
+        for workers, said, loader in ((1, "1 worker", ONE), (0, "no workers", ALONE))
+    ],
     Plant(
         "model-2",
         "a larger model on one of the cores, and photos of 1600 x 1200; 2 workers",
