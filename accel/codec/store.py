@@ -3,8 +3,8 @@
 Nobody waits for anybody, and a process may be killed at any instruction. An entry is written where nobody else writes,
 then the one word that says where it lies. A later one of the same size is written over that. So what a reader finds may
 be half old and half new, or anybody's at all, if bits have flipped: whoever takes a copy must be able to tell by that
-alone whether it is sound, as the JPEG decoder can of an index. Where two write at once, at worst an entry of each is
-lost, which its file's next reader makes anew. Nothing is ever taken out; the store is full when its budget is used.
+alone whether it is sound, as the JPEG decoder can of an index. Where two write one entry at once, at worst it is lost,
+and its file's next reader makes it anew. Nothing is ever taken out; the store is full when its budget is used.
 
 In memory, as 8-byte words: a page that begins with the number of segments that are taken, hash tables, and the
 segments, which threads take, and fill, one by one. Each table has 16 times the slots of the one before and is used once

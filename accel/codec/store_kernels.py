@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from accel.codec.jpeg.memory import i64, pointer_to, take_numbers, u64
+from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers, take_place, u64
 
 from . import store_fields as of
 
@@ -37,6 +37,12 @@ def _entry(words: Any, places: Any, word: Any, keys: Any, k: int) -> Any:
         if words[at + i] != keys[k, i]:
             return i64(0)
     return at
+
+
+@njit
+def _word(keys: Any, k: int, at: Any) -> Any:
+    """What stands in the slot of an entry; 0: in one of none."""
+    return (_hash(keys, k) & ~_ENTRY) | u64(at) if at != 0 else u64(0)
 
 
 @njit
@@ -102,8 +108,8 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
     at, slot = _find(words, levels, places, keys, k)
     if slot == 0:
         return of.CROWDED
-    known = at != 0
-    is_new = not known or i64(words[at + of.SIZE]) != len(content) or at + of.HEAD + len(content) > len(words)
+    before = at
+    is_new = before == 0 or i64(words[at + of.SIZE]) != len(content) or at + of.HEAD + len(content) > len(words)
     if is_new:
         at = _room(words, places, own, of.HEAD + len(content))
         if at == 0:
@@ -114,8 +120,12 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
         words[at + i] = keys[k, i]
     words[at + of.SIZE] = u64(len(content))
     if is_new:
-        words[slot] = (_hash(keys, k) & ~_ENTRY) | u64(at)
-    return of.REPLACED if known else of.ADDED
+        new = _word(keys, k, at)
+        while take_place(advanced(pointer_to(words), slot), _word(keys, k, before), new) == 0:  # another was quicker
+            before, slot = _find(words, levels, places, keys, k)
+            if slot == 0:
+                return of.CROWDED
+    return of.REPLACED if before != 0 else of.ADDED
 
 
 @njit

@@ -85,3 +85,10 @@ def own_registers(builder: ir.IRBuilder) -> None:
 def take_numbers(builder: ir.IRBuilder, counter: Any, count: Any) -> Any:
     """The number that stands there, which is `count` more then: whoever asks gets others."""
     return builder.atomic_rmw("add", counter, count, "monotonic")
+
+
+@emitted(types.int64, None, types.uint64, types.uint64)
+def take_place(builder: ir.IRBuilder, word: Any, expected: Any, new: Any) -> Any:
+    """Put a word in the place of the expected one, and with it all that was written before; 0: it was another."""
+    done = builder.cmpxchg(word, expected, new, "acq_rel", "monotonic")
+    return builder.zext(builder.extract_value(done, 1), WORD)
