@@ -148,13 +148,20 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-        block = self._take(size)
-        lent = lease(block, size)
-        lent.on_release = partial(self._give_back, block)
-        like = _ARRAYS.get(dtype)
+        lent, like = self._lease(size), _ARRAYS.get(dtype)
         if like is None:
             return torch.from_numpy(lent).view(dtype).view(tuple(shape))
         return torch.from_numpy(Lease(shape, like, lent))  # an array of NumPy's own would refer to the block alone
+
+    def lent(self, size: int) -> npt.NDArray[np.uint8]:
+        """Uninitialised bytes, which begin at a page."""
+        return np.frombuffer(self._lease(size).data, np.uint8)  # a view alone would give back what it looks at
+
+    def _lease(self, size: int) -> Lease:
+        block = self._take(size)
+        lent = lease(block, size)
+        lent.on_release = partial(self._give_back, block)
+        return lent
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
