@@ -105,7 +105,7 @@ def test_a_wrong_name_is_exit_status_1(
     name: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: dict[str, Any] = {"found": name, "why": "", "failed": None, "screen": "", "measured": {}}
-    each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "cost": ""}
+    each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "at_least": False, "cost": ""}
     advice = [
         {**each, "predicted_rate": 120.0, "rounds": rounds((120.0, 100.0))},
         {
