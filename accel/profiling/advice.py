@@ -129,7 +129,7 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     number, rate = best
     if rate < HELPS * its.rate:
         return
-    bound = its.stepping.on_several
+    bound = predict.unsure(its)
     if bound:
         setting = replace(predict.present(its), workers=number)
         rate = predict.rate(predict.keeping(its, computes=False), setting, modest=_computes(its))
@@ -168,7 +168,7 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
-    bound = its.stepping.on_several and its.loader.num_workers > 0
+    bound = predict.unsure(its) and its.loader.num_workers > 0
     kept = predict.keeping(its, computes=True) if bound else its
     for name, trial in measured.trials.items():
         text, rate = f'accel.set_image_backend("{name}")', _switched(kept, trial)

@@ -18,6 +18,7 @@ from accel.profiling.measured import Spent
 from accel.profiling.stepping import Stepping
 
 _BATCHES = 400
+_LITTLE = 0.05  # of the time
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bo
     if whole_epochs:
         period += setting.startup / flow.length
     return flow.images / period * 1e9 * flow.ranks
+
+
+def unsure(flow: Flow) -> bool:
+    """Whether a step on several threads computes for so long that it matters how much slower it is beside others."""
+    return flow.stepping.on_several and flow.stepping.work > _LITTLE * flow.period
 
 
 def keeping(flow: Flow, *, computes: bool) -> Flow:

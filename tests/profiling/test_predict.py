@@ -339,6 +339,13 @@ def test_steps_on_several_threads_have_bounds(step: float) -> None:
     assert not any(each.at_least for each in alone)
 
 
+def test_a_short_step_has_no_bounds_whatever_its_threads() -> None:
+    measured, _ = switched(Pipeline({"decode": (90.0, 1.0)}, (2.0, 3.0), workers=1, cores=4), 3.3)
+    found = [each for each in candidates(measured, judge(measured)) if each.change]
+    assert len(found) > 1
+    assert not any(each.at_least or each.at_most for each in found)
+
+
 def test_more_workers_beside_several_threads_bring_at_most() -> None:
     pipeline = Pipeline({"decode": (80.0, 1.0)}, (20.0, 3.0), workers=1, cores=4)
     measured = pipeline.run()
