@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cpu.pass_blocks import PROOF_SIZE, stands_in, write_blocks
+from accel.backends.cpu.pass_dots import groups_memory, resize_by_dots
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import gather_line, longest_run, shown, write_run
 from accel.backends.cpu.simd import LANES
@@ -103,7 +104,8 @@ def run_pass(
     shrunk = copy + _room(full_height * full_width, small)
     tile = shrunk + _room(full_shown * full_width, rows_first)
     sums = tile + _room(LANES * full_width, by_cols)
-    middle = sums + _room(LANES * middle_width, by_cols)
+    groups = sums + _room(LANES * middle_width, by_cols)
+    middle = groups + _room(groups_memory(middle_width), by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
     col_memory = row_memory + _room(memory_size(resample, row_span, row_size, shown_rows), by_rows)
@@ -129,10 +131,14 @@ def run_pass(
         bounds, coefficients, shift = compute(
             resample, col_length, col_begin, col_span, col_size, x_first, shown_cols, col_memory
         )
-        resize_columns(
-            image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
+        if not resize_by_dots(
+            image, stride, height, width, first, step, channels, bounds, coefficients, shift, groups, middle,
             middle_width,
-        )  # fmt: skip
+        ):  # fmt: skip
+            resize_columns(
+                image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
+                middle_width,
+            )  # fmt: skip
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
 
     # A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.
