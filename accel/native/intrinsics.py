@@ -7,7 +7,11 @@ from functools import wraps
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils, codegen, config
 from numba.extending import intrinsic
+
+FEATURES = (codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
+"""LLVM's names of what the processor has, that is compiled for: "+avx2", and "-avx2" where it has not."""
 
 
 def emitted(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -54,3 +58,8 @@ def splat(builder: Any, value: Any, count: int) -> Any:
     kind = ir.VectorType(value.type, count)
     lane = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(lane, lane, lanes_of([0] * count))
+
+
+def called(builder: Any, name: str, result: Any, *kinds: Any) -> Any:
+    """A function of LLVM's, by name: an instruction of one kind of processors."""
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name)

@@ -9,6 +9,7 @@ from numba import njit
 
 from accel.backends.cpu.pass_blocks import PROOF_SIZE, stands_in, write_blocks
 from accel.backends.cpu.pass_columns import pays, shrink_columns, tile_size, weights_size
+from accel.backends.cpu.pass_dots import groups_memory, resize_by_dots
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import gather_line, longest_run, shown, write_run
 from accel.backends.cpu.simd import LANES
@@ -108,7 +109,8 @@ def run_pass(
     col_taps = most_taps(resample, col_span, col_size)
     shrinks = by_cols and pays(col_taps)
     sums = tile + _room(tile_size(full_width, channels, col_taps), by_cols)
-    middle = sums + _room(LANES * (middle_width + 1), by_cols)
+    groups = sums + _room(LANES * (middle_width + 1), by_cols)
+    middle = groups + _room(groups_memory(middle_width), by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
     col_memory = row_memory + _room(memory_size(resample, row_span, row_size, shown_rows), by_rows)
@@ -135,16 +137,20 @@ def run_pass(
         bounds, coefficients, shift = compute(
             resample, col_length, col_begin, col_span, col_size, x_first, shown_cols, col_memory
         )
-        if not shrinks:
-            resize_columns(
-                image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
-                middle_width,
-            )  # fmt: skip
-        elif not shrink_columns(
-            image, stride, height, width, beyond, first, step, channels, bounds, coefficients, shift, weights, tile,
-            sums, middle, middle_width,
+        if not resize_by_dots(
+            image, stride, height, width, first, step, channels, bounds, coefficients, shift, groups, middle,
+            middle_width,
         ):  # fmt: skip
-            return -1
+            if not shrinks:
+                resize_columns(
+                    image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums,
+                    middle, middle_width,
+                )  # fmt: skip
+            elif not shrink_columns(
+                image, stride, height, width, beyond, first, step, channels, bounds, coefficients, shift, weights,
+                tile, sums, middle, middle_width,
+            ):  # fmt: skip
+                return -1
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
 
     # A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.

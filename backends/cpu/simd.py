@@ -1,21 +1,24 @@
 """Two vector primitives for compiled kernels: a 16x16 byte transpose and a weighted sum of rows.
 
 Numba has no vector types, and LLVM does not find these shapes in scalar loops by itself, so they are
-written as generic LLVM vector IR.  Nothing names an instruction set: LLVM lowers them to AVX-512, AVX2,
-SSE or NEON, whichever the machine has.  Addresses are plain int64 numbers and unaligned ones are fine;
-the caller answers for every byte lying inside its buffer.
+written as generic LLVM vector IR, which it lowers to AVX-512, AVX2, SSE or NEON, whichever the machine has.
+Only `saturated` names instructions: those that LLVM takes store bytes in a slower way.  Addresses are plain
+int64 numbers and unaligned ones are fine; the caller answers for every byte lying inside its buffer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from accel.native.intrinsics import emitted, lanes_of, load, splat, store
+from accel.native.intrinsics import FEATURES, called, emitted, lanes_of, load, splat, store
 
 LANES = 16
+
+_HAS_PACKS = "+avx512bw" in FEATURES
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(32)
@@ -44,6 +47,28 @@ def transpose16(builder: Any, source: Any, source_stride: Any, target: Any, targ
         store(builder, row, _offset(builder, target, i, target_stride))
 
 
+def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
+    """Up to four vectors of 16 int32 as bytes: 0 for what is less, 255 for what is more."""
+    if not _HAS_PACKS:
+        made = []
+        for value in sums:
+            for bound, worse in ((0, "<"), (255, ">")):
+                limit = splat(builder, ir.Constant(_WORD, bound), LANES)
+                value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
+            made.append(builder.trunc(value, _BYTES))
+        return made
+    shorts, quarters = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(_BYTE, 4 * LANES)
+    first, second, third, fourth = (*sums, *[sums[-1]] * 3)[:4]
+    halves = [
+        builder.call(called(builder, "llvm.x86.avx512.packssdw.512", shorts, _WORDS, _WORDS), pair)
+        for pair in ((first, second), (third, fourth))
+    ]
+    mixed = builder.call(called(builder, "llvm.x86.avx512.packuswb.512", quarters, shorts, shorts), halves)
+    words = builder.bitcast(mixed, _WORDS)  # four lanes of each, again and again
+    parts = [builder.shuffle_vector(words, words, lanes_of([4 * x + i for x in range(4)])) for i in range(len(sums))]
+    return [builder.bitcast(part, _BYTES) for part in parts]
+
+
 def _weighted_sum(blocks: int) -> Any:
     """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
 
@@ -65,13 +90,9 @@ def _weighted_sum(blocks: int) -> Any:
                 place = builder.add(row, ir.Constant(row.type, LANES * i))
                 values = builder.zext(load(builder, place, _BYTES), _WORDS)
                 builder.store(builder.add(builder.load(total), builder.mul(values, weight)), total)
-        for i, total in enumerate(sums):
-            value = builder.ashr(builder.load(total), shift)
-            for bound, worse in ((0, "<"), (255, ">")):
-                limit = splat(builder, ir.Constant(_WORD, bound), LANES)
-                value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
-            place = builder.add(target, ir.Constant(target.type, LANES * i))
-            store(builder, builder.trunc(value, _BYTES), place)
+        shifted = [builder.ashr(builder.load(total), shift) for total in sums]
+        for i, block in enumerate(saturated(builder, shifted)):
+            store(builder, block, builder.add(target, ir.Constant(target.type, LANES * i)))
 
     return weighted_sum
 

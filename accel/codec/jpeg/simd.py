@@ -11,12 +11,12 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, codegen, config
+
+from accel.native.intrinsics import FEATURES, called
 
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
 
-FEATURES = (codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
 _HAS_AVX2 = "+avx2" in FEATURES
 
 
@@ -78,9 +78,8 @@ class Lanes:
         count, bits = self.value.type.count, self.value.type.element.width
         if _HAS_AVX2:
             kind = ir.VectorType(ir.IntType(bits // 2), 2 * count)
-            signature = ir.FunctionType(kind, [self.value.type] * 2)
             name = "llvm.x86.avx2.packssdw" if bits == 32 else "llvm.x86.avx2.packuswb"
-            function = cgutils.get_or_insert_function(self.builder.module, signature, name)
+            function = called(self.builder, name, kind, *[self.value.type] * 2)
             return self._of(self.builder.call(function, [self.value, other.value]))
         half = count // 2
         order = [i % half + count * (i // half % 2) + half * (i // count) for i in range(2 * count)]

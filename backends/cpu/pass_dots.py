@@ -1,0 +1,171 @@
+"""Columns resampled row by row, where the processor multiplies bytes four at a time (AVX-512 with VBMI and VNNI).
+
+Sixteen bytes of a resampled row are a *group*.  Four taps of each are fetched by one instruction, from 64 neighbouring
+bytes of the row, and multiplied by a coefficient's digits: of base 256, from -128 to 127, of which three suffice.  The
+sums of products with equal digits, shifted and added, are modulo 2**32 what `pass_resize` has.  Which bytes and what
+digits a group needs is found out once for all rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
+
+from accel.backends.cpu.simd import LANES, saturated
+from accel.backends.shared.numba_memory import pointer
+from accel.native.intrinsics import FEATURES, called, emitted, load, splat, store
+
+HAS_DOTS = {"+avx512f", "+avx512bw", "+avx512vbmi", "+avx512vnni"} <= set(FEATURES)
+
+MOST_QUADS = 4
+"""Groups have up to so many times four taps."""
+
+_WINDOW = 4 * LANES  # neighbouring bytes that a group's four taps are among
+_DIGITS = 3
+_QUAD = (1 + _DIGITS) * LANES  # words that describe four taps of a group: which bytes, and their digits
+_TOGETHER = 4  # rows whose sums are packed together
+_AT_ONCE = 8  # rows: they stay in the nearest cache while group after group reads them
+_BALANCED, _EACH = 0x808080, 0x01010101
+
+_WORD, _WORDS = ir.IntType(32), ir.VectorType(ir.IntType(32), LANES)
+_BYTES = ir.VectorType(ir.IntType(8), 4 * LANES)
+
+
+@njit
+def groups_memory(count: int) -> Any:
+    """The bytes of memory that ``resize_by_dots`` needs for rows of ``count`` resampled bytes."""
+    return (count + LANES - 1) // LANES * MOST_QUADS * (4 * _QUAD + 8) if HAS_DOTS else 0
+
+
+def _sums(quads: int) -> Any:
+    """One group of ``rows`` rows: ``target`` is where it belongs in the first, ``plan`` its ``quads * _QUAD`` words."""
+
+    @emitted(types.void, *[types.int64] * 8)
+    def sums(
+        builder: Any, plan: Any, windows: Any, source: Any, stride: Any, rows: Any, shift: Any, target: Any, pitch: Any
+    ) -> None:
+        def constant(value: int) -> ir.Constant:
+            return ir.Constant(plan.type, value)
+
+        def of_row(row: Any) -> Any:
+            totals = [half] + [ir.Constant(_WORDS, None)] * (_DIGITS - 1)
+            for place, (which, digits) in zip(places, described, strict=True):
+                window = load(builder, builder.add(place, row), _BYTES)
+                taps = builder.bitcast(builder.call(fetch, [window, which]), _WORDS)
+                totals = [builder.call(dot, [*pair]) for pair in zip(totals, [taps] * _DIGITS, digits, strict=True)]
+            value = totals[-1]
+            for total in reversed(totals[:-1]):
+                value = builder.add(builder.shl(value, splat(builder, ir.Constant(_WORD, 8), LANES)), total)
+            return builder.ashr(value, shift)
+
+        fetch = called(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, _BYTES, _BYTES)
+        dot = called(builder, "llvm.x86.avx512.vpdpbusd.512", _WORDS, *[_WORDS] * 3)
+        shift = builder.trunc(shift, _WORD)
+        one = ir.Constant(_WORD, 1)
+        half, shift = (splat(builder, each, LANES) for each in (builder.shl(one, builder.sub(shift, one)), shift))
+        described, places = [], []
+        for quad in range(quads):
+            at = builder.add(plan, constant(4 * _QUAD * quad))
+            digits = [load(builder, builder.add(at, constant(_WINDOW * (1 + i))), _WORDS) for i in range(_DIGITS)]
+            described.append((load(builder, at, _BYTES), digits))
+            window = load(builder, builder.add(windows, constant(8 * quad)), plan.type)
+            places.append(builder.add(source, window))
+        last = builder.sub(rows, constant(_TOGETHER))
+        with cgutils.for_range_slice(builder, constant(0), rows, constant(_TOGETHER), inc=True) as (y, _):
+            first = builder.select(builder.icmp_signed("<", y, last), y, last)
+            numbers = [builder.add(first, constant(i)) for i in range(_TOGETHER)]
+            values = [of_row(builder.mul(number, stride)) for number in numbers]
+            for number, block in zip(numbers, saturated(builder, values), strict=True):
+                store(builder, block, builder.add(target, builder.mul(number, pitch)))
+
+    return sums
+
+
+_sums_1, _sums_2, _sums_3, _sums_4 = (_sums(quads) for quads in range(1, MOST_QUADS + 1))
+
+
+@njit
+def _describe(
+    n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, quads: int, windows: Any,
+    plan: Any,
+) -> Any:  # fmt: skip
+    """Fill ``windows`` [groups, quads], where in a row each begins, and ``plan``; False: a group's taps are too far
+    apart, or a coefficient has more digits."""
+    windows[:] = n_bytes - _WINDOW
+    for x in range(bounds.shape[0]):
+        begin, end = x * channels // LANES, (x * channels + channels - 1) // LANES
+        for quad in range((bounds[x, 1] + 3) // 4):
+            low = np.int64(bounds[x, 0]) + 4 * quad
+            if step < 0:
+                low = min(low + 3, np.int64(bounds[x, 0]) + bounds[x, 1] - 1)
+            byte = (first + step * low) * channels
+            windows[begin, quad] = min(windows[begin, quad], byte)
+            windows[end, quad] = min(windows[end, quad], byte)
+    digits_of_all, furthest = np.int64(0), np.int64(0)
+    for x in range(bounds.shape[0]):
+        for quad in range(quads):
+            which, digits, taps = np.int64(0), (np.int64(0), np.int64(0), np.int64(0)), bounds[x, 1] - 4 * quad
+            left = (first + step * (np.int64(bounds[x, 0]) + 4 * quad)) * channels
+            for t in range(min(taps, 4)):
+                number = np.int64(coefficients[x, 4 * quad + t]) + _BALANCED
+                digits_of_all |= number
+                number ^= _BALANCED
+                which += step * channels * t << 8 * t
+                digits = (
+                    digits[0] | (number & 255) << 8 * t,
+                    digits[1] | (number >> 8 & 255) << 8 * t,
+                    digits[2] | (number >> 16 & 255) << 8 * t,
+                )
+            for lane in range(x * channels, (x + 1) * channels):
+                at = lane // LANES
+                words = plan[at, quad]
+                near = left + lane - x * channels - windows[at, quad]
+                if taps > 0:
+                    furthest = max(furthest, near + max(step, 0) * channels * (min(taps, 4) - 1))
+                words[0, lane % LANES] = np.int32(np.uint32(near * _EACH + which))
+                for i in range(_DIGITS):
+                    words[1 + i, lane % LANES] = np.int32(np.uint32(digits[i]))
+    return furthest < _WINDOW and 0 <= digits_of_all < 1 << 24
+
+
+@njit
+def resize_by_dots(
+    source: int, stride: int, n_rows: int, n_bytes: int, first: int, step: int, channels: int,
+    bounds: Any, coefficients: Any, shift: int, memory: int, target: int, target_stride: int,
+) -> Any:  # fmt: skip
+    """What ``pass_resize.resize_columns`` does, and takes; False: it does not fit here, and nothing was written.
+
+    ``memory``: ``groups_memory(len(bounds) * channels)`` bytes.
+    """
+    if not HAS_DOTS or n_bytes < _WINDOW:
+        return False
+    most = np.int64(0)
+    for x in range(bounds.shape[0]):
+        most = max(most, bounds[x, 1])
+    groups, quads = (bounds.shape[0] * channels + LANES - 1) // LANES, (most + 3) // 4
+    if quads < 1 or quads > MOST_QUADS:
+        return False
+    windows = carray(pointer(memory), (groups, quads), np.int64)
+    plan = carray(pointer(memory + 8 * groups * quads), (groups, quads, 1 + _DIGITS, LANES), np.int32)
+    if not _describe(n_bytes, first, step, channels, bounds, coefficients, quads, windows, plan):
+        return False
+    for top in range(0, n_rows, _AT_ONCE):
+        y = min(top, n_rows - _TOGETHER)
+        rows = min(_AT_ONCE, n_rows - y)
+        for group in range(groups):
+            of_group = memory + 8 * groups * quads + 4 * _QUAD * quads * group
+            own = memory + 8 * quads * group
+            row, place = source + y * stride, target + y * target_stride + LANES * group
+            if quads == 1:
+                _sums_1(of_group, own, row, stride, rows, shift, place, target_stride)
+            elif quads == 2:
+                _sums_2(of_group, own, row, stride, rows, shift, place, target_stride)
+            elif quads == 3:
+                _sums_3(of_group, own, row, stride, rows, shift, place, target_stride)
+            else:
+                _sums_4(of_group, own, row, stride, rows, shift, place, target_stride)
+    return True
