@@ -19,6 +19,9 @@ from accel.system.memory import Key
 Numbers = npt.NDArray[np.int64]
 """int64 [images, columns], C-contiguous."""
 
+Names = Sequence[str] | npt.NDArray[np.uint8]
+"""Of files, as they are or ``encoded``."""
+
 Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 """Heights, widths, and whether pictures are of mode "RGB": arrays [images]."""
 
@@ -175,7 +178,7 @@ class Files(Sources):
     Attributes:
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], where each begins, and its size.
         known: int64 [files, FIELDS], what is known of each (``codec.opening_fields``): always the size of the picture.
-        headers: those of files that are not ``PLAIN``, by their numbers. names: of all, as ``encoded`` gives them.
+        headers: those of files that are not ``PLAIN``, by their numbers. names: of all.
         asked: bool [files], of which it is known that they were decoded, as ``Source.asked`` says of one.
     """
 
@@ -187,13 +190,13 @@ class Files(Sources):
         places: Numbers,
         known: Numbers,
         headers: Mapping[int, Header],
-        names: bytes | npt.NDArray[np.uint8],
+        names: Names,
         selection: Selection,
     ) -> None:
         super().__init__(selection)
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
         self.asked = np.zeros(len(places), np.bool_)
-        self._split: list[str] = []
+        self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
 
     def __len__(self) -> int:
         return len(self.places)
@@ -204,7 +207,7 @@ class Files(Sources):
         return not self._made and not self.asked.any()
 
     def _one(self, place: int) -> Source:
-        self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")
+        self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")  # type: ignore[arg-type]
         row = self.known[place].tolist()
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
@@ -237,9 +240,9 @@ def _key(row: list[int]) -> Key | None:
     return None if written < 0 else (device, inode, size, written, changed)
 
 
-def encoded(names: Sequence[str]) -> bytes:
+def encoded(names: Names) -> npt.NDArray[np.uint8]:
     """Names in one piece, with a 0 between."""
-    return "\0".join(names).encode(*_ENCODING)
+    return names if isinstance(names, np.ndarray) else np.frombuffer("\0".join(names).encode(*_ENCODING), np.uint8)
 
 
 _ENCODING = "utf-8", "surrogatepass"

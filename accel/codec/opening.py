@@ -31,7 +31,10 @@ UNIT = units.Unit(
     *("codec/jpeg/memory.py", "codec/jpeg/simd.py"),
     seconds=0.5,
 )
-_read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] int int i8[1]w i8[2]w")
+_read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] int i8[1]w i8[2]w")
+_read_behind = UNIT.function(
+    "codec.opening_kernels", "read_behind", "i8[1] u1[1] int u1[1]w int int int i8[1]w i8[2]w i8[2]w i8[1]w"
+)
 
 
 class File(NamedTuple):
@@ -73,7 +76,7 @@ def _read_one(path: str, name: bytes, place: npt.NDArray[np.int64], room: int) -
     """What is known of a file that is read to an address, and how old it is to be for its times to be trusted."""
     sys.audit("open", path, None, _FLAGS)
     oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
-    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, place, room, 0, work.status, work.one)
+    _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, place, room, work.status, work.one)
     return work.one.tolist()[0], oldest
 
 
@@ -102,25 +105,41 @@ def _by_python(path: Any) -> File | None:
     return None if found is None else File(*found)
 
 
-def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int) -> npt.NDArray[np.int64] | None:
+class Behind(NamedTuple):
+    """Files that were read behind one another.
+
+    Attributes:
+        known: of each, see ``opening_fields``; times that cannot be trusted are -1.
+        places: int64 [files, 2], where each begins, and its size.
+        gone, no_room, largest, needed, end, asked: of all, see ``opening_fields``.
+    """
+
+    known: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    gone: int
+    no_room: int
+    largest: int
+    needed: int
+    end: int
+    asked: int
+
+
+def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int, most: int) -> Behind | None:
     """Read files into ``room``, behind one another at multiples of ``aligned`` bytes, as far as there is any.
 
-    Returns:
-        What is known of each, see ``opening_fields``; None where they are to be read in the usual way. Times that
-        cannot be trusted are -1.
+    ``most``: pixels; of a plain picture that has more somebody is to be asked. None where files are to be read in the
+    usual way.
     """
     if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
         return None
     names = _names(paths)
     if names is None:
         return None
-    found = np.zeros((len(paths), of.FIELDS), np.int64)
-    oldest = (time.time() - memory.SETTLED) * 1e9
-    place = np.array([room.ctypes.data], np.int64)
-    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, place, len(room), aligned, _work.status, found)
-    written, changed = found[:, of.WRITTEN], found[:, of.CHANGED]
-    found[(written < 0) | (written > changed) | (changed > oldest), of.WRITTEN : of.CHANGED + 1] = -1
-    return found
+    known, places = np.empty((len(paths), of.FIELDS), np.int64), np.empty((len(paths), 2), np.int64)
+    oldest, work = int((time.time() - memory.SETTLED) * 1e9), _work
+    given = calls(), np.frombuffer(names, np.uint8), _FLAGS, room, aligned, oldest, most, work.status
+    _read_behind(*given, known, places, work.said)
+    return Behind(known, places, *work.said.tolist())
 
 
 def _names(paths: Sequence[str]) -> bytes | None:
@@ -142,7 +161,7 @@ def _by_compiled(paths: Sequence[str]) -> list[File | None]:
     found = np.empty((len(buffers), of.FIELDS), np.int64)
     oldest = (time.time() - memory.SETTLED) * 1e9
     places = np.array([int(buffer.place[0]) for buffer in buffers], np.int64)
-    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, 0, _work.status, found)
+    _read(calls(), np.frombuffer(names, np.uint8), _FLAGS, places, FileBuffers.ORDINARY, _work.status, found)
     rows = zip(paths, buffers, found.tolist(), strict=False)
     files = [_file(path, buffer, row, oldest) for path, buffer, row in rows]
     return files + [_by_python(path) for path in paths[len(buffers) :]]
@@ -184,6 +203,7 @@ class _Work(threading.local):
         self.status = np.empty(32, np.int64)
         self.one = np.empty((1, of.FIELDS), np.int64)
         self.place = np.empty(1, np.int64)
+        self.said = np.empty(of.SAID, np.int64)
 
 
 _work = _Work()

@@ -65,37 +65,83 @@ def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
 
 
 @njit
-def read(calls: Any, names: Any, flags: int, places: Any, room: int, aligned: int, status: Any, found: Any) -> Any:
+def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any, found: Any) -> Any:
     """Read files, whose names, each with a 0 at its end, follow one another, and fill a row of ``found`` for each.
 
     Args:
-        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes; if there is
-            one for all, they come to lie behind one another from there on, in that room, at multiples of ``aligned``.
+        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes.
         status: int64 [32], working memory.
     """
-    name, begin = pointer_to(names), 0
-    place = places[0] if len(places) > 0 else 0
+    begin = 0
     for i in range(len(found)):
-        if len(places) == len(found):
-            place = places[i]
-        end = begin
-        while end < len(names) and name[end] != 0:
-            end += 1
-        descriptor = _open(calls[0], _address(name) + begin, flags)
-        found[i, of.STATE] = of.NONE
-        if descriptor >= 0:
-            known = _status(calls[1], descriptor, _address(name) + end, _address(pointer_to(status)))
-            if known == 0:
-                _key(status, found, i)
-                if found[i, of.BYTES] >= room:
-                    found[i, of.STATE] = of.LARGE
-                else:
-                    found[i, of.STATE] = _content(calls, descriptor, place, room, found, i)
-                    if len(places) < len(found):
-                        taken = (found[i, of.READ] + aligned - 1) // aligned * aligned
-                        place, room = place + taken, room - taken
-            _close(calls[3], descriptor)
+        end = _end(names, begin)
+        _file(calls, names, begin, end, flags, places[i], room, status, found, i)
         begin = end + 1
+
+
+@njit
+def read_behind(
+    calls: Any, names: Any, flags: int, room: Any, aligned: int, oldest: int, most: int, status: Any, found: Any,
+    places: Any, said: Any,
+) -> Any:  # fmt: skip
+    """``read`` files that come to lie behind one another in ``room``, at multiples of ``aligned``.
+
+    Args:
+        oldest: the last time, in nanoseconds, that is believed. most: pixels of a picture of which nobody is asked.
+        places: int64 [files, 2], where each begins, and its size. said: int64 [SAID], see ``opening_fields``.
+    """
+    begin, at = i64(0), i64(0)
+    for field in range(of.SAID):
+        said[field] = 0
+    for i in range(len(found)):
+        end = _end(names, begin)
+        for field in range(of.FIELDS):
+            found[i, field] = 0
+        _file(calls, names, begin, end, flags, _address(pointer_to(room)) + at, len(room) - at, status, found, i)
+        begin = end + 1
+        state, written, changed = found[i, of.STATE], found[i, of.WRITTEN], found[i, of.CHANGED]
+        if written < 0 or written > changed or changed > oldest:
+            found[i, of.WRITTEN], found[i, of.CHANGED] = -1, -1
+        places[i, 0], places[i, 1] = at, found[i, of.READ]
+        if state >= of.OTHER:
+            said[of.END] = at + found[i, of.READ]
+            at += _whole(found[i, of.READ], aligned)
+        said[of.GONE] += state == of.NONE
+        said[of.NO_ROOM] += state == of.LARGE
+        said[of.LARGEST] = max(said[of.LARGEST], found[i, of.BYTES])
+        said[of.NEEDED] += _whole(found[i, of.BYTES], aligned)
+        said[of.ASKED] += state == of.OTHER or found[i, of.HEIGHT] * found[i, of.WIDTH] > most
+
+
+@njit
+def _whole(size: int, aligned: int) -> Any:
+    return (size + aligned - 1) // aligned * aligned
+
+
+@njit
+def _end(names: Any, begin: int) -> Any:
+    name, end = pointer_to(names), begin
+    while end < len(names) and name[end] != 0:
+        end += 1
+    return end
+
+
+@njit
+def _file(
+    calls: Any, names: Any, begin: int, end: int, flags: int, place: int, room: int, status: Any, found: Any, i: int
+) -> None:
+    """Read one file, whose name begins and ends there, to an address with so much room."""
+    name = _address(pointer_to(names))
+    descriptor = _open(calls[0], name + begin, flags)
+    found[i, of.STATE] = of.NONE
+    if descriptor >= 0:
+        if _status(calls[1], descriptor, name + end, _address(pointer_to(status))) == 0:
+            _key(status, found, i)
+            if found[i, of.BYTES] >= room:
+                found[i, of.STATE] = of.LARGE
+            else:
+                found[i, of.STATE] = _content(calls, descriptor, place, room, found, i)
+        _close(calls[3], descriptor)
 
 
 _BILLION, _LOW = 1000000000, 0xFFFFFFFF

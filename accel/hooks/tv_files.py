@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from math import floor
 from typing import Any
 
-import numpy as np
 import torchvision
 from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
 from accel.codec import opening
-from accel.codec import opening_fields as of
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
@@ -21,7 +20,6 @@ from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import batch_files, cached
-from accel.sources import Numbers
 from accel.system.private_names import private
 from accel.workers import slot_files
 
@@ -31,7 +29,7 @@ private("PIL.Image", "_decompression_bomb_check")
 def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
     if not cached.in_use:
         for read in (slot_files.read, batch_files.read):
-            if (together := read(paths, selection, _many_pixels, claimed_files.by_pillow)) is not None:
+            if (together := read(paths, selection, _many_pixels(), claimed_files.by_pillow)) is not None:
                 return together
     files = zip(paths, opening.read(paths), strict=True)
     return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]
@@ -77,14 +75,13 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     return [source if source is None or source.is_read or cached.allowed(source.header) else None for source in sources]
 
 
-def _many_pixels(known: Numbers) -> Any:
-    """Which plain files have so many pixels that Pillow is to be asked whether it would open them."""
-    if Image._decompression_bomb_check is not _BOMB_CHECK:
-        return np.ones(len(known), np.bool_)
-    limit = Image.MAX_IMAGE_PIXELS
-    return known[:, of.HEIGHT] * known[:, of.WIDTH] > (np.inf if limit is None else limit)
+def _many_pixels() -> int:
+    """The most pixels of a plain file of which Pillow need not be asked whether it would open it; -1: it is of each."""
+    limit: Any = _ALL if Image.MAX_IMAGE_PIXELS is None else Image.MAX_IMAGE_PIXELS
+    return -1 if Image._decompression_bomb_check is not _BOMB_CHECK else max(floor(min(limit, _ALL)), -1)
 
 
+_ALL = 1 << 62
 _BOMB_CHECK = getattr(Image, "_decompression_bomb_check", None)
 
 

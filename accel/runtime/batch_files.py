@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from accel.codec import opening
 from accel.codec import opening_fields as of
@@ -19,14 +18,11 @@ from accel.codec.header import Header
 from accel.codec.opening import File
 from accel.options import Selection
 from accel.recipe import Source
-from accel.sources import Files, Numbers, encoded
+from accel.sources import Files, Numbers
 from accel.system import memory
 
 ALIGNED = 64
 """What every file begins at a multiple of."""
-
-Asked = Callable[[Numbers], Any]
-"""Tells, of what is known of files, of which plain ones ``Claimed`` is to be asked, too: bool [files]."""
 
 Claimed = Callable[[File], "Header | None"]
 """Gives the header of a file; None for one that is not claimed."""
@@ -35,6 +31,7 @@ F = TypeVar("F", bound=Files)
 
 _PATIENCE = 4  # batches after which a source that outlives the others of its batch is kept, and not on its way
 _LARGEST = 1 << 26  # bytes of a file: of one that pretends to more than there is memory, only reading it tells
+_LEAST = 1 << 21  # bytes of room: a huge page, to which the system copies a small file in three quarters of the time
 _each = 0.0  # bytes that an image's file is expected to take
 
 
@@ -77,44 +74,40 @@ class _Before(threading.local):
 _before = _Before()
 
 
-def read(paths: Sequence[Any], selection: Selection, asked: Asked, claimed: Claimed) -> Sequence[Source | None] | None:
+def read(paths: Sequence[Any], selection: Selection, most: int, claimed: Claimed) -> Sequence[Source | None] | None:
     """Read files into memory that is used again when nobody looks at any of them.
 
-    None where they are to be read one by one; a file that is not claimed is None.
+    ``most``: pixels; ``claimed`` is asked of a plain picture that has more, too. None where they are to be read one by
+    one; a file that is not claimed is None.
     """
     global _each
     room = int(len(paths) * _each * 9 / 8)
     for _ in range(2):  # the first time it is found out how much room they need
-        content = memory.results.empty((room,), torch.uint8).numpy()
-        known = opening.read_behind(paths, content, ALIGNED)
-        if known is None or (known[:, of.STATE] == of.NONE).any():
+        content = memory.results.lent(max(room, _LEAST))
+        read = opening.read_behind(paths, content, ALIGNED, most)
+        if read is None or read.gone or read.largest > _LARGEST:
             return None
-        if known[:, of.BYTES].max() > _LARGEST:
-            return None
-        needed = int(whole(known[:, of.BYTES]).sum())
-        _each = learnt(_each, needed / len(paths))
-        if (known[:, of.STATE] != of.LARGE).all():
-            files, refused = made(ReadFiles, content, known, paths, selection, asked, claimed)
+        _each = learnt(_each, read.needed / len(paths))
+        if not read.no_room:
+            files, refused = made(ReadFiles, content, read, paths, selection, most, claimed)
             _before.add(files)
             return without(files, refused)
-        room = needed + ALIGNED
+        room = read.needed + ALIGNED
     return None
 
 
 def made(
     cls: type[F],
     content: npt.NDArray[np.uint8],
-    known: Numbers,
+    read: opening.Behind,
     paths: Sequence[str],
     selection: Selection,
-    asked: Asked,
+    most: int,
     claimed: Claimed,
 ) -> tuple[F, set[int]]:
     """Files that were read into ``content``, and the numbers of those that are not claimed."""
-    sizes = known[:, of.READ]
-    places = np.stack([starts(sizes), sizes], 1)
-    headers, refused = dict[int, Header](), set[int]()
-    for number in np.flatnonzero((known[:, of.STATE] == of.OTHER) | asked(known)).tolist():
+    known, places, headers, refused = read.known, read.places, dict[int, Header](), set[int]()
+    for number in _asked(known, most) if read.asked else ():
         start, size = places[number].tolist()
         row = known[number].tolist()
         plain = opening.plain_header(row) if row[of.STATE] == of.PLAIN else None
@@ -125,7 +118,13 @@ def made(
             headers[number] = header
             components = 3 if header.mode == "RGB" else 1
             known[number, of.SCAN :] = header.scan, components, header.height, header.width
-    return cls(content[: places[-1].sum()], places, known, headers, encoded(paths), selection), refused
+    return cls(content[: read.end], places, known, headers, paths, selection), refused
+
+
+def _asked(known: Numbers, most: int) -> list[int]:
+    many = known[:, of.HEIGHT] * known[:, of.WIDTH] > most
+    found: list[int] = np.flatnonzero((known[:, of.STATE] == of.OTHER) | many).tolist()
+    return found
 
 
 def without(files: Files, refused: set[int]) -> Sequence[Source | None]:
@@ -135,13 +134,8 @@ def without(files: Files, refused: set[int]) -> Sequence[Source | None]:
 
 def starts(sizes: Numbers) -> Numbers:
     """Where files of these sizes begin, one behind another."""
-    taken = whole(sizes)
+    taken = -(-sizes // ALIGNED) * ALIGNED
     return np.cumsum(taken) - taken
-
-
-def whole(sizes: Numbers) -> Numbers:
-    """Sizes, rounded to what files are aligned to."""
-    return -(-sizes // ALIGNED) * ALIGNED
 
 
 def learnt(usual: float, needed: float) -> float:

@@ -144,10 +144,17 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        return torch.from_numpy(self._lease(size)).view(dtype).view(tuple(shape))
+
+    def lent(self, size: int) -> npt.NDArray[np.uint8]:
+        """Uninitialised bytes, which begin at a page."""
+        return np.frombuffer(self._lease(size).data, np.uint8)  # a view alone would give back what it looks at
+
+    def _lease(self, size: int) -> Lease:
         block = self._take(size)
         lent = lease(block, size)
         lent.on_release = partial(self._give_back, block)
-        return torch.from_numpy(lent).view(dtype).view(tuple(shape))
+        return lent
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:

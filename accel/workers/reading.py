@@ -22,7 +22,6 @@ from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached
 from accel.runtime.batch_files import ALIGNED
-from accel.sources import encoded
 from accel.workers import slot_files
 from accel.workers.slot_files import HEADER, SlotFiles
 
@@ -90,7 +89,7 @@ class Reading:
         known = np.array([source.known for source in sources], np.int64)
         places = np.stack([np.array([source.start for source in sources], np.int64), known[:, of.READ]], 1)
         headers = {n: source.header for n, source in enumerate(sources) if source.known[of.STATE] != of.PLAIN}
-        names = encoded([source.name for source in sources])
+        names = [source.name for source in sources]
         files = SlotFiles(self._content[: self._end], places, known, headers, names, self.selection)  # type: ignore[arg-type]
         files.slot, self._slot = self._slot, None
         return files

@@ -103,7 +103,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
         _failed(error)
         room = 0
     size = len(files.content) if isinstance(files, SlotFiles) else int(files.places[-1].sum())
-    names = np.frombuffer(files.names, np.uint8)
+    names = encoded(files.names)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
     others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
     fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
@@ -162,7 +162,7 @@ def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
             headers[number] = header
     table = np.array(known, np.int64)
     sizes = table[:, of.READ]
-    names = encoded([source.name for source in sources])
+    names = [source.name for source in sources]
     places = np.stack([batch_files.starts(sizes), sizes], 1)
     return Files(np.zeros(0, np.uint8), places, table, headers, names, selection)
 

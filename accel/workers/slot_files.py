@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from accel.codec import opening
-from accel.codec import opening_fields as of
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import batch_files
-from accel.runtime.batch_files import ALIGNED, Asked, Claimed
+from accel.runtime.batch_files import ALIGNED, Claimed
 from accel.sources import Files
 from accel.workers import slot_pool
 
@@ -52,20 +51,20 @@ def taken(selection: Selection, count: int) -> torch.Tensor | None:
     return pool.empty((rounded(int(count * _needed[selection])),), torch.uint8)
 
 
-def read(paths: Sequence[Any], selection: Selection, asked: Asked, claimed: Claimed) -> Sequence[Source | None] | None:
+def read(paths: Sequence[Any], selection: Selection, most: int, claimed: Claimed) -> Sequence[Source | None] | None:
     """Read files into a slot; None where they are to be read in another way, and for a file that is not claimed."""
     count = len(paths)
     slot = taken(selection, count)
     if slot is None:
         return None
     content = slot.numpy()[HEADER:]
-    known = opening.read_behind(paths, content, ALIGNED)
-    if known is None or (known[:, of.STATE] == of.NONE).any():
+    read = opening.read_behind(paths, content, ALIGNED, most)
+    if read is None or read.gone:
         return None
-    if (known[:, of.STATE] == of.LARGE).any():
-        note(selection, count, int(known[:, of.BYTES].sum()) + count * _BESIDES)
+    if read.no_room:
+        note(selection, count, read.needed + count * _BESIDES)
         return None
-    files, refused = batch_files.made(SlotFiles, content, known, paths, selection, asked, claimed)
+    files, refused = batch_files.made(SlotFiles, content, read, paths, selection, most, claimed)
     files.slot = slot
     return batch_files.without(files, refused)
 

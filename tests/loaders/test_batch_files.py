@@ -14,10 +14,12 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel import switch
+from accel.codec import opening
+from accel.codec import opening_fields as of
 from accel.hooks import claimed_files, tv_files
 from accel.runtime import batch_files
 from accel.runtime.batch_files import ReadFiles
-from accel.sources import Files
+from accel.sources import Files, encoded
 from accel.system import memory
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux
@@ -75,13 +77,44 @@ def test_what_is_not_claimed_is_none(folder: Path, content: bytes) -> None:
 def test_what_cannot_be_read_is_left_to_others(folder: Path) -> None:
     paths = paths_in(folder)
     with accel.image_backend("cpu"):
-        assert batch_files.read([*paths, "no such file"], switch.current(), _none, claimed_files.by_pillow) is None
+        assert batch_files.read([*paths, "no such file"], switch.current(), 1 << 62, claimed_files.by_pillow) is None
         os.truncate(paths[1], batch_files._LARGEST + 1)
-        assert batch_files.read(paths, switch.current(), _none, claimed_files.by_pillow) is None
+        assert batch_files.read(paths, switch.current(), 1 << 62, claimed_files.by_pillow) is None
 
 
-def _none(known: Any) -> Any:
-    return np.zeros(len(known), np.bool_)
+def test_what_is_said_of_all(folder: Path) -> None:
+    paths = [*paths_in(folder), str(folder / "a" / "none"), str(folder / "a" / "text")]
+    Path(paths[-1]).write_bytes(b"no picture")
+    sizes = [os.path.getsize(path) for path in paths if os.path.exists(path)]
+    for room in (sum(sizes), sum(sizes) + 64 * len(sizes)):
+        found = opening.read_behind(paths, np.zeros(room, np.uint8), 64, 90 * 200)
+        assert found is not None
+        state = found.known[:, of.STATE].tolist()
+        assert (found.gone, found.no_room) == (1, state.count(of.LARGE))
+        assert found.largest == max(sizes)
+        assert found.needed == sum(-(-size // 64) * 64 for size in sizes)
+        assert found.end == max(found.places.sum(1))
+        pixels = found.known[:, of.HEIGHT] * found.known[:, of.WIDTH]
+        assert found.asked == state.count(of.OTHER) + (pixels > 90 * 200).sum() > 2
+    assert state.count(of.LARGE) == 0
+
+
+@pytest.mark.parametrize(("limit", "most"), [(None, 1 << 62), (float("inf"), 1 << 62), (99.5, 99), (0, 0), (-5, -1)])
+def test_pictures_of_more_pixels_are_asked_of(limit: Any, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", limit)
+    assert tv_files._many_pixels() == most
+    monkeypatch.setattr("PIL.Image._decompression_bomb_check", lambda size: None)
+    assert tv_files._many_pixels() == -1
+
+
+def test_names_are_encoded_for_who_sends_them(folder: Path) -> None:
+    with accel.image_backend("cpu"):
+        files = opened(paths_in(folder))
+    assert files.names == paths_in(folder)
+    names = encoded(files.names)
+    sent = Files(files.content, files.places, files.known, files.headers, names, files.selection)
+    assert list(map(said, sent)) == list(map(said, files))
+    assert encoded(names) is names
 
 
 def test_memory_stays_while_somebody_looks(folder: Path) -> None:

@@ -174,7 +174,7 @@ def test_damaged_room_is_not_taken_for_files(paths: list[str], selection: Select
 
 
 def test_names_that_no_system_has(paths: list[str], selection: Selection) -> None:
-    assert opening.read_behind([paths[0], "a\0b"], np.zeros(1 << 16, np.uint8), 64) is None
+    assert opening.read_behind([paths[0], "a\0b"], np.zeros(1 << 16, np.uint8), 64, 0) is None
 
 
 CROPS = T.Compose([T.RandomResizedCrop(40, scale=(0.05, 0.6)), T.RandomHorizontalFlip(), T.ToTensor()])
