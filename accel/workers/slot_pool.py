@@ -60,7 +60,7 @@ class _Loader:
             self._leases[slot] = weakref.ref(lease)
             self._end_blocks()
             if slot not in self.blocks:
-                block = Block(part.ctypes.data, int(self.arena.size[slot]))
+                block = Block(torch.from_numpy(part).data_ptr(), int(self.arena.size[slot]))
                 self.blocks[slot] = int(self.arena.pages[slot]), block
         lease.on_release = partial(self._release, slot, sent)
         lease.after_fork = partial(self._leave, slot, sent)

@@ -23,6 +23,9 @@ from accel.system.page_locks import Block
 Bytes = npt.NDArray[np.uint8]
 _ALIGNED = 64
 
+DESCRIBED = "whole ones the device copies from where a worker left them, if the driver locks that; others are gathered"
+"""How files go over."""
+
 
 class Ready:
     """One run of it: as ``Execution``, and the ``Decoding`` of its files. ``decoding.flagged`` comes after ``launch``.
@@ -108,13 +111,6 @@ class Ready:
 def in_place(ahead: Ahead) -> Block | None:
     """The memory from which the files may be sent as they lie there; None: what is needed of them is gathered."""
     return ahead.memory if ahead.parts[Part.SAID].view(np.int64)[Said.IN_PLACE] else None
-
-
-def way_of(ahead: Ahead) -> str:
-    """How its files go over, in words."""
-    if in_place(ahead) is None:
-        return "what is needed of them is gathered from where a worker left them, and sent"
-    return "the device copies them from where a worker left them, if the driver locks that memory"
 
 
 def sent_of(ahead: Ahead) -> int:
