@@ -17,6 +17,7 @@ from accel.recipe import Recipe, Source, Step
 from accel.sources import Numbers as Numbers
 from accel.sources import Pictures as Pictures
 from accel.sources import Sources
+from accel.system.page_locks import Block
 
 DRAWN = frozenset({"convert", "hflip", "vflip"})
 """Steps that some images of a structure may lack."""
@@ -97,11 +98,13 @@ class Ahead(NamedTuple):
     Attributes:
         shape: of the result, (images, channels, height, width). dtype: of that.
         parts: the backend's own (``AcceleratorBackend.ahead``), as bytes.
+        memory: what these and the files lie in, where a device may have it locked.
     """
 
     shape: tuple[int, int, int, int]
     dtype: torch.dtype
     parts: list[npt.NDArray[np.uint8]]
+    memory: Block | None = None
 
 
 class Rows(Sequence[Recipe]):

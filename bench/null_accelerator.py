@@ -1,8 +1,9 @@
 """An accelerator that takes no time: what is left is the host's part of the ``cuda`` backend.
 
-Workers send it finished work as they do to a GPU's; it copies each batch to where that would be sent from, binds its
-addresses, and launches nothing. So it tells how fast the host can feed a device that decodes and transforms by itself,
-and no more. It is a backend like any other and found as one, by an entry point.
+Workers send it finished work as they do to a GPU's; it binds each batch's addresses, and launches nothing. Files are
+sent from where workers left them, as where a driver locks that memory: the host does not copy them. So it tells how
+fast the host can feed a device that decodes and transforms by itself, and no more. It is a backend like any other and
+found as one, by an entry point.
 """
 
 from __future__ import annotations

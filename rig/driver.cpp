@@ -14,7 +14,10 @@
 
 namespace {
 
-enum Result { SUCCESS = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, OLD_DRIVER = 222, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum Result {
+    SUCCESS = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, OLD_DRIVER = 222, INVALID_HANDLE = 400, NOT_FOUND = 500,
+    ALREADY_LOCKED = 712, NOT_LOCKED = 713, NOT_SUPPORTED = 801,
+};
 
 const std::map<int, std::pair<const char*, const char*>> ERRORS = {
     {SUCCESS, {"CUDA_SUCCESS", "no error"}},
@@ -51,6 +54,8 @@ std::set<Kernel*> kernels;
 using Runner = void (*)(const char* kernel, unsigned blocks, void* items, void* owners, void* stream);
 Runner runner;
 double newest_ptx = 99;
+std::map<uintptr_t, size_t> locked;  // host memory: sizes by address
+bool locks = true;
 
 // The size of an ELF image: its section headers stand at its end.
 uint64_t size_of(const unsigned char* image) {
@@ -84,6 +89,8 @@ extern "C" {
 void fake_runner(Runner given) { runner = given; }
 void fake_stream(void* handle) { streams.insert(handle); }
 void fake_newest_ptx(double version) { newest_ptx = version; }
+void fake_locks(int may) { locks = may; }
+int fake_locked() { return static_cast<int>(locked.size()); }
 
 // -- the driver ---------------------------------------------------------------------------------------------------
 
@@ -114,6 +121,23 @@ int cuCtxGetCurrent(void** context) {
 int cuCtxGetDevice(int* device) {
     *device = 0;
     return SUCCESS;
+}
+
+// Whole pages, each once, as portable memory.
+int cuMemHostRegister_v2(void* start, size_t size, unsigned flags) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const uintptr_t address = reinterpret_cast<uintptr_t>(start);
+    if (!locks) return NOT_SUPPORTED;
+    if (address % 4096 || size % 4096 || !size || flags != 1) return INVALID_VALUE;
+    for (const auto& [other, taken] : locked)
+        if (address < other + taken && other < address + size) return ALREADY_LOCKED;
+    locked[address] = size;
+    return SUCCESS;
+}
+
+int cuMemHostUnregister(void* start) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return locked.erase(reinterpret_cast<uintptr_t>(start)) ? SUCCESS : NOT_LOCKED;
 }
 
 int cuStreamGetCtx(void* stream, void** context) {

@@ -9,6 +9,7 @@ runs a check whose kernels are compiled (``compile_for``).
 
 import ctypes
 import gc
+import mmap
 import sys
 import threading
 import warnings
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -27,6 +29,7 @@ from rig.batches import batches, by_kernels, by_torchvision
 ARCH = (9, 0)
 NEWER = (99, 0)  # than any that NVRTC knows
 A_NEWER_GPU = "a newer GPU"
+LOCKED_MEMORY = "locked memory"
 
 
 def install(folder: Path) -> None:
@@ -41,7 +44,7 @@ def compile_for(check: str) -> None:
     """Compile all kernels that a check runs, ahead of it: beside the stand-in NVRTC would look for a real driver."""
     from accel.backends.cuda import compile
 
-    for unit in compile.UNITS:
+    for unit in compile.UNITS if check != LOCKED_MEMORY else ():
         compile.cubin(unit, compile.arch_of(*(NEWER if check == A_NEWER_GPU else ARCH)))
 
 
@@ -261,6 +264,7 @@ def copies_overlap() -> None:
 def every_kernel() -> None:
     """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
     from accel.backends.cuda import compile, device, host
+    from accel.backends.cuda.driver import launcher
 
     driver, launched = driver_in_use()
     one = device.CudaDevice(torch.device("cpu", 0))
@@ -273,7 +277,7 @@ def every_kernel() -> None:
         one.launch(*expected[-1][:-1])
     assert launched == expected
     launched.clear()
-    assert device._driver() is not None
+    assert launcher() is not None
     for handle in (0, 0x7F0012345678):  # all in one call
         with on_stream(driver, handle):
             one.launch_all([each[:-1] for each in expected])
@@ -330,12 +334,34 @@ def refusals() -> None:
     assert not launched
 
 
+def locked_memory() -> None:
+    """The driver is asked to lock memory, and to let it go; what it refuses is said."""
+    import accel
+    from accel.backends.cuda import device
+    from accel.system.page_locks import Block
+
+    driver, _ = driver_in_use()
+    one = device.CudaDevice(torch.device("cpu", 0))
+    pages = mmap.mmap(-1, 3 << 12)
+    address = np.frombuffer(pages, np.uint8).ctypes.data
+    for may in (1, 0):
+        driver.fake_locks(may)
+        block = Block(address, 2 << 12)
+        assert [block.locked("cuda", one.lock) for _ in range(2)] == 2 * [bool(may)]
+        assert driver.fake_locked() == may
+        block.end()
+        assert driver.fake_locked() == 0
+    (reason,) = accel.stats()["fallbacks"]
+    assert "does not lock the workers' memory (error 801)" in reason, reason
+
+
 CHECKS = {
     "whole batches": whole_batches,
     "every kernel": every_kernel,
     A_NEWER_GPU: a_newer_gpu,
     "refusals": refusals,
     "copies overlap": copies_overlap,
+    LOCKED_MEMORY: locked_memory,
 }
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ import torch
 from accel.system import fork, log, memory
 
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
-KERNELS, KEPT = "finished by torchvision", "kept"
+KERNELS, KEPT, IN_PLACE = "finished by torchvision", "kept", "sent in place"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY = "fallback: ", "way: "
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _FIRST = (
-    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED),
+    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE),
     _FALLBACK + "any other reason",
 )
 _ROWS, _SLOTS = 1024, 128
@@ -110,6 +110,7 @@ def stats() -> dict[str, Any]:
         - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, which a cache of a
           given size took (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from there;
           ``indexes read``: files whose index was read there;
+        - ``sent in place``: images whose files a device copied itself out of the memory in which a worker left them;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or

@@ -24,7 +24,7 @@ from accel.system import memory
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: longer only where who held it was killed
-_COLUMNS = 7
+_COLUMNS = 8
 _CLOCK, _END = -2, -1  # behind the columns: how often slots were taken, and where the next one begins
 
 
@@ -33,7 +33,8 @@ class Arena:
 
     Attributes, one number for each slot: ``offset`` and ``room``: its addresses in the file; ``size``: how much of them
     has pages; ``busy``: whether the worker that took it looks at it; ``sent``, ``ended``: tensors in it that were sent,
-    and those that the parent looks at no more; ``taken``: when, by the number of slots taken.
+    and those that the parent looks at no more; ``taken``: when, by the number of slots taken; ``pages``: how often its
+    pages went back to the system.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:
@@ -42,7 +43,7 @@ class Arena:
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
         columns: Iterable[npt.NDArray[np.int64]] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
-        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken = columns
+        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken, self.pages = columns
 
     @classmethod
     def make(cls, context: Any) -> Arena | None:
@@ -145,6 +146,7 @@ class Arena:
         with suppress(OSError):  # a system that cannot: they go with the file
             chunk.madvise(mmap.MADV_REMOVE, start, int(self.size[slot]))
         self.size[slot] = 0
+        self.pages[slot] += 1
 
 
 def _whole(size: int) -> int:

@@ -37,7 +37,7 @@ from accel.system import counters
 from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import HEADER, SlotFiles
 
-VERSION = 2
+VERSION = 3
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -243,5 +243,5 @@ def unpack(sent: SentFiles) -> Rows:
     rows = Rows(files, structure, numbers)
     if dtype is not None:
         shape = len(places), header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-        rows.ahead = Ahead(shape, dtype, parts[len(Part) :])
+        rows.ahead = Ahead(shape, dtype, parts[len(Part) :], slot_pool.block_at(sent.data.data_ptr()))
     return rows

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from accel.system import counters, fork, memory
+from accel.system.page_locks import Block
 from accel.workers.arena import Arena
 
 # -- the parent ---------------------------------------------------------------------------------------------
@@ -44,6 +45,7 @@ class _Loader:
         self.ended = False
         self._process = os.getpid()
         self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
+        self.blocks: dict[int, tuple[int, Block]] = {}  # of slots that it has looked at, and ``Arena.pages`` then
         # slots that only children may look at that were forked since: what to count as ended, and since when
         self._inherited: dict[int, tuple[int, int]] = {}
 
@@ -53,11 +55,23 @@ class _Loader:
             self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
         if lease is None:
-            lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
+            part = self.arena.part(int(self.arena.offset[slot]), size)
+            lease = memory.lease(part, size)
             self._leases[slot] = weakref.ref(lease)
+            self._end_blocks()
+            if slot not in self.blocks:
+                block = Block(torch.from_numpy(part).data_ptr(), int(self.arena.size[slot]))
+                self.blocks[slot] = int(self.arena.pages[slot]), block
         lease.on_release = partial(self._release, slot, sent)
         lease.after_fork = partial(self._leave, slot, sent)
         return lease
+
+    def _end_blocks(self) -> None:
+        """End those of slots whose pages went back to the system, or will with the loader's memory."""
+        for slot, (pages, block) in list(self.blocks.items()):
+            left = self.ended and slot in self._inherited
+            if (left or pages != self.arena.pages[slot]) and self.blocks.pop(slot, None) is not None:
+                block.end()
 
     def lends(self) -> bool:
         """Whether something in this process, which is the parent, looks at a slot."""
@@ -69,12 +83,15 @@ class _Loader:
             return
         if self.ended:
             self.arena.give_back(slot)
+            self._end_blocks()
         self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may come behind with an earlier one
 
     def _leave(self, slot: int, sent: int, forks: int) -> None:
         """Have a slot wait for the children. (Of a loader that has ended its memory goes with the last of them.)"""
         if self._process == os.getpid():
             self._inherited[slot] = sent, forks
+            if self.ended:
+                self._end_blocks()
 
     def _release_inherited(self) -> None:
         for slot, (sent, forks) in list(self._inherited.items()):
@@ -91,6 +108,7 @@ class _Loader:
             for slot in np.flatnonzero(self.arena.size).tolist():
                 if slot not in lent and slot not in self._inherited:
                     self.arena.give_back(slot)
+            self._end_blocks()
 
 
 fork.watch_children_where(lambda: any(loader.lends() for loader in list(_known.values())))
@@ -130,6 +148,12 @@ def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
     storage = torch.from_numpy(known.lend(slot, size, sent)).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+
+
+def block_at(address: int) -> Block | None:
+    """The memory of the slot that begins there, in the parent."""
+    blocks = (block for loader in list(_known.values()) for _, block in list(loader.blocks.values()))
+    return next((block for block in blocks if block.address == address), None)
 
 
 # -- a worker -----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import Ready, sent_of, sizes_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, sent_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -161,6 +161,7 @@ class CudaBackend(AcceleratorBackend):
         keys = [each.source.key for each in plan.decodes]
         return [
             f"decoder: {_DESCRIBED[self.options.decoder]}",
+            *([f"files: {DESCRIBED}"] if self.options.decoder == "accel" else ()),
             *(stream_index.describe(keys, self.options.cache) if self.options.decoder != "nvimgcodec" else ()),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from accel.backends.cuda import compile
+from accel.backends.cuda import compile, driver
 from accel.backends.cuda.descriptors import THREADS
 from accel.codec.jpeg import SOURCES
 from accel.errors import BackendUnavailable
 from accel.native import units
-from accel.system import fork
+from accel.system import counters, fork
 from accel.system.imports import LazyModule
 
 _core = LazyModule("cuda.core")
@@ -75,6 +72,10 @@ class Device:
     def trim(self) -> None:
         """Give pinned memory that nobody has any more back to the system, which torch would keep for ever."""
 
+    def lock(self, address: int, size: int) -> Callable[[], object] | None:
+        """Lock pages of host memory, so that it can copy from there by itself; returns what undoes it, or None."""
+        return lambda: None
+
     def mark(self) -> Mark | None:
         """A mark behind all that is queued; None where that is done already."""
         return None
@@ -115,6 +116,22 @@ class CudaDevice(Device):
     def trim(self) -> None:
         torch._C._host_emptyCache()
 
+    def lock(self, address: int, size: int) -> Callable[[], object] | None:
+        error = self._with_context(driver.lock, address, size)
+        if error:
+            counters.fallback(f"the driver does not lock the workers' memory (error {error}); batches were copied")
+            return None
+        return partial(self._unlock, address)
+
+    def _unlock(self, address: int) -> None:
+        if error := self._with_context(driver.unlock, address):
+            counters.fallback(f"the driver does not let go of the workers' memory (error {error})")
+
+    def _with_context(self, function: Callable[..., int], *arguments: int) -> int:
+        with self.enter():
+            torch.cuda.mem_get_info(self.torch_device)  # after this, the thread has a context
+            return function(*arguments)
+
     def mark(self) -> Mark:
         event = torch.cuda.Event(blocking=True)  # who waits for it sleeps
         event.record()
@@ -133,13 +150,13 @@ class CudaDevice(Device):
         """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
         if not self._kernels:
             self.prepare()
-        driver = _driver()
+        launcher = driver.launcher()
         done = 0
-        if driver is not None:
+        if launcher is not None:
             kernels = self._kernels
             found = [(int(kernels[name].handle), blocks, items, owners) for name, blocks, items, owners in launches]
             stream = np.array([torch.cuda.current_stream().cuda_stream], np.uint64)
-            done = _submit(np.array(found, np.uint64).reshape(-1, 4), driver, stream, THREADS, np.empty(4, np.uint64))
+            done = _submit(np.array(found, np.uint64).reshape(-1, 4), launcher, stream, THREADS, np.empty(4, np.uint64))
         super().launch_all(launches[done:])
 
     def free_memory(self) -> int:
@@ -149,16 +166,6 @@ class CudaDevice(Device):
 
 
 _lock = fork.Lock()
-
-
-@cache
-def _driver() -> npt.NDArray[np.uint64] | None:
-    """The address of the driver's ``cuLaunchKernel``; None: cuda.core is to find its own."""
-    try:
-        library = ctypes.CDLL("libcuda.so.1") if sys.platform != "win32" else ctypes.CDLL("nvcuda.dll")
-        return np.array([ctypes.cast(library.cuLaunchKernel, ctypes.c_void_p).value], np.uint64)
-    except (OSError, AttributeError):
-        return None
 
 
 @cache

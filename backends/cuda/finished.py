@@ -69,6 +69,7 @@ class Said(IntEnum):
     CLEARED_END = 3
     TOLD = 4  # from there
     TOLD_SIZE = 5
+    IN_PLACE = 6  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
 
 
 def room(plan: ColumnPlan) -> int:
@@ -114,6 +115,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     for array, start in zip(decoder, offsets.tolist(), strict=True):
         program[start : start + array.nbytes] = array.view(np.uint8)
     segments, *owners, pictures = offsets.tolist()
+    pieces = _pieces(found)
     listed = [
         (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
         for kernel, owner in zip(LAUNCHES, owners, strict=True)
@@ -135,12 +137,13 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
     said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
     said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
+    said[Said.IN_PLACE] = (pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size
     on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     return [
         said,
         np.array(listed, np.int64),
-        _pieces(found),
+        pieces,
         program,
         np.concatenate(fixups),
         taking,

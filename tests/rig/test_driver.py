@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.machine import ROOT
-from rig.driver import CHECKS, compile_for, install
+from rig.driver import CHECKS, LOCKED_MEMORY, compile_for, install
 from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only, pytest.mark.skipif(sys.platform != "linux", reason="the driver is Linux's")]
@@ -24,7 +24,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "check", [check if check == "every kernel" else pytest.param(check, marks=pytest.mark.sweep) for check in CHECKS]
+    "check",
+    [
+        check if check in ("every kernel", LOCKED_MEMORY) else pytest.param(check, marks=pytest.mark.sweep)
+        for check in CHECKS
+    ],
 )
 def test_onto_a_driver(check: str, folder: Path) -> None:
     """Whole batches equal torchvision's; every kernel is found and given what was said; refusals are raised."""

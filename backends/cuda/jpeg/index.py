@@ -78,9 +78,9 @@ def read(
     asked[indexes.numbers] = good[indexes.numbers]
     digests, counts = np.zeros((2, len(starts)), np.int64)
     fits = np.ones(len(starts), np.bool_)
+    whole = np.stack([starts, starts, starts, sizes, np.zeros_like(sizes)], 1)
     if not asked.any():
-        pieces = np.stack([starts, starts, starts, sizes, np.zeros_like(sizes)], 1)
-        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests, pieces)
+        return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests, whole)
     lengths[indexes.numbers] = indexes.sizes() // 2
     places = np.concatenate([[0], np.cumsum(lengths)])
     segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
@@ -90,6 +90,8 @@ def read(
         np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
         pieces,
     )  # fmt: skip
+    if not total:  # they need not move
+        starts[:], sizes[:], pieces = whole[:, 0], whole[:, 3], whole
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)
     first = np.cumsum(counts) - counts

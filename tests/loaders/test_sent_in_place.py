@@ -1,0 +1,220 @@
+"""Files that a device copies out of the memory in which a worker left them, which it has locked."""
+
+import gc
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel.backends.cuda import host
+from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.ready import Ready
+from accel.system import memory
+from accel.system.page_locks import Block
+from accel.workers import slot_pool
+from accel.workers.arena import Arena
+from tests.support.cuda import needs_compiler
+from tests.support.helpers import jpeg
+from tests.support.processes import linux
+
+pytestmark = [linux, needs_compiler]
+
+CROPPED = T.Compose([T.RandomResizedCrop(32), T.ToTensor()])
+IMAGES = 24
+
+
+class Locks(dict[int, int]):
+    """What is locked: sizes by address. As a driver does, it refuses what is no page, or locked already."""
+
+    refuses = False
+
+    def lock(self, address: int, size: int) -> Callable[[], object] | None:
+        assert address % 4096 == size % 4096 == 0
+        assert not any(address < start + taken and start < address + size for start, taken in self.items())
+        if self.refuses:
+            return None
+        self[address] = size
+        return lambda: self.pop(address)
+
+
+@pytest.fixture
+def locks(monkeypatch: pytest.MonkeyPatch) -> Locks:
+    """Those of the stand-in for a device, which copies in place from nothing else."""
+    found, upload = Locks(), Ready.upload
+
+    def checked(self: Ready) -> None:
+        if self._in_place is not None:
+            begin, size = self._in_place.data_ptr(), len(self._in_place)
+            assert any(start <= begin and begin + size <= start + taken for start, taken in found.items())
+        upload(self)
+
+    monkeypatch.setattr(host.HostDevice, "lock", lambda self, address, size: found.lock(address, size))
+    monkeypatch.setattr(Ready, "upload", checked)
+    monkeypatch.setattr(Decoder, "agrees", lambda self: True)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ImageFolder:
+    (tmp_path / "one").mkdir()
+    for number in range(IMAGES):
+        options: dict[str, Any] = {"progressive": True} if number == 5 else {}
+        (tmp_path / "one" / f"{number:02}.jpg").write_bytes(jpeg(90 + number, 120, seed=number, **options))
+    return ImageFolder(str(tmp_path), CROPPED)
+
+
+def loader(dataset: ImageFolder, **options: Any) -> DataLoader[Any]:
+    return DataLoader(dataset, 4, num_workers=2, multiprocessing_context="fork", timeout=60, **options)
+
+
+def epoch(dataset: ImageFolder, number: int) -> list[torch.Tensor]:
+    torch.manual_seed(number)
+    return [images.to("cpu").clone() for images, _ in loader(dataset)]
+
+
+def consume(batches: Iterator[Any]) -> None:
+    for images, _ in batches:
+        images.to("cpu")
+
+
+@pytest.fixture
+def in_force() -> Iterator[None]:
+    with accel.image_backend("cuda", device="cpu", threads=1, cache=None):
+        yield
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_same_values(folder: ImageFolder, locks: Locks, refused: bool) -> None:
+    locks.refuses = refused
+    with accel.image_backend("torchvision"):
+        expected = [epoch(folder, number) for number in range(2)]
+    before = accel.stats()["sent in place"]
+    with accel.image_backend("cuda", device="cpu", threads=1, cache=None):
+        for number, each in enumerate(expected):
+            assert all(map(torch.equal, epoch(folder, number), each))
+    assert accel.stats()["sent in place"] - before == (0 if refused else 2 * IMAGES)
+    gc.collect()
+    assert not locks
+
+
+def test_what_is_known_of_files_is_sent_without_the_rest(
+    folder: ImageFolder, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (path, _) in enumerate(folder.samples):  # large enough for an index
+        Path(path).write_bytes(jpeg(400, 300 + number, seed=number))
+    monkeypatch.setattr(wanted, "FEWEST", 0)
+    monkeypatch.setattr(memory, "SETTLED", -1.0)
+    with accel.image_backend("torchvision"):
+        expected = [epoch(folder, number) for number in range(2)]
+    sent = []
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        for number, each in enumerate(expected):
+            before = accel.stats()["sent in place"]
+            assert all(map(torch.equal, epoch(folder, number), each))
+            sent.append(accel.stats()["sent in place"] - before)
+    assert sent[0] == IMAGES
+    assert sent[1] == 0
+
+
+@pytest.mark.usefixtures("in_force")
+def test_a_loader_that_is_left_half_way(folder: ImageFolder, locks: Locks) -> None:
+    iterator = iter(loader(folder))
+    kept = next(iterator)[0]
+    assert "the device copies from where a worker left them" in accel.explain(kept)
+    next(iterator)[0].to("cpu")
+    assert locks
+    del iterator
+    gc.collect()
+    assert kept.to("cpu").shape == (4, 3, 32, 32)  # its slot stays as long as it
+    assert len(locks) <= 1
+    del kept
+    gc.collect()
+    assert not locks
+
+
+@pytest.mark.usefixtures("in_force")
+def test_a_worker_that_dies(folder: ImageFolder, locks: Locks) -> None:
+    iterator = iter(loader(folder))
+    next(iterator)[0].to("cpu")
+    for worker in iterator._workers:  # type: ignore[attr-defined]
+        os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        consume(iterator)
+    assert locks
+    del iterator, worker
+    gc.collect()
+    assert not locks
+
+
+def test_pages_that_go_are_locked_no_more() -> None:
+    """A worker gives a slot's pages back to the system; when the slot comes again, it has others."""
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    known, locks, size = slot_pool._Loader(arena), Locks(), 1 << 20
+
+    def received() -> tuple[int, Block]:
+        slot = arena.take(size)
+        assert slot is not None
+        arena.sent[slot] += 1
+        lease = known.lend(slot, size, int(arena.sent[slot]))
+        block = known.blocks[slot][1]
+        assert block.address == lease.ctypes.data
+        assert block.locked("gpu", locks.lock)
+        arena.busy[slot] = 0
+        return slot, block
+
+    slot, block = received()
+    assert received() == (slot, block)  # the same pages, locked once
+    while arena.size[slot]:  # others are taken, until nobody believes in this one any more
+        larger = arena.take(4 * size)
+        assert larger is not None
+        arena.busy[larger] = 0
+    assert received()[1] is not block
+    assert not block.locked("gpu", locks.lock)
+    assert len(locks) == 1
+    known.end()
+    assert not locks
+
+
+def test_a_fork_leaves_locks_to_its_parent() -> None:
+    locks, block = Locks(), Block(4096, 8192)
+    assert block.locked("gpu", locks.lock)
+    child = os.fork()
+    if child == 0:
+        right = not block.locked("gpu", locks.lock)
+        block.end()
+        os._exit(0 if right and locks else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    block.end()
+    assert not locks
+    assert not block.locked("gpu", locks.lock)
+
+
+@pytest.mark.usefixtures("in_force")
+def test_what_fails_waits_for_the_copy(folder: ImageFolder, locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory goes back to the workers when the batch is given up."""
+    waited = []
+
+    class Mark:
+        def query(self) -> bool:
+            return True
+
+        def synchronize(self) -> None:
+            waited.append(bool(locks))
+
+    def refuse(*arguments: object) -> None:
+        raise ValueError("no launch")
+
+    monkeypatch.setattr(host.HostDevice, "mark", lambda self: Mark())
+    monkeypatch.setattr(host.HostDevice, "launch_all", refuse)
+    with pytest.raises(ValueError, match="no launch"):
+        next(iter(loader(folder)))[0].to("cpu")
+    assert waited == [True]
