@@ -208,7 +208,9 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
             return tensor  # type: ignore[no-any-return]
         fresh = not isinstance(lazy.progress, Done)
         if fresh:
-            value = lazy.compute(allocate).as_subclass(tensor.becomes)
+            value = lazy.compute(allocate)
+            if type(value) is not tensor.becomes or sys.getrefcount(value) > _OURS:  # others have it as it is
+                value = value.as_subclass(tensor.becomes)
             alias = None
             if lazy.aliased:
                 with shell.suspended():
@@ -240,6 +242,14 @@ def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
         alias = lazy.progress.alias if isinstance(lazy.progress, Done) else None
         return (value.detach() if alias is None else alias)[index]
 
+
+def _references() -> int:
+    value = object()
+    return sys.getrefcount(value)
+
+
+_OURS = _references()
+"""What ``sys.getrefcount`` says of what only a function's own variable refers to."""
 
 _PENDING = object()
 """What every state of this process refers to that has no values."""

@@ -151,9 +151,9 @@ class LazyTensorBase(torch.Tensor):
                 return result
         if func in _RESIZING or "out" in kwargs:
             return func(*pytree.tree_map(_resizable, args), **pytree.tree_map(_resizable, kwargs))
-        if len(args) == 1 and not kwargs and isinstance(args[0], LazyTensorBase):
-            return func(_plain(args[0]))
-        return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs))
+        if not kwargs:
+            return func(*[_all_plain(each) for each in args])
+        return func(*[_all_plain(each) for each in args], **{name: _all_plain(each) for name, each in kwargs.items()})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
@@ -220,6 +220,19 @@ def _plain(value: Any) -> Any:
     with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
         return torch.Tensor.as_subclass(value, kind)  # a plain tensor that somebody made one of a lazy class
 
+
+def _all_plain(value: Any) -> Any:
+    """``_plain``, of all parts; torch's own way through them takes longer than many a function."""
+    kind = type(value)
+    if kind in _SINGLE or isinstance(value, torch.Tensor):
+        return _plain(value)
+    if kind is tuple or kind is list:
+        return kind([_all_plain(each) for each in value])
+    return pytree.tree_map(_plain, value)
+
+
+_SINGLE = frozenset({int, float, bool, str, slice, type(None), type(...), torch.dtype, torch.device})
+"""Types of arguments that have no parts."""
 
 _RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped_storage}
 

@@ -18,3 +18,7 @@ RESIZE, CROP, HFLIP, VFLIP, PAD = range(5)
 
 OTHERWISE = 1
 """The result that says that columns cannot tell what becomes of some image."""
+
+HEIGHT, WIDTH, ALIKE = range(3)
+"""What is found out of all images: the largest height and width that one has then, and whether all have these."""
+FOUND = 3

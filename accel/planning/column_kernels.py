@@ -8,10 +8,12 @@ import numpy as np
 from numba import njit
 
 from accel.planning.column_fields import (
+    ALIKE,
     BEGIN,
     CONSTANT,
     CROP,
     DRAWN,
+    HEIGHT,
     HFLIP,
     KIND,
     LENGTH,
@@ -23,6 +25,7 @@ from accel.planning.column_fields import (
     SIZE,
     START,
     STEP,
+    WIDTH,
     WINDOW,
     WINDOW_STEP,
 )
@@ -30,21 +33,22 @@ from accel.planning.column_fields import (
 
 @njit
 def plan_axes(
-    forms: Any, numbers: Any, sizes: Any, channels: int, support: float, work: Any, boxes: Any, axes: Any, parts: Any
-) -> Any:
+    forms: Any, numbers: Any, sizes: Any, channels: int, support: float, work: Any, boxes: Any, axes: Any, parts: Any,
+    found: Any,
+) -> Any:  # fmt: skip
     """Fill the boxes, axes and parts of ``Columns``.
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
         sizes: int64 [2, images], of the sources.
         support: of the filter, in input positions at scale 1; 0: nothing is resampled.
-        work: int64 [5, 4], working memory.
+        work: int64 [5, 4], working memory. found: int64 [FOUND], is filled.
 
     Returns:
         0, or ``OTHERWISE`` where columns cannot say what becomes of some image.
     """
     view, window, params = work[0:2], work[2:4], work[4]
-    end = 0
+    end, found[HEIGHT], found[WIDTH], found[ALIKE] = 0, 0, 0, 1
     for image in range(len(boxes)):
         for axis in range(2):
             _begin(view, axis, sizes[axis, image])
@@ -86,6 +90,9 @@ def plan_axes(
                 whole_rows, whole_columns = whole_rows and axis == 1, whole_columns and axis == 0
         for axis in range(2):
             parts[image, SHOWN + axis] = window[axis, LENGTH]
+            found[HEIGHT + axis] = max(found[HEIGHT + axis], window[axis, LENGTH])
+            if window[axis, LENGTH] != parts[0, SHOWN + axis]:
+                found[ALIKE] = 0
             if not resized:
                 _begin(view, axis, window[axis, SIZE])
             first, last = _needed(view[axis], window[axis], support if resized else 0.0)

@@ -21,7 +21,7 @@ from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.column_fields import LENGTH, SHOWN, SIZE
+from accel.planning.column_fields import FOUND, LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 UNIT = units.Unit("columns", "planning/column_kernels.py", "planning/column_fields.py", seconds=0.3)
-_SIGNATURE = "i8[2] i8[2] i8[2] int float i8[2]w i8[2]w i8[3]w i8[2]w"
+_SIGNATURE = "i8[2] i8[2] i8[2] int float i8[2]w i8[2]w i8[3]w i8[2]w i8[1]w"
 _plan_axes = UNIT.function("planning.column_kernels", "plan_axes", _SIGNATURE)
 
 
@@ -44,6 +44,7 @@ class Columns(NamedTuple):
         boxes: int64 [images, 4], what to decode: top, left, height, width.
         axes: int64 [2, images, 6], of the rows and of the columns.
         parts: int64 [images, 3], where in memory each image's values begin, and its height and width.
+        largest: the largest height and width that an image has then. alike: whether all have these.
         resample: the code of the filter. rows_first: bool [images], see ``resample.rows_first``.
         fill: the colour that is shown outside, if any window gets there.
         table: the values of levels, [channels, 256].
@@ -54,6 +55,8 @@ class Columns(NamedTuple):
     boxes: Numbers
     axes: Numbers
     parts: Numbers
+    largest: tuple[int, int]
+    alike: bool
     resample: int
     rows_first: npt.NDArray[np.bool_]
     fill: tuple[int, ...] | None
@@ -137,16 +140,14 @@ def plan_apart(rows: Rows) -> ApartPlan | None:
     columns = _columns(rows)
     if columns is None:
         return None
-    height, width = columns.parts[:, SHOWN:].max(axis=0).tolist()
-    return ApartPlan.of(columns, (len(rows), columns.channels, height, width), True)
+    return ApartPlan.of(columns, (len(rows), columns.channels, *columns.largest), True)
 
 
 def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     columns = _columns(rows)
-    if columns is None or (columns.parts[:, SHOWN:] != columns.parts[0, SHOWN:]).any():
+    if columns is None or not columns.alike:
         return None
-    _, height, width = columns.parts[0].tolist()
-    return ColumnPlan.of(columns, (len(rows), columns.channels, height, width), interleaved)
+    return ColumnPlan.of(columns, (len(rows), columns.channels, *columns.largest), interleaved)
 
 
 def _columns(rows: Rows) -> Columns | None:
@@ -157,20 +158,24 @@ def _columns(rows: Rows) -> Columns | None:
     if program.converted is not None:  # grey becomes RGB
         colour = colour | (rows.numbers[:, program.converted] != 0 if program.converted >= 0 else True)
     channels = 3 if colour[0] else 1
-    if (colour != colour[0]).any() or not rows.each_apart() or rows.of_lazy_pixels():
+    if not (colour.all() if colour[0] else not colour.any()) or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    count, apart = len(rows), np.empty((len(rows), 3), np.int64)
-    boxes, axes = np.empty((count, 4), np.int64), np.empty((2, count, 6), np.int64)
+    count = len(rows)
     sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
-    given = program.codes, rows.numbers, sizes, channels, support
-    if _plan_axes(*given, np.empty((5, 4), np.int64), boxes, axes, apart):
+    boxes, parts, found = np.empty((count, 4), np.int64), np.empty((count, 3), np.int64), np.empty(FOUND, np.int64)
+    axes = np.empty((2, count, 6), np.int64)
+    if _plan_axes(
+        program.codes, rows.numbers, sizes, channels, support, np.empty((5, 4), np.int64), boxes, axes, parts, found
+    ):
         return None
+    height, width, alike = found.tolist()
     ordered, (row, column) = np.zeros(count, np.bool_), axes
     if program.filter:
         ordered[:] = rows_first(program.filter, row[:, LENGTH], column[:, LENGTH], row[:, SIZE], column[:, SIZE])
     table = values.table(channels, program.values)
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
-    return Columns(rows, channels, boxes, axes, apart, program.filter, ordered, fill, table)
+    filter, largest = program.filter, (height, width)
+    return Columns(rows, channels, boxes, axes, parts, largest, bool(alike), filter, ordered, fill, table)
 
 
 # -- structures ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -67,12 +68,17 @@ class Plan(NamedTuple):
         return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
 
 
-_TYPES = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_OF_TORCH = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
+_OF_NUMPY = frozenset({torch.uint8, torch.float16, torch.float32})
 
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
-    values: npt.NDArray[Any] = tensor.view(_TYPES[tensor.dtype.itemsize]).numpy()
+    size = tensor.dtype.itemsize
+    if tensor.dtype not in _OF_NUMPY:
+        tensor = tensor.view(_OF_TORCH[size])
+    values: npt.NDArray[Any] = tensor.numpy().view(_TYPES[size])
     return values
 
 

@@ -108,6 +108,10 @@ def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     return lease
 
 
+_ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.float32}
+"""NumPy's of the dtypes that most results have: each function of torch's takes long that comes but once a batch."""
+
+
 class _Idle(NamedTuple):
     """A block that nobody uses, since when: by the number of results, and in seconds."""
 
@@ -144,7 +148,10 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-        return torch.from_numpy(self._lease(size)).view(dtype).view(tuple(shape))
+        lent, like = self._lease(size), _ARRAYS.get(dtype)
+        if like is None:
+            return torch.from_numpy(lent).view(dtype).view(tuple(shape))
+        return torch.from_numpy(Lease(shape, like, lent))  # an array of NumPy's own would refer to the block alone
 
     def lent(self, size: int) -> npt.NDArray[np.uint8]:
         """Uninitialised bytes, which begin at a page."""
@@ -169,7 +176,11 @@ class Results:
 
     def _let_go(self) -> None:
         """Give back what has been idle for too long, by either measure; the lock is held."""
-        oldest = time.monotonic() - self._SECONDS
+        if not self._idle:
+            return
+        first, oldest = self._idle[0], time.monotonic() - self._SECONDS
+        if first.since > oldest and first.clock >= self._clock - self._PATIENCE:
+            return
         clocks = [self._clock - (self._PATIENCE_SMALL if is_small else self._PATIENCE) for is_small in (False, True)]
         self._idle = [i for i in self._idle if i.since > oldest and i.clock >= clocks[len(i.block) <= self._SMALL]]
 

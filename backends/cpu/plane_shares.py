@@ -20,7 +20,6 @@ from accel.codec import jpeg
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.native import units
-from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import pace, planes, read
@@ -69,7 +68,7 @@ class Shared:
         reads, fused = reading.call(parts), shares.pass_call(columns, given, item, planar)
         left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT] = -1
-        windows, begun = np.empty((2, columns.parts[:, SHOWN:].max()), np.int32), thread_time()
+        windows, begun = np.empty((2, max(columns.largest)), np.int32), thread_time()
         with compiled_stage(DECODE, TRANSFORM, len(self)) as times:
             while True:
                 _run_plane_share(

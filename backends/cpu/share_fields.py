@@ -12,3 +12,7 @@ SAID = 10
 
 ENDS, PLANES, INDEX, PASS = range(4)
 """Working memory that a share may need more of."""
+
+LARGEST, REGION = range(2)
+"""What the list of a batch's files says: the bytes of the largest, and of the pixels of the largest region."""
+LISTED = 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
+from accel.codec import opening_fields as of
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
@@ -19,6 +21,35 @@ from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, note_time, passed, settl
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
+
+
+@njit
+def list_files(
+    known: Any, plain: Any, places: Any, content: Any, boxes: Any, channels: int, limit: int, images: Any, keys: Any,
+    asked: Any, said: Any,
+) -> Any:  # fmt: skip
+    """List the files of a batch that are the plain case, and how many they are; see ``shares``.
+
+    Args:
+        known, plain, places, content, asked: of ``Files``. limit: bytes of pixels of a region at most.
+        images, keys: are filled. said: see ``share_fields``.
+    """
+    listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0
+    for position in range(len(known)):
+        size = boxes[position, 2] * boxes[position, 3] * channels
+        if plain[position] == 0 or size > limit:
+            continue
+        image = images[listed]
+        image[sh.POSITION], image[sh.BYTES] = position, places[position, 1]
+        image[sh.DATA] = content.ctypes.data + places[position, 0]
+        image[sh.HAS_KEY] = known[position, of.WRITTEN] >= 0
+        for i in range(st.KEY):
+            keys[listed, i] = np.uint64(known[position, of.DEVICE + i])
+        said[sh.LARGEST] = max(said[sh.LARGEST], places[position, 1])
+        said[sh.REGION] = max(said[sh.REGION], size)
+        asked[position] = 1
+        listed += 1
+    return listed
 
 
 @njit

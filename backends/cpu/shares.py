@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from operator import is_
 from time import thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,8 @@ from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
-from accel.codec import opening_fields as of
 from accel.native import units
 from accel.native.calls import Call
-from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
 from accel.runtime import cached, pace, planes, read
@@ -38,13 +36,17 @@ STEPS = (
 )
 """What compiled code of any share consists of."""
 
-_SOURCES = "backends/cpu/share_kernels.py", "codec/store_kernels.py", "codec/store_fields.py"
+_SOURCES = "backends/cpu/share_kernels.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/opening_fields.py"
 UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
 _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
     "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] i8[1]w"
     " u8[1]w i4[2]w u1[1]w any[1]w i8[2] i8[3]w int int int bool",
+)
+
+_list_files = UNIT.function(
+    "backends.cpu.share_kernels", "list_files", "i8[2] u1[1] i8[2] u1[1] i8[2] int int i8[2]w u8[2]w u1[1]w i8[1]w"
 )
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
@@ -55,21 +57,19 @@ class Shared:
     """The images of a batch that are the plain case. ``others``: the places of those that are not."""
 
     def __init__(self, columns: Columns, sources: Sequence[Source], cache: str | None) -> None:
-        sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
-        small = sizes <= read.LARGEST
         self.columns, self._sources = columns, sources
         self._files = sources if isinstance(sources, Files) else None
-        found = _of_sources(sources, small) if self._files is None else _of_files(self._files, small)
-        self.images, self.keys, self._held = found
+        self.counter = np.zeros(1, np.int64)
+        found = _of_sources(columns, sources) if self._files is None else _of_files(columns, self._files)
+        if self._files is None or self._files.made():
+            self._asked(found.images[:, sh.POSITION].tolist(), 1)
+        self.images, self.keys, self._held, self.largest, self.room = found
         if cache is None:
             self.images[:, sh.HAS_KEY] = False
-        self.counter = np.zeros(1, np.int64)
-        other = np.ones(len(small), np.bool_)
-        other[self.images[:, sh.POSITION]] = False
-        self.others: list[int] = np.flatnonzero(other).tolist()
-        self.largest = int(self.images[:, sh.BYTES].max(initial=0))
-        self.room = int(sizes[small].max(initial=0))
-        self._asked(self.images[:, sh.POSITION].tolist(), 1)
+        count = len(columns.boxes)
+        self.others: list[int] = []
+        if len(self.images) < count:
+            self.others = sorted({*range(count)}.difference(self.images[:, sh.POSITION].tolist()))
 
     def _asked(self, positions: list[int], more: int) -> None:
         """Count that these are decoded, or (-1) that they were not."""
@@ -97,11 +97,11 @@ class Shared:
         entries = store.current()
         layout, own = (store.NO_STORE, store.NO_STORE.places) if entries is None else (entries.layout, entries.own())
         prepare, decode, header = jpeg.calls(self.largest)
-        index, fused = np.empty(self.largest // 400 + 64, np.uint64), pass_call(columns, given, item, planar)
+        index, fused = _last.room(self.largest // 400 + 64), pass_call(columns, given, item, planar)
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
-        windows = np.empty((2, columns.parts[:, SHOWN:].max()), np.int32)
-        pixels, begun = read.room.take(self.room), thread_time()
+        windows = np.empty((2, max(columns.largest)), np.int32)
+        pixels, begun = read.room.take(self.room), thread_time() if cached.in_use else 0.0
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
@@ -116,7 +116,7 @@ class Shared:
                 if wanted == sh.PASS:
                     fused.hold(ps.SCRATCH, passes.larger(size))
                 elif wanted == sh.INDEX:
-                    index = np.empty(size, np.uint64)
+                    index = _last.room(size)
                 else:
                     jpeg.grow(decode, "ends" if wanted == sh.ENDS else "planes", size)
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
@@ -126,34 +126,43 @@ class Shared:
             selection = self._sources[0].selection if self._files is None else self._files.selection
             planes.decoded_together(selection, *self._regions(), count, used, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
-        self._asked(found, -1)
+        if found:
+            self._asked(found, -1)
         return found
 
 
-_Listed = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], Any]
-"""Of images that are the plain case, rows of numbers (``share_fields``) and the keys; and what holds their files."""
+class _Listed(NamedTuple):
+    """Images that are the plain case: rows of numbers (``share_fields``), and the keys; what holds their files; the
+    bytes of the largest file, and of the pixels of the largest region."""
+
+    images: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint64]
+    held: Any
+    largest: int
+    room: int
 
 
-def _of_files(files: Files, small: npt.NDArray[np.bool_]) -> _Listed:
-    (positions,) = np.nonzero(read.which_only_decode(files) & small)
-    images, known = np.empty((len(positions), sh.IMAGE), np.int64), files.known[positions]
-    images[:, sh.POSITION] = positions
-    images[:, sh.DATA], images[:, sh.BYTES] = files.places[positions].T
-    images[:, sh.DATA] += files.content.__array_interface__["data"][0]
-    images[:, sh.HAS_KEY] = known[:, of.WRITTEN] >= 0
-    return images, known[:, of.DEVICE : of.CHANGED + 1].astype(np.uint64), files.content
+def _of_files(columns: Columns, files: Files) -> _Listed:
+    """List those of files, of which it is noted that they are decoded."""
+    count, which, said = len(files), read.which_only_decode(files), np.empty(sh.LISTED, np.int64)
+    images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
+    given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, columns.channels
+    listed = _list_files(*given, read.LARGEST, images, keys, files.asked.view(np.uint8), said)
+    return _Listed(images[:listed], keys[:listed], files.content, *said.tolist())
 
 
-def _of_sources(sources: Sequence[Source], small: npt.NDArray[np.bool_]) -> _Listed:
-    rows, keys, held = [], [], []
-    for position, (source, fits) in enumerate(zip(sources, small.tolist(), strict=True)):
-        if fits and read.only_decodes(source):
-            file = np.frombuffer(source.data, np.uint8)
+def _of_sources(columns: Columns, sources: Sequence[Source]) -> _Listed:
+    rows, keys, held, largest = [], [], [], 0
+    sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
+    for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
+        if size <= read.LARGEST and read.only_decodes(source):
+            file, largest = np.frombuffer(source.data, np.uint8), max(largest, size)
             held.append(file)
             rows.append((position, file.__array_interface__["data"][0], len(file), source.key is not None))
             keys.append(store.NO_ROW if source.key is None else store.row(*source.key))
     table = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, store_fields.KEY)
-    return np.array(rows, np.int64).reshape(-1, sh.IMAGE), table, held
+    images = np.array(rows, np.int64).reshape(-1, sh.IMAGE)
+    return _Listed(images, table, held, max(map(len, held), default=0), largest)
 
 
 def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
@@ -175,6 +184,13 @@ def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
 class _Last(threading.local):
     made_of: tuple[Any, ...] = ()
     call: Call | None = None
+    index = np.empty(0, np.uint64)
+
+    def room(self, words: int) -> npt.NDArray[np.uint64]:
+        """Room for an index."""
+        if len(self.index) < words:
+            self.index = np.empty(words, np.uint64)
+        return self.index
 
 
 _last = _Last()

@@ -34,17 +34,18 @@ def test_lists_of_images_use_their_memory_again() -> None:
     assert len(places) < 1.5 * len(SIZES)
 
 
-def test_what_somebody_looks_at_is_not_used_again() -> None:
-    results = Results()
-    first = results.empty((3, 500, 500), torch.float32).fill_(1)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64], ids=str)
+def test_what_somebody_looks_at_is_not_used_again(dtype: torch.dtype) -> None:
+    results, shape = Results(), (3, 1000, 500)
+    first = results.empty(shape, dtype).fill_(1)
     view = first[1, 3:5].numpy()
     del first
-    second = results.empty((3, 500, 500), torch.float32).fill_(2)
+    second = results.empty(shape, dtype).fill_(2)
     assert (view == 1).all()
     assert view.ctypes.data != second.data_ptr()
     place = second.data_ptr()
     del second
-    assert results.empty((3, 500, 490), torch.float32).data_ptr() == place
+    assert results.empty((3, 1000, 490), dtype).data_ptr() == place
 
 
 def test_idle_memory_is_bounded() -> None:

@@ -78,6 +78,7 @@ class _Scratch(threading.local):
         self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
         self.span = np.empty(2, np.int64)  # the parts that a region needs
         self.calls: tuple[Call, Call] | None = None
+        self.enough = -1  # bytes of a file that these have memory for
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -204,9 +205,13 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
             own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.sums,
             None, None,
         )  # fmt: skip
+        own.enough = -1
     prepare, decode = own.calls
-    for name, size in (("ends", 0), ("stuffed", largest // 2 + AT_ONCE), ("stream", largest + SLACK), ("planes", 0)):
-        grow(decode, name, size)
+    if largest > own.enough:
+        for name, size in (("ends", 0), ("stuffed", largest // 2 + AT_ONCE), ("stream", largest + SLACK)):
+            grow(decode, name, size)
+        grow(decode, "planes", 0)
+        own.enough = largest
     return prepare, decode, own.header
 
 

@@ -1,19 +1,23 @@
 """Batches drawn in one loop of compiled code, where all that a program has is known to it.
 
-The first image is drawn as always: what it became tells what all others have in common with it.
+One image is drawn as always, once: what it became tells what all have in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from PIL import Image
 
 from accel.hooks.compiled import drawing_codes as of
-from accel.hooks.compiled.draws import Crop, Flip, Op, ResizedCrop, Run, Size
+from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
-from accel.hooks.compiled.tape import UNIT, Kind
+from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.tape import UNIT, Kind, Tape
 from accel.native import units
 from accel.rows import Numbers
 
@@ -32,30 +36,76 @@ def knows(ops: Sequence[Op]) -> bool:
     return all(type(op) in _KINDS for op in ops) and any(op.most for op in ops)
 
 
-def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> tuple[Numbers, Size] | None:
+class Alike(NamedTuple):
+    """What images have in common whatever is drawn: what they become, with numbers in the place of those that are
+    drawn, the size that each has then, and what compiled code is told (``drawing_codes``)."""
+
+    pieces: list[Piece]
+    row: npt.NDArray[np.int64]
+    size: Size
+    codes: npt.NDArray[np.int64]
+    reals: npt.NDArray[np.float64]
+    tables: tuple[Kind, ...]
+
+
+Known = dict[tuple[int, "Size | None"], Alike]
+"""Of images that begin with a part of a program and have one size then, or (None) any."""
+
+
+def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run, known: Known) -> tuple[Numbers, Size] | None:
     """Draw for images of these sizes; None, with nothing used of the tape, where they are to be drawn one by one.
 
     Args:
-        run: the first image's, as it is before the first part of the program.
+        run: what they have in common before the first part of the program, and then after the last.
+        known: what was found out about this program.
 
     Returns:
         The numbers of all, and the size that each has then.
 
     Raises:
         IndexError: the tape is too short.
-        Refused: the first image is left to torchvision.
     """
     limit, tape = Image.MAX_IMAGE_PIXELS, run.tape
     if type(limit) is not int and limit is not None:
         return None
-    first = next(place for place, op in enumerate(ops) if op.most)
+    size: Size | None = sizes[0]
+    begin, first = 0, next(place for place, op in enumerate(ops) if op.most)
     if sizes.count(sizes[0]) < len(sizes):
         begun_with = _begun(ops[:first], sizes, run) if type(ops[first]) is ResizedCrop else None
         if begun_with is None:  # what they become differs
             return None
-        ops, sizes = ops[first:], begun_with
-    begun, tables, codes, reals = tape.at, list[Kind](), [], []
-    size = sizes[0]
+        begin, sizes = first, begun_with
+    if begin == first and type(ops[first]) is ResizedCrop:
+        size = None
+    alike = known.get((begin, size))
+    if alike is None:
+        try:
+            alike = _alike(ops[begin:], sizes[0])
+        except Refused:  # it may be for what is drawn here alone
+            return None
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[begin, size] = alike
+    row = [*run.row, *alike.row] if run.row else alike.row
+    numbers = np.empty((len(sizes), len(row)), np.int64)
+    numbers[:] = row
+    most = _MOST if limit is None else min(limit, _MOST)
+    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), np.array(sizes, np.int64)
+    at = _draw(*given, most, tape.at, numbers)
+    if at == of.SHORT:
+        raise IndexError("the tape is too short")
+    if at == of.OTHERWISE:
+        return None
+    tape.at = at
+    run.pieces += alike.pieces
+    run.row[:] = numbers[0].tolist()
+    return numbers, alike.size
+
+
+def _alike(ops: Sequence[Op], size: Size) -> Alike:
+    """Find out what images of a size become, by one with draws of nobody's."""
+    run = Run(Tape(torch.Generator().get_state(), sum(op.most for op in ops)))
+    tables, codes, reals = list[Kind](), [], []
     for op in ops:
         before, filled = size, len(run.row)
         size = op.draw(run, *size)
@@ -64,23 +114,8 @@ def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> tuple[Numb
         reals.append(real)
     codes.append((of.ALIKE, 0, *size, *size, 0))
     reals.append((0.0, 0.0))
-    numbers = np.empty((len(sizes), len(run.row)), np.int64)
-    numbers[:] = run.row
-    most = _MOST if limit is None else min(limit, _MOST)
-    at = _draw(
-        np.array(codes, np.int64),
-        np.array(reals),
-        tape.tables(tuple(tables)),
-        tape.outputs(),
-        np.array(sizes, np.int64),
-        most,
-        tape.at,
-        numbers,
-    )
-    if at == of.SHORT:
-        raise IndexError("the tape is too short")
-    tape.at = begun if at == of.OTHERWISE else at
-    return None if at == of.OTHERWISE else (numbers, size)
+    given = np.array(codes, np.int64), np.array(reals), tuple(tables)
+    return Alike(run.pieces, np.array(run.row, np.int64), size, *given)
 
 
 def _begun(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> Sequence[Size] | None:
@@ -120,3 +155,4 @@ def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, in
 
 _KINDS: dict[type, int] = {ResizedCrop: of.RESIZED, Crop: of.CROP, Flip: of.FLIP, Fixed: of.ALIKE}
 _MOST = 1 << 62
+_MOST_KNOWN = 1 << 10

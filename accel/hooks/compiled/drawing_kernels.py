@@ -37,7 +37,7 @@ def _root(builder: ir.IRBuilder, number: Any) -> Any:
 
 @njit
 def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: int, at: int, numbers: Any) -> Any:
-    """Fill the numbers of images from the second on; those of the first are in every row.
+    """Fill the numbers of images that are drawn; those that all have in common are there.
 
     Args:
         codes: int64 [parts, CODES]. reals: float64 [parts, 2], the smallest and largest ratio, or the chance first.
@@ -51,7 +51,7 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
     begin = numbers.shape[1]
     for part in range(len(codes)):
         begin -= codes[part, COLUMNS]
-    for i in range(1, len(sizes)):
+    for i in range(len(sizes)):
         height, width, column = sizes[i, 0], sizes[i, 1], begin
         for part in range(len(codes)):
             code, row = codes[part], numbers[i, column : column + codes[part, COLUMNS]]

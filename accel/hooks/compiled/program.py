@@ -37,6 +37,7 @@ class Program:
         self._ops: list[Op] = []
         self._usual, self._most = 8, 0  # draws of an image
         self._trusted: bool | None = None
+        self._alike: drawing.Known = {}
         self._together = False  # whether compiled code draws as the parts do
         self._why = "it records something else"
 
@@ -103,7 +104,7 @@ class Program:
         if True in grey:
             run.pieces.append(_TO_RGB)
             run.row.append(grey[0])
-        found = drawing.numbers_of(self._ops, sizes, run)
+        found = drawing.numbers_of(self._ops, sizes, run, self._alike)
         if found is None:
             return None
         numbers, size = found

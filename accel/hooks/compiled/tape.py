@@ -28,7 +28,7 @@ class Tape:
     """What the default generator of the CPU gives next, in float32 and in int64. Not drawn before ``commit``.
 
     Attributes:
-        at: how many outputs have been used.
+        at: how many outputs have been used. left_as: the generator's state after ``commit``.
     """
 
     def __init__(self, state: torch.Tensor, length: int) -> None:
@@ -37,10 +37,12 @@ class Tape:
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
+        self.left_as = b""
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # their items are Python's numbers
         self._exp: dict[Bounds, memoryview] = {}
         self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
+        self._outputs: npt.NDArray[np.int64] | None = None
         self._raw: memoryview | None = None
 
     @property
@@ -81,14 +83,18 @@ class Tape:
 
     def _exps(self, bounds: Bounds) -> memoryview:
         if bounds not in self._exp:
-            self._exp[bounds] = self._floats(bounds).exp_().numpy().data
+            values = self._floats(bounds)
+            for part in values.split(_OF_ONE_THREAD):
+                part.exp_()
+            self._exp[bounds] = values.numpy().data
         return self._exp[bounds]
 
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's outputs, of 32 bits, of which ``below`` gives the remainder."""
-        if self._raw is None:
-            self._raw = self._outputs().numpy().data
-        return np.asarray(self._raw)
+        if self._outputs is None:
+            self._outputs = self._read().numpy()
+            self._raw = self._outputs.data
+        return self._outputs
 
     def once(self, bounds: Bounds) -> float:
         """``uniform``, of bounds that will not come again."""
@@ -116,7 +122,7 @@ class Tape:
         self._generator.set_state(self._state)
         return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
 
-    def _outputs(self) -> torch.Tensor:
+    def _read(self) -> torch.Tensor:
         """The generator's outputs: a random int64 shows their remainder."""
         low, remainder = (torch.empty(self._length, dtype=torch.int64) for _ in range(2))
         for values, limit in ((low, 1 << 24), (remainder, 257)):
@@ -147,10 +153,13 @@ class Tape:
         if self.at > self._committed:
             torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
             self._committed = self.at
-            self._follow()  # while torch's code for that is in the core's cache
+            self.left_as = self.after().numpy().tobytes()  # while torch's code for that is in the core's cache
         if self._length:
             _last[:] = [self]
 
+
+_OF_ONE_THREAD = 2048
+"""Numbers that torch computes by one thread: to wake others takes longer than all of it."""
 
 _last: list[Tape] = []
 _AHEAD, _MOST = 16, 1 << 14  # times what is needed is read ahead where nobody else draws, so many outputs at most
@@ -166,7 +175,7 @@ def of_default(needed: int) -> Tape:
         last = _last.pop()
     except IndexError:
         return Tape(state, needed)
-    if not torch.equal(last.after(), state):
+    if last.left_as != state.numpy().tobytes():
         return Tape(state, needed)
     return last if last.left >= needed else Tape(state, max(needed, min(_AHEAD * needed, _MOST)))
 
