@@ -31,7 +31,8 @@ def list_files(
     """List the files of a batch that are the plain case, and how many they are; see ``shares``.
 
     Args:
-        known, plain, places, content, asked: of ``Files``. limit: bytes of pixels of a region at most.
+        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true.
+        limit: bytes of pixels of a region at most.
         images, keys: are filled. said: see ``share_fields``.
     """
     listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0

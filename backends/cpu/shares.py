@@ -24,7 +24,7 @@ from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import cached, planes, read
+from accel.runtime import cached, pace, planes, read
 from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage
@@ -58,14 +58,11 @@ class Shared:
 
     def __init__(self, columns: Columns, sources: Sequence[Source], cache: str | None) -> None:
         self.columns, self._sources = columns, sources
-        files = sources if isinstance(sources, Files) and not cached.in_use else None
-        self._files = files if files is not None and files.untouched else None
+        self._files = sources if isinstance(sources, Files) else None
         self.counter = np.zeros(1, np.int64)
-        if self._files is None:
-            found = _of_sources(columns, sources)
+        found = _of_sources(columns, sources) if self._files is None else _of_files(columns, self._files)
+        if self._files is None or self._files.made():
             self._asked(found.images[:, sh.POSITION].tolist(), 1)
-        else:
-            found = _of_files(columns, self._files)
         self.images, self.keys, self._held, self.largest, self.room = found
         if cache is None:
             self.images[:, sh.HAS_KEY] = False
@@ -77,10 +74,19 @@ class Shared:
     def _asked(self, positions: list[int], more: int) -> None:
         """Count that these are decoded, or (-1) that they were not."""
         if self._files is not None:
-            self._files.asked[positions] = more > 0
+            self._files.ask(positions, more)
             return
         for position in positions:
             self._sources[position].asked += more
+
+    def _regions(self) -> tuple[int, int]:
+        """How many files there are, and the pixels of their regions (``pace.pixels_of_all``)."""
+        positions = self.images[:, sh.POSITION]
+        if self._files is None:
+            widths = np.array([self._sources[each].header.width for each in positions.tolist()], np.int64)
+        else:
+            widths = self._files.sizes()[1][positions]
+        return len(positions), pace.pixels_of_all(widths, self.columns.boxes[positions])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -95,7 +101,7 @@ class Shared:
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
         windows = np.empty((2, max(columns.largest)), np.int32)
-        pixels, begun = read.room.take(self.room), 0.0 if self._files is not None else thread_time()
+        pixels, begun = read.room.take(self.room), thread_time() if cached.in_use else 0.0
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
@@ -115,10 +121,10 @@ class Shared:
                     jpeg.grow(decode, "ends" if wanted == sh.ENDS else "planes", size)
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
-        if self._files is None:
-            took, positions = 1e6 * (thread_time() - begun), self.images[:, sh.POSITION].tolist()
-            sources, boxes = [self._sources[each] for each in positions], columns.boxes[positions].tolist()
-            planes.decoded_together(sources, boxes, len(columns.boxes), used, int(said[sh.DONE]), took)
+        if cached.in_use:
+            took, count = 1e6 * (thread_time() - begun), len(columns.boxes)
+            selection = self._sources[0].selection if self._files is None else self._files.selection
+            planes.decoded_together(selection, *self._regions(), count, used, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         if found:
             self._asked(found, -1)
@@ -138,9 +144,9 @@ class _Listed(NamedTuple):
 
 def _of_files(columns: Columns, files: Files) -> _Listed:
     """List those of files, of which it is noted that they are decoded."""
-    count, said = len(files), np.empty(sh.LISTED, np.int64)
+    count, which, said = len(files), read.which_only_decode(files), np.empty(sh.LISTED, np.int64)
     images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
-    given = files.known, files.plain().view(np.uint8), files.places, files.content, columns.boxes, columns.channels
+    given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, columns.channels
     listed = _list_files(*given, read.LARGEST, images, keys, files.asked.view(np.uint8), said)
     return _Listed(images[:listed], keys[:listed], files.content, *said.tolist())
 
