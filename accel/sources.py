@@ -201,10 +201,38 @@ class Files(Sources):
     def __len__(self) -> int:
         return len(self.places)
 
-    @property
-    def untouched(self) -> bool:
-        """Whether nobody has looked at a source yet, and none was decoded."""
-        return not self._made and not self.asked.any()
+    def made(self) -> list[tuple[int, Source]]:
+        """The sources that somebody has looked at, or that lie elsewhere, and their places."""
+        return [*self._made.items()]
+
+    def ask(self, places: Sequence[int], more: int) -> None:
+        """Count that these are decoded, or (-1) that they were not."""
+        self.asked[places] = more > 0
+        if self._made:
+            for place in self._made.keys() & places:
+                self._made[place].asked += more
+
+    def take(self, places: Sequence[int], others: Mapping[int, Source]) -> None:
+        """Move the files to these places, and have others, of which a cache has something, at theirs."""
+        count = len({*places, *others})
+        if count == len(self):
+            self._made.update(others)
+            return
+        known, begins = np.zeros((count, of.FIELDS), np.int64), np.zeros((count, 2), np.int64)
+        known[places], begins[places] = self.known, self.places
+        headers = {places[number]: header for number, header in self.headers.items()}
+        names = dict(zip(places, self._split, strict=True)) | {place: each.name for place, each in others.items()}
+        for place, source in others.items():
+            header, key = source.header, source.key
+            assert isinstance(header, Header)
+            assert key is not None
+            components = 3 if header.mode == "RGB" else 1
+            known[place] = (of.OTHER, 0, *key, header.scan, components, header.height, header.width)
+            headers[place] = header
+        self.known, self.places, self.headers = known, begins, headers
+        self.names = self._split = [names[place] for place in range(count)]
+        self.asked = np.zeros(count, np.bool_)
+        self._made = {places[number]: source for number, source in self._made.items()} | dict(others)
 
     def _one(self, place: int) -> Source:
         self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")  # type: ignore[arg-type]

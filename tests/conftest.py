@@ -86,7 +86,7 @@ def _back_to_torchvision() -> Iterator[None]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache takes every file when it comes first, whatever that costs."""
-    monkeypatch.setattr(pace.Pace, "choose", lambda self, files, indexed: [*range(len(files))])
+    monkeypatch.setattr(pace.Pace, "choose", lambda self, regions, whole, indexed: [*range(len(regions))])
 
 
 @pytest.fixture(scope="session")

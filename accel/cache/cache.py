@@ -101,7 +101,7 @@ class Cache:
         if None not in found or self._faults.broken:
             return found
         places = {place_of(name): name for name, file in zip(names, found, strict=True) if file is None}
-        there = {place: numbers for place in places if (numbers := self._numbers.at(place))}
+        there = {place: numbers for place in self._numbers.among([*places]) if (numbers := self._numbers.at(place))}
         if not there:
             return found
         rows = {place: waiting for place in there if (waiting := self._filling.waiting(place))}

@@ -106,6 +106,12 @@ def packed_key(key: Key | bytes) -> bytes:
     return key if isinstance(key, bytes) else _KEY.pack(*key)
 
 
+def key_of_packed(key: bytes) -> Key:
+    """The key of a file that is packed."""
+    device, inode, size, written, changed = _KEY.unpack(key)
+    return device, inode, size, written, changed
+
+
 def place_of(key: bytes) -> int:
     """The first of the ``KINDS`` numbers that rows of a key have in the table: another key's hardly ever."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS

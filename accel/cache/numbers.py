@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from time import monotonic
+
+import numpy as np
 
 from accel.cache.entry import KINDS
 from accel.cache.faults import Faults
@@ -42,6 +45,13 @@ class Numbers:
     def add(self, number: int) -> None:
         """Note one that this process puts in."""
         self._own.add(number)
+
+    def among(self, places: Sequence[int]) -> list[int]:
+        """Those of these places that have any."""
+        there = np.frombuffer(self._there, np.int64)
+        wanted, own = np.array(places, np.int64), {number & -KINDS for number in tuple(self._own)}
+        begins, ends = np.searchsorted(there, wanted), np.searchsorted(there, wanted + KINDS)
+        return [place for place, has in zip(places, (begins < ends).tolist(), strict=True) if has or place in own]
 
     def at(self, place: int) -> list[int]:
         """Those of a place."""

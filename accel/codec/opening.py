@@ -21,6 +21,7 @@ import numpy.typing as npt
 from accel.codec import opening_fields as of
 from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.codec.header import Header
+from accel.codec.store import Keys
 from accel.native import units
 from accel.system import counters, memory
 from accel.system.memory import Key
@@ -35,6 +36,8 @@ _read = UNIT.function("codec.opening_kernels", "read", "i8[1] u1[1] int i8[1] in
 _read_behind = UNIT.function(
     "codec.opening_kernels", "read_behind", "i8[1] u1[1] int u1[1]w int int int i8[1]w i8[2]w i8[2]w i8[1]w"
 )
+
+_look = UNIT.function("codec.opening_kernels", "look", "int u1[1] int i8[1]w i8[2]w")
 
 
 class File(NamedTuple):
@@ -142,14 +145,35 @@ def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int,
     return Behind(known, places, *work.said.tolist())
 
 
+def keys(paths: Sequence[Any]) -> Keys | None:
+    """The keys of files by their paths; None where each is to be asked for in the usual way."""
+    if not paths or os.stat is not _STAT or set(map(type, paths)) != {str} or not agrees():
+        return None
+    try:
+        names = _joined(paths)
+    except ValueError:
+        return None
+    if names is None:
+        return None
+    found, oldest = np.empty((len(paths), of.FIELDS), np.int64), int((time.time() - memory.SETTLED) * 1e9)
+    _look(int(calls()[1]), np.frombuffer(names, np.uint8), oldest, _work.status, found)
+    rows = np.ascontiguousarray(found[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
+    return Keys(rows, found[:, of.STATE] == of.PLAIN)
+
+
 def _names(paths: Sequence[str]) -> bytes | None:
     """Names for the system, each with a 0 at its end; None where Python's own open is to refuse one."""
     try:
-        names = "\0".join(paths).encode(*_ENCODING) + b"\0"
+        names = _joined(paths)
         for path in paths:
             sys.audit("open", path, None, _FLAGS)
     except (OSError, ValueError):  # of one of them, and not of the others
         return None
+    return names
+
+
+def _joined(paths: Sequence[str]) -> bytes | None:
+    names = "\0".join(paths).encode(*_ENCODING) + b"\0"
     return names if names.count(0) == len(paths) else None  # a name with a 0 in it
 
 
@@ -190,7 +214,7 @@ def plain_header(row: list[int]) -> Header:
 
 
 _new: Any = tuple.__new__  # a named tuple's own takes longer
-_OPEN = os.open
+_OPEN, _STAT = os.open, os.stat
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _NAMES = ("open", "statx", "pread", "close")

@@ -17,7 +17,7 @@ from accel.native.intrinsics import emitted
 from . import opening_fields as of
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
-_EMPTY_PATH, _BASIC = 0x1000, 0x7FF  # AT_EMPTY_PATH, STATX_BASIC_STATS
+_HERE, _EMPTY_PATH, _BASIC = -100, 0x1000, 0x7FF  # AT_FDCWD, AT_EMPTY_PATH, STATX_BASIC_STATS
 
 
 def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[Any, ir.Type]) -> Any:
@@ -36,10 +36,10 @@ def _open(builder: ir.IRBuilder, call: Any, path: Any, flags: Any) -> Any:
     return _called(builder, call, _INT, (path, _WORD), (flags, _INT))
 
 
-@emitted(_int64, _int64, _int64, _int64, _int64)
-def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, empty: Any, status: Any) -> Any:
-    options, fields = (ir.Constant(_WORD, value) for value in (_EMPTY_PATH, _BASIC))
-    given = ((descriptor, _INT), (empty, _WORD), (options, _INT), (fields, _INT), (status, _WORD))
+@emitted(_int64, _int64, _int64, _int64, _int64, _int64)
+def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, path: Any, options: Any, status: Any) -> Any:
+    fields = ir.Constant(_WORD, _BASIC)
+    given = ((descriptor, _INT), (path, _WORD), (options, _INT), (fields, _INT), (status, _WORD))
     return _called(builder, call, _INT, *given)
 
 
@@ -114,6 +114,23 @@ def read_behind(
 
 
 @njit
+def look(call: int, names: Any, oldest: int, status: Any, found: Any) -> Any:
+    """Fill a row of ``found`` for each file, which is not opened: the key, and ``PLAIN`` where it is to be believed.
+
+    Args:
+        call: the address of statx. names, oldest, status: as above.
+    """
+    begin, name = i64(0), _address(pointer_to(names))
+    for i in range(len(found)):
+        found[i, of.STATE] = of.NONE
+        if _status(call, _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
+            _key(status, found, i)
+            if 0 <= found[i, of.WRITTEN] <= found[i, of.CHANGED] <= oldest:
+                found[i, of.STATE] = of.PLAIN
+        begin = _end(names, begin) + 1
+
+
+@njit
 def _whole(size: int, aligned: int) -> Any:
     return (size + aligned - 1) // aligned * aligned
 
@@ -135,7 +152,7 @@ def _file(
     descriptor = _open(calls[0], name + begin, flags)
     found[i, of.STATE] = of.NONE
     if descriptor >= 0:
-        if _status(calls[1], descriptor, name + end, _address(pointer_to(status))) == 0:
+        if _status(calls[1], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status))) == 0:
             _key(status, found, i)
             if found[i, of.BYTES] >= room:
                 found[i, of.STATE] = of.LARGE

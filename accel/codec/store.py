@@ -68,6 +68,12 @@ class Keys(NamedTuple):
         trusted = np.array([key is not None for key in keys], np.bool_)
         return cls(np.frombuffer(rows, np.uint64).reshape(-1, of.KEY), trusted)
 
+    def packed(self) -> list[bytes | None]:
+        """Each as bytes; None for one that cannot be trusted."""
+        rows, size = self.rows.tobytes(), 8 * of.KEY
+        trusted = self.trusted.tolist()
+        return [rows[size * number : size * number + size] if each else None for number, each in enumerate(trusted)]
+
     def some(self, numbers: npt.NDArray[np.int64]) -> Keys:
         """Those of some of the files."""
         return Keys(self.rows[numbers], self.trusted[numbers])

@@ -12,14 +12,18 @@ from PIL import Image
 from torchvision.datasets import folder
 
 from accel import switch
+from accel.backend import backend_of
 from accel.codec import opening
+from accel.codec.header import Header
+from accel.codec.store import Keys
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import batch_files, cached
+from accel.runtime import batch_files, cached, cached_together
+from accel.sources import Files
 from accel.system.private_names import private
 from accel.workers import slot_files
 
@@ -27,10 +31,10 @@ private("PIL.Image", "_decompression_bomb_check")
 
 
 def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    if not cached.in_use:
-        for read in (slot_files.read, batch_files.read):
-            if (together := read(paths, selection, _many_pixels(), claimed_files.by_pillow)) is not None:
-                return together
+    ways = [batch_files.read] if cached.in_use else [slot_files.read, batch_files.read]
+    for read in () if cached.in_use and backend_of(selection).devices else ways:
+        if (together := read(paths, selection, _many_pixels(), claimed_files.by_pillow)) is not None:
+            return together
     files = zip(paths, opening.read(paths), strict=True)
     return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]
 
@@ -68,11 +72,32 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
         return [opened(path, selection) for path in paths]
     if not cached.in_use:
         return _read_together(paths, selection)
-    sources = cached.opened_all(paths, selection)
-    others = [number for number, source in enumerate(sources) if source is None]
-    for number, read in zip(others, _read_together([paths[each] for each in others], selection), strict=True):
-        sources[number] = _by_pillow(paths[number], selection) if read is None else read
-    return [source if source is None or source.is_read or cached.allowed(source.header) else None for source in sources]
+    looks_first = cached_together.finds(selection)
+    found = cached_together.opened(paths, selection) if looks_first else {}
+    others = [number for number in range(len(paths)) if number not in found]
+    together = _read_together([paths[each] for each in others], selection)
+    if not looks_first:
+        found = cached_together.opened(paths, selection, _keys(together))
+    allowed = {number: source for number, source in found.items() if cached.allowed(source.header)}
+    if isinstance(together, Files) and all(number in allowed and _is_jpeg(source) for number, source in found.items()):
+        together.take(others, found)
+        return together
+    sources = [allowed.get(number) for number in range(len(paths))]
+    for number, read in zip(others, together, strict=True):
+        if number not in found:
+            source = _by_pillow(paths[number], selection) if read is None else read
+            sources[number] = source if source is None or source.is_read or cached.allowed(source.header) else None
+    return sources
+
+
+def _keys(sources: Sequence[Source | None]) -> Keys:
+    if isinstance(sources, Files):
+        return sources.keys()
+    return Keys.of([None if source is None else source.key for source in sources])
+
+
+def _is_jpeg(source: Source) -> bool:
+    return isinstance(source.header, Header)
 
 
 def _many_pixels() -> int:

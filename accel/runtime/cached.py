@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import struct
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -126,31 +125,10 @@ def opened(
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
-    return None if file is None else _source(path, key, cache, file, selection, is_open=status is not None)
+    return None if file is None else source_of(path, key, cache, file, selection, is_open=status is not None)
 
 
-def opened_all(paths: Sequence[Any], selection: Selection) -> list[Source | None]:
-    """``opened`` for files that nobody has open, which are looked up together."""
-    cache = of(selection.options)
-    keys = [None if cache is None else _key(path) for path in paths]
-    found: list[Source | None] = [None] * len(paths)
-    there = [number for number, key in enumerate(keys) if key is not None]
-    if cache is not None and there:
-        files = cache.look_all([key for key in keys if key is not None])
-        for number, file in zip(there, files, strict=True):
-            if file is not None:
-                found[number] = _source(paths[number], keys[number], cache, file, selection)
-    return found
-
-
-def _key(path: Any) -> Key | None:
-    try:
-        return key_of(os.stat(path))
-    except (OSError, ValueError, TypeError):  # Pillow will say it
-        return None
-
-
-def _source(
+def source_of(
     path: Any, key: Key | None, cache: Cache, file: File, selection: Selection, *, is_open: bool = False
 ) -> Source | None:
     """The source of a file of which the cache has something that is believed, and that may be read."""

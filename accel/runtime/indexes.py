@@ -13,6 +13,7 @@ from accel.cache.entry import INDEX, Entry
 from accel.codec import stream_index
 from accel.codec.header import Header
 from accel.codec.jpeg import index_fields
+from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached, planes
 from accel.system import counters
@@ -76,7 +77,7 @@ def has_part(source: Source) -> bool:
     That is where there is no room for planes. Another one is taken where a quarter of its file is not known there.
     """
     cache, header = cached.of(source.selection.options), source.header
-    if cache is None or source.key is None or planes.room(cache, header):
+    if cache is None or source.key is None or planes.room(cache, header.height * header.width):
         return False
     takes, known = cache.room(INDEX, len(source.data) // index_fields.SHARE), stream_index.knows(source.key)
     if known and not takes:
@@ -87,6 +88,12 @@ def has_part(source: Source) -> bool:
         return takes
     rows = int.from_bytes(entry.meta[cached.MARK :], "little")
     return not known or 4 * _HIGHEST * rows < 3 * header.height
+
+
+def may_have_part(selection: Selection, pixels: int) -> bool:
+    """Whether it may have one in decoding some of files of at most so many pixels."""
+    cache = cached.of(selection.options)
+    return cache is not None and not planes.room(cache, pixels)
 
 
 def of(source: Source) -> Durable | None:

@@ -14,7 +14,9 @@ worth is measured by each process for itself (``accel.cache.worth``); so long as
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from accel.cache.cache import Cache
 from accel.cache.worth import Rate, Worth
@@ -31,6 +33,8 @@ _LOOKING = 5000  # what looking a file up takes in each epoch, in pixels
 _CHEAPEST = 0.1  # of decoding all of a file: what filling takes more at least
 _EACH = 40_000  # what any file takes beside that, in pixels: it is decoded alone, and the table is written
 _GOLDEN = 0.6180339887
+
+Numbers = npt.NDArray[np.int64]
 
 
 class Pace:
@@ -49,38 +53,37 @@ class Pace:
         # processes that live too short to pay for a file make one up together: each has another part of one in advance
         self._advance: float | None = os.getpid() * _GOLDEN % 1
 
-    def choose(self, files: Sequence[tuple[Header | Raw, Box]], *, indexed: bool) -> list[int]:
+    def choose(self, regions: Numbers, whole: Numbers, *, indexed: bool) -> list[int]:
         """Which of a batch's files that the cache lacks are put in now.
 
-        ``indexed``: whether they were decoded before in this run.
+        Args:
+            regions: of each the ``pixels`` that are decoded anyway. whole: all that it has.
+            indexed: whether they were decoded before in this run.
         """
-        regions = [pixels(header, box) for header, box in files]
-        by_index = self._times(self._worth.by_index, _BY_INDEX)
+        by_index, decoded = self._times(self._worth.by_index, _BY_INDEX), int(regions.sum())
         if indexed:
-            self._saved(sum(regions), by_index, len(files))
+            self._saved(decoded, by_index, len(regions))
         else:
-            ahead = FIRST * sum(regions)
+            ahead = FIRST * decoded
             self.credit += ahead
-            self._owed += ahead + _INDEXING * sum(regions) + _LOOKING * len(files)
+            self._owed += ahead + _INDEXING * decoded + _LOOKING * len(regions)
         if self._advance is None and self.credit < _EACH:
             return []
         decoding, filling = by_index if indexed else 1.0, self._times(self._worth.filling, _FILLING)
-        whole = [header.width * header.height for header, _ in files]
-        prices = [
-            max(filling * size - decoding * region, _CHEAPEST * size) + _EACH
-            for region, size in zip(regions, whole, strict=True)
-        ]
+        prices = np.maximum(filling * whole - decoding * regions, _CHEAPEST * whole) + _EACH
         if self._advance is not None:
-            self.credit += self._advance * sum(prices) / len(prices)
+            self.credit += self._advance * float(prices.mean())
             self._advance = None
         if self._times(self._worth.hits, _READING) >= by_index:  # a hit saves nothing
             self.credit = 0.0
         chosen = set[int]()
-        for number in sorted(range(len(files)), key=lambda number: prices[number] / whole[number]):
-            if self.credit >= prices[number]:
-                self.credit -= prices[number]
-                chosen.add(number)
-        self.credit = min(self.credit, sum(prices))  # more lapses
+        if self.credit >= prices.min():
+            each = prices.tolist()
+            for number in np.argsort(prices / whole, kind="stable").tolist():
+                if self.credit >= each[number]:
+                    self.credit -= each[number]
+                    chosen.add(number)
+        self.credit = min(self.credit, float(prices.sum()))  # more lapses
         return sorted(chosen)
 
     def _times(self, rate: Rate, assumed: float) -> float:
@@ -102,6 +105,11 @@ class Pace:
 def pixels(header: Header | Raw, box: Box) -> int:
     """How many pixels of a file are decoded for a region, the first time: all rows down to its end."""
     return header.width * (box[0] + box[2])
+
+
+def pixels_of_all(widths: Numbers, boxes: Numbers) -> int:
+    """The ``pixels`` of many files of these widths: boxes, int64 [files, 4]."""
+    return int((widths * (boxes[:, 0] + boxes[:, 2])).sum())
 
 
 _paces: dict[int, Pace] = {}

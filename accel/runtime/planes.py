@@ -18,9 +18,11 @@ from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes_fields import META_SIZE
-from accel.planning.order import Steps
+from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import cached, pace
+from accel.runtime.lacking import Lacking
+from accel.sources import Files
 from accel.system import counters
 from accel.system.memory import Scratch
 
@@ -90,41 +92,43 @@ def together(sources: Sequence[Source]) -> Together | None:
     return Together(files, max(entry.size for entry in entries), meta, rows, numbers, np.cumsum(counts) - counts)
 
 
-def used(sources: Sequence[Source], boxes: Sequence[Box], of: int, count: int, took: float) -> None:
+def used(sources: Sequence[Source], regions: int, of: int, count: int, took: float) -> None:
     """Note that regions of so many of these files were read, which took so many microseconds with all steps: what that
-    saves pays for others. ``of``: the files of the batch."""
+    saves pays for others.
+
+    Args:
+        regions: the ``pace.pixels`` of all of them. of: the files of the batch.
+    """
     if not count:  # another thread has taken all
         return
     counters.count(counters.PLANE_HITS, count)
     cache, part = sources[0].cached.cache, count / len(sources)
     size = round(part * sum(source.cached.planes.size for source in sources))
-    regions = round(part * _pixels_of(sources, boxes))
-    if _tells(sources, of):
+    regions = round(part * regions)
+    if _tells(len(sources), of):
         cache.worth.found(PLANES, took, regions, size)
     pace.of(cache).found(regions, count)
 
 
 def decoded_together(
-    sources: Sequence[Source], boxes: Sequence[Box], of: int, used: int, count: int, took: float
+    selection: Selection, files: int, regions: int, of: int, used: int, count: int, took: float
 ) -> None:
-    """Note that regions of so many of these files were decoded, which took so many microseconds with all steps.
+    """Note that regions of so many files were decoded, which took so many microseconds with all steps.
 
-    ``of``: the files of the batch. ``used``: of how many an index was: none, the first time; of some alone, it says
-    nothing.
+    Args:
+        files: of which these were some, and others were another thread's. regions: the ``pace.pixels`` of all of them.
+        of: the files of the batch.
+        used: of how many an index was: none, the first time; of some alone, it says nothing.
     """
-    cache = cached.of(sources[0].selection.options) if count else None
-    if cache is not None and _tells(sources, of) and not 0 < used < _MOST * count:
+    cache = cached.of(selection.options) if count else None
+    if cache is not None and _tells(files, of) and not 0 < used < _MOST * count:
         rate = cache.worth.by_index if used else cache.worth.first
-        rate.add(took, round(_pixels_of(sources, boxes) * count / len(sources)))
+        rate.add(took, round(regions * count / files))
 
 
-def _tells(sources: Sequence[Source], of: int) -> bool:
-    """Whether the time of these files of a batch tells what others take: a call's own is that of few."""
-    return _PART * len(sources) >= of
-
-
-def _pixels_of(sources: Sequence[Source], boxes: Sequence[Box]) -> int:
-    return sum([pace.pixels(source.header, box) for source, box in zip(sources, boxes, strict=True)])
+def _tells(files: int, of: int) -> bool:
+    """Whether the time of so many files of a batch tells what others take: a call's own is that of few."""
+    return _PART * files >= of
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
@@ -151,37 +155,46 @@ def fits(source: Source, engine: str = "auto") -> bool:
 def to_fill(source: Source) -> bool:
     """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
     cache = cached.of(source.selection.options)
-    if cache is None or source.key is None or not fits(source) or not room(cache, source.header):
+    if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
     source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
     return True
 
 
-def mark_all(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
+def mark_all(lacking: Lacking) -> None:
     """Mark files that the cache lacks; the accelerator's backend says which of them the host decodes and puts in."""
+    for number in lacking.numbers.tolist():
+        _mark(lacking.sources[number])
+
+
+def mark_affordable(lacking: Lacking) -> None:
+    """Mark of files that the cache lacks those for which there is time now (``pace``)."""
+    sources, numbers, regions = lacking
+    if isinstance(sources, Files):
+        heights, widths, _ = sources.sizes()
+        fitting, whole = sources.plain() & decode.agrees("accel"), heights * widths
+        fitting, whole = fitting[numbers], whole[numbers]
+    else:
+        fitting, whole = _of_each([sources[number] for number in numbers.tolist()])
+    numbers, regions, whole = numbers[fitting], regions[fitting], whole[fitting]
+    if not len(numbers):
+        return
+    first = sources[int(numbers[0])]
+    cache = cached.of(first.selection.options)
+    if cache is not None and room(cache, int(whole.max())):
+        for chosen in pace.of(cache).choose(regions, whole, indexed=stream_index.knows(first.key)):
+            _mark(sources[int(numbers[chosen])])
+
+
+def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Which files may have planes, each once, and their pixels. Those that are no JPEG are marked."""
+    seen, fitting = set[int](), []
     for source in sources:
-        _mark(source)
-
-
-def mark_affordable(sources: Sequence[Source], steps: Sequence[Steps]) -> None:
-    """Mark of files that the cache lacks those for which there is time now (``pace``).
-
-    ``steps``: that each begins with, which say about what is decoded of it.
-    """
-    cache = cached.of(sources[0].selection.options)
-    files: dict[int, tuple[Source, Box]] = {}
-    for source, first in zip(sources, steps, strict=True):
         if isinstance(source.header, Raw):
             _mark(source)
-        elif fits(source):
-            files[id(source)] = source, _region(source, first)
-    largest = max(files.values(), key=lambda each: each[0].header.height * each[0].header.width, default=None)
-    if cache is None or largest is None or not room(cache, largest[0].header):
-        return
-    pictures = [*files.values()]
-    indexed = stream_index.knows(pictures[0][0].key)
-    for number in pace.of(cache).choose([(source.header, box) for source, box in pictures], indexed=indexed):
-        _mark(pictures[number][0])
+        fitting.append(id(source) not in seen and fits(source))
+        seen.add(id(source))
+    return np.array(fitting), np.array([_size(source.header) for source in sources])
 
 
 def _mark(source: Source) -> None:
@@ -190,25 +203,24 @@ def _mark(source: Source) -> None:
         source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
 
 
-def _region(source: Source, steps: Steps) -> Box:
-    """About what is decoded for steps."""
-    height, width = source.header.height, source.header.width
-    if not steps or steps[0][0] != "crop":
-        return 0, 0, height, width
-    top, left, rows, columns = steps[0][1]
-    top, left = min(max(top, 0), height), min(max(left, 0), width)
-    return top, left, min(rows, height - top), min(columns, width - left)
+def room(cache: Cache, pixels: int) -> bool:
+    """Whether a cache takes more planes, of a file of so many pixels."""
+    return cache.room(PLANES, pixels * 3 // 2)  # which photos hardly exceed
 
 
-def room(cache: Cache, header: Header | Raw) -> bool:
-    """Whether a cache takes more planes."""
-    return cache.room(PLANES, header.height * header.width * 3 // 2)  # which photos hardly exceed
+def _size(header: Header | Raw) -> int:
+    return header.height * header.width
 
 
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
     """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
-    if key is None or not (known.fills or known.planes) or not room(known.cache, header) or not fits(source, engine):
+    if (
+        key is None
+        or not (known.fills or known.planes)
+        or not room(known.cache, _size(header))
+        or not fits(source, engine)
+    ):
         return None
     data, begun = source.data, thread_time()
     said, made = cached.packed(source), planes.encode(data, box, channels=channels)

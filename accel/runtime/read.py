@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from accel.codec import stream_index
 from accel.codec.decode import choose, decoded, region, view
@@ -15,6 +16,7 @@ from accel.options import Options
 from accel.planning.plan import Decode
 from accel.recipe import Source
 from accel.runtime import cached, indexes, kept, planes, result_entries, result_pixels
+from accel.sources import Files
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 
@@ -33,6 +35,18 @@ def only_decodes(source: Source) -> bool:
         return False
     plain = source.picture is None and isinstance(header, Header) and header.plain
     return plain and not (cached.in_use and indexes.has_part(source))
+
+
+def which_only_decode(files: Files) -> npt.NDArray[np.bool_]:
+    """Of which files ``only_decodes`` is true: bool [files]. No source is made of one, but where a cache is full."""
+    which, looked = files.plain() & ~files.asked, files.made()
+    if cached.in_use and which.any():
+        heights, widths, _ = files.sizes()
+        if indexes.may_have_part(files.selection, int((heights * widths)[which].max())):
+            looked = [(place, files[place]) for place in np.flatnonzero(which).tolist()]
+    for place, source in looked:
+        which[place] = which[place] and only_decodes(source)
+    return which
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:

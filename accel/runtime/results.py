@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import cycle, repeat
 from math import prod
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from accel.planning.prefix import ENOUGH, Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Rows, Structure
 from accel.runtime import cached
+from accel.runtime.lacking import Lacking, of_images, of_rows
 from accel.runtime.result_entries import (
     Beginning,
     Found,
@@ -33,7 +34,7 @@ from accel.runtime.result_entries import (
 )
 from accel.runtime.result_making import Begins, Wanted
 from accel.runtime.result_pixels import Compute, Result, structure_after
-from accel.sources import Sources
+from accel.sources import Files, Sources
 
 _NOTED, _ASKED = 16, 2
 """How many images of a batch are looked at to learn which steps come each time; and of those that have a result of
@@ -43,7 +44,10 @@ _ALONG = 1 << 16
 """For each image of a batch, pixels of others that are decoded whole though a crop would do: that takes as long as to
 plan an image by itself."""
 
-Fill = Callable[[Sequence[Source], Sequence[Steps]], None]
+_again = cycle([True, False, False, False])
+"""Of which batches whose images begin otherwise each time that is noted once more."""
+
+Fill = Callable[[Lacking], None]
 
 prefixes = Prefixes()
 
@@ -66,8 +70,8 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
 
     Args:
         compute: the pixels of a recipe, for what is damaged.
-        fill: is told of files that the cache lacks, whose recipes begin otherwise each time, and their first steps:
-            the planes, or all pixels, are to be kept.
+        fill: is told of files that the cache lacks, whose recipes begin otherwise each time: the planes, or all
+            pixels, are to be kept.
     """
     if isinstance(recipes, Rows) and _of_planes_alone(recipes, fill):
         return {}, []
@@ -113,7 +117,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
         elif longer is not None:
             begins[image.number] = image, longer
     if lacking:
-        fill([image.source for image in lacking], [image.on_pixels for image in lacking])
+        fill(of_images([(image.source, image.on_pixels) for image in lacking]))
     if isinstance(recipes, Rows) and (begins or wanted) and not backend_of(recipes.selection).devices:
         lengths = {number: found.length for number, (_, found) in begins.items()}
         wanted += _along(recipes, lengths | {each.number: len(each.before.steps) for each in wanted})
@@ -143,25 +147,41 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
 def _of_planes_alone(rows: Rows, fill: Fill) -> bool:
     """Whether a batch is of JPEG files whose recipes begin otherwise each time, and of none is a result there: then no
     image is looked at by itself, but for some that say what the batch's pipeline does."""
-    sources, lacking = rows.sources, list[int]()
-    if isinstance(sources, Sources) or cached.of(rows.selection.options) is None:
+    sources = rows.sources
+    files = isinstance(sources, Files) or not isinstance(sources, Sources)
+    lacking = _without_planes(sources) if files and cached.of(rows.selection.options) is not None else None
+    if lacking is None:
         return False
-    for number, source in enumerate(sources):
-        known = source.cached
-        if source.key is None or not isinstance(source.header, Header):
-            return False
-        if known is not None and (known.result is not None or known.pixels is not None):
-            return False
-        if known is None or known.planes is None:
-            lacking.append(number)
-    some = [(_size_of(source), parts(steps)) for source, steps in rows[:ENOUGH]]
+    looked = ENOUGH if next(_again) else _ASKED
+    heights, widths, _ = (each[:looked].tolist() for each in rows.sizes())
+    steps = [parts(rows.structure.steps(row)) for row in rows.numbers[:looked].tolist()]
+    some = [*zip(zip(heights, widths, strict=True), steps, strict=True)]
     if any(_branches(tail) or prefixes.length(size, steps) != 0 for size, (steps, _, tail) in some[:_ASKED]):
         return False
-    prefixes.note([(size, steps) for size, (steps, _, _) in some])
+    if looked > _ASKED:
+        prefixes.note([(size, steps) for size, (steps, _, _) in some])
     if lacking:
-        first = Structure.of(*rows.structure.forms[:1])
-        fill([sources[each] for each in lacking], [first.steps(rows.numbers[each].tolist()) for each in lacking])
+        fill(of_rows(rows, lacking))
     return True
+
+
+def _without_planes(sources: Sequence[Source]) -> list[int] | None:
+    """Which of JPEG files have no planes in the cache; None: some are others, or may have more there."""
+    looked: Iterable[tuple[int, Source]] = enumerate(sources)
+    if isinstance(sources, Files):  # of one that nobody has looked at the cache has nothing
+        if not sources.keys().trusted.all():
+            return None
+        looked = sources.made()
+    there = set[int]()
+    for number, source in looked:
+        known = source.cached
+        if source.key is None or not isinstance(source.header, Header):
+            return None
+        if known is not None and (known.result is not None or known.pixels is not None):
+            return None
+        if known is not None and known.planes is not None:
+            there.add(number)
+    return [number for number in range(len(sources)) if number not in there]
 
 
 def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:

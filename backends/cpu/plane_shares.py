@@ -23,7 +23,8 @@ from accel.native import units
 from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import planes, read
+from accel.runtime import pace, planes, read
+from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage
 from accel.system.memory import Scratch
@@ -43,17 +44,18 @@ class Shared:
     """The images of a batch that a cache has half-decoded. ``others``: the places of those that it has not."""
 
     def __init__(self, columns: Columns, sources: Sequence[Source]) -> None:
-        sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
-        here = [size <= read.LARGEST and planes.has(each) for each, size in zip(sources, sizes, strict=True)]
-        found = planes.together([source for source, own in zip(sources, here, strict=True) if own])
+        sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
+        small, looked = sizes <= read.LARGEST, sources.made() if isinstance(sources, Files) else enumerate(sources)
+        here = {place: source for place, source in sorted(looked) if small[place] and planes.has(source)}
+        found = planes.together([*here.values()]) if here else None
         if found is None:
-            here = [False] * len(here)
+            here.clear()
         self.columns, self._found = columns, found
-        self.others = [position for position, own in enumerate(here) if not own]
-        self.positions = np.flatnonzero(here)
-        self._sources = [sources[position] for position in self.positions.tolist()]
+        self.others = [position for position in range(len(sources)) if position not in here]
+        self.positions = np.array([*here], np.int64)
+        self._sources = [*here.values()]
         self.counter = np.zeros(1, np.int64)
-        self.room = max((size for size, own in zip(sizes, here, strict=True) if own), default=0)
+        self.room = int(sizes[self.positions].max(initial=0))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -82,7 +84,9 @@ class Shared:
                     fused.hold(ps.SCRATCH, passes.larger(size))
                 else:
                     unpack.hold(pf.PLANES, jpeg.room("planes", size))
-        took, boxes = 1e6 * (thread_time() - begun), columns.boxes[self.positions].tolist()
-        planes.used(self._sources, boxes, len(columns.boxes), int(said[sh.DONE]), took)
+        took, count = 1e6 * (thread_time() - begun), len(columns.boxes)
+        widths = np.array([source.header.width for source in self._sources], np.int64)
+        regions = pace.pixels_of_all(widths, columns.boxes[self.positions])
+        planes.used(self._sources, regions, count, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found

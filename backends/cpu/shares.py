@@ -26,7 +26,7 @@ from accel.native.calls import Call
 from accel.planning.column_fields import SHOWN
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import cached, planes, read
+from accel.runtime import cached, pace, planes, read
 from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage
@@ -58,8 +58,7 @@ class Shared:
         sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
         small = sizes <= read.LARGEST
         self.columns, self._sources = columns, sources
-        files = sources if isinstance(sources, Files) and not cached.in_use else None
-        self._files = files if files is not None and files.untouched else None
+        self._files = sources if isinstance(sources, Files) else None
         found = _of_sources(sources, small) if self._files is None else _of_files(self._files, small)
         self.images, self.keys, self._held = found
         if cache is None:
@@ -75,10 +74,19 @@ class Shared:
     def _asked(self, positions: list[int], more: int) -> None:
         """Count that these are decoded, or (-1) that they were not."""
         if self._files is not None:
-            self._files.asked[positions] = more > 0
+            self._files.ask(positions, more)
             return
         for position in positions:
             self._sources[position].asked += more
+
+    def _regions(self) -> tuple[int, int]:
+        """How many files there are, and the pixels of their regions (``pace.pixels_of_all``)."""
+        positions = self.images[:, sh.POSITION]
+        if self._files is None:
+            widths = np.array([self._sources[each].header.width for each in positions.tolist()], np.int64)
+        else:
+            widths = self._files.sizes()[1][positions]
+        return len(positions), pace.pixels_of_all(widths, self.columns.boxes[positions])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -113,10 +121,10 @@ class Shared:
                     jpeg.grow(decode, "ends" if wanted == sh.ENDS else "planes", size)
         used, dropped, kept, full, crowded = said[sh.USED :].tolist()
         stream_index.counted(used, dropped, kept, bool(full), crowded)
-        if self._files is None:
-            took, positions = 1e6 * (thread_time() - begun), self.images[:, sh.POSITION].tolist()
-            sources, boxes = [self._sources[each] for each in positions], columns.boxes[positions].tolist()
-            planes.decoded_together(sources, boxes, len(columns.boxes), used, int(said[sh.DONE]), took)
+        if cached.in_use:
+            took, count = 1e6 * (thread_time() - begun), len(columns.boxes)
+            selection = self._sources[0].selection if self._files is None else self._files.selection
+            planes.decoded_together(selection, *self._regions(), count, used, int(said[sh.DONE]), took)
         found: list[int] = left[: said[sh.LEFT]].tolist()
         self._asked(found, -1)
         return found
@@ -127,7 +135,7 @@ _Listed = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], Any]
 
 
 def _of_files(files: Files, small: npt.NDArray[np.bool_]) -> _Listed:
-    (positions,) = np.nonzero(files.plain() & small)
+    (positions,) = np.nonzero(read.which_only_decode(files) & small)
     images, known = np.empty((len(positions), sh.IMAGE), np.int64), files.known[positions]
     images[:, sh.POSITION] = positions
     images[:, sh.DATA], images[:, sh.BYTES] = files.places[positions].T

@@ -1,6 +1,7 @@
 """A cache's option, and a process that knows nothing of any pipeline yet."""
 
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def new(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are known however young; nothing is known of any pipeline."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    monkeypatch.setattr(results, "_again", cycle([True]))
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_what_an_index_saves_is_measured_where_most_files_have_one(
     """The time of a batch is not that of the few in it that were decoded before."""
     measured = list[Rate]()
     monkeypatch.setattr(Rate, "add", lambda self, time, amount: measured.append(self))
-    monkeypatch.setattr(Pace, "choose", lambda self, files, indexed: [])
+    monkeypatch.setattr(Pace, "choose", lambda self, regions, whole, indexed: [])
     for number in range(COUNT):
         path = tmp_path / "large" / "one" / f"{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 """How fast a cache is filled: a very small part of the first epoch's time, and then most of what is saved."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 from accel.cache.entry import PLANES
@@ -16,13 +19,19 @@ DECODING, BY_INDEX, FILLING, READING = 1.0, 0.7, 1.5, 0.3  # nanoseconds a pixel
 WITHOUT = 0.9  # of decoding, where no stream index is made
 
 
+def choose(own: pace.Pace, boxes: Sequence[Box], *, indexed: bool) -> list[int]:
+    regions = [pace.pixels(HEADER, box) for box in boxes]
+    assert pace.pixels_of_all(np.full(len(boxes), HEADER.width), np.array(boxes)) == sum(regions)
+    return own.choose(np.array(regions), np.full(len(boxes), WHOLE), indexed=indexed)
+
+
 def batch(own: pace.Pace, there: set[int], numbers: range, slow: float, number: int) -> tuple[float, float]:
     """What a batch of files takes on a machine that is so slow, and what it would without a cache."""
     spent = without = 0.0
     boxes = {each: BOXES[(each * 7 + number + each // 5) % len(BOXES)] for each in numbers}
     lacking = [each for each in numbers if each not in there]
-    files = [(HEADER, boxes[each]) for each in lacking]
-    fills = {lacking[each] for each in (own.choose(files, indexed=number > 0) if files else [])}
+    regions = [boxes[each] for each in lacking]
+    fills = {lacking[each] for each in (choose(own, regions, indexed=number > 0) if lacking else [])}
     worth = own._worth
     for each, box in boxes.items():
         region = pace.pixels(HEADER, box)
@@ -86,7 +95,7 @@ def test_processes_of_few_files_fill_it_too(count: int) -> None:
 def test_files_of_which_much_is_decoded_come_first() -> None:
     own = pace.Pace(Worth())
     own.credit = 1_000_000.0
-    chosen = own.choose([(HEADER, BOXES[-1]), (HEADER, BOXES[1]), (HEADER, BOXES[0])] * 20, indexed=False)
+    chosen = choose(own, [BOXES[-1], BOXES[1], BOXES[0]] * 20, indexed=False)
     assert chosen
     assert {each % 3 for each in chosen} == {2}
 
@@ -100,13 +109,13 @@ def test_files_of_which_none_is_saved_anything_pay_nothing_in() -> None:
         worth.found(PLANES, 150.0, WHOLE, WHOLE)
     for indexed in (False, True) * 50:
         own.found(WHOLE, 1)
-        assert own.choose([(HEADER, BOXES[0])], indexed=indexed) == []
+        assert choose(own, [BOXES[0]], indexed=indexed) == []
 
 
 def test_what_the_first_epoch_takes_longer_is_paid_back_first() -> None:
     own = pace.Pace(Worth())
     own._advance = 0.0
-    own.choose([(HEADER, BOXES[0])] * 10, indexed=False)
+    choose(own, [BOXES[0]] * 10, indexed=False)
     credit = own.credit
     own.found(WHOLE, 1)
     assert own.credit == credit
