@@ -122,7 +122,7 @@ def clear(folder: Path) -> int:
 
 
 def _exists(folder: Path) -> None:
-    if not (folder / folders.SEGMENTS).is_dir():
+    if not folders.exists(folder):
         raise Unusable(f"there is no cache: {folder}")
 
 

@@ -151,16 +151,15 @@ class Table:
     # -- what is changed ----------------------------------------------------------------------------------------
 
     def make(self, about: dict[str, str]) -> None:
-        """Make the tables if there are none, and tell of the whole."""
+        """Make the tables, of which there may be none, and tell of the whole."""
         with _lock:
             self.close()
             connection = self._connect()
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
-                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                    for statement in _MADE:
-                        connection.execute(statement)
-                    connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+                for statement in _MADE:
+                    connection.execute(statement)
+                connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:

@@ -273,7 +273,7 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     known = [each for each in measured.processes if each.seconds > 0]
     got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
     wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
-    share = got / wanted if wanted else 1.0
+    share = got / wanted if got else 1.0
     free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
     flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks

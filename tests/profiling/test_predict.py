@@ -225,6 +225,17 @@ def test_the_bound_without_somebodys_code_holds(stage: str, workers: int, rivals
     assert 0.97 * best <= found.predicted_rate <= 1.2 * best  # what batches take is drawn
 
 
+@pytest.mark.parametrize("cpu_s", [0.0, None])
+def test_processes_that_only_waited_for_a_core(cpu_s: float | None) -> None:
+    """What share of a core they get is unknown then."""
+    measured = Pipeline(cores=4).run()
+    for process in measured.processes:
+        process.cpu_s, process.delayed_s = cpu_s, 1.0
+    found = flow(measured)
+    assert found is not None
+    assert 0 < found.cores <= found.shared == 4
+
+
 def test_no_advice_where_the_step_is_all() -> None:
     measured = Pipeline(work={"decode": (1.0, 1.0)}, step=(20.0, 0.0)).run()
     verdict = judge(measured)
