@@ -41,9 +41,7 @@ class Photos(NamedTuple):
 def photos(data: Path | None, images: int) -> Iterator[Photos]:
     """Photos as ``ImageFolder`` has them, by links; all have times that files are known by."""
     torch.set_num_threads(1)
-    gc.collect()
-    gc.freeze()  # looking through all modules takes 0.2 s, as long as an epoch of 200 photos, and strikes any of them
-    with folder(data) as (root, _), tempfile.TemporaryDirectory() as made:
+    with folder(data) as (root, _), tempfile.TemporaryDirectory() as made, _modules_not_collected():
         files = sorted(str(path) for path in root.rglob("*.jpg"))[:images]
         large = [f"{made}/{number}.jpg" for number in range(min(LARGE, images))]
         for number, path in enumerate(large):
@@ -51,6 +49,17 @@ def photos(data: Path | None, images: int) -> Iterator[Photos]:
         time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
         place = Path(made)
         yield Photos(files, linked(files, place / "photos"), large, linked(large, place / "large"), place)
+
+
+@contextmanager
+def _modules_not_collected() -> Iterator[None]:
+    """To look through all modules takes Python's collector 0.2 s, as long as an epoch of 200 photos takes."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def linked(files: Sequence[str], root: Path) -> Path:

@@ -72,7 +72,7 @@ def rows_after(
 
     ``pictures``: the same pixels as ``sources``, where they are in one piece of memory.
     """
-    structure = _structure_after(rows, lengths)
+    structure = structure_after(rows, lengths)
     if structure is None:
         return None
     numbers = rows.numbers[:, : structure.columns]
@@ -84,7 +84,7 @@ def rows_after(
     return Rows(sources if pictures is None else pictures, structure, numbers)
 
 
-def _structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
+def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]

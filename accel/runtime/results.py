@@ -33,11 +33,12 @@ from accel.runtime.result_entries import (
     variant,
 )
 from accel.runtime.result_making import Begins, Wanted
-from accel.runtime.result_pixels import Compute, Result
+from accel.runtime.result_pixels import Compute, Result, structure_after
 from accel.sources import Files, Sources
 
 _NOTED, _ASKED = 16, 2
-"""Of images of a batch that have a result of some of their steps: how many are looked at, and asked for more steps."""
+"""How many images of a batch are looked at to learn which steps come each time; and of those that have a result of
+some of their steps, how many are asked for more."""
 
 _again = cycle([True, False, False, False])
 """Of which batches whose images begin otherwise each time that is noted once more."""
@@ -103,8 +104,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
             others.append((image, found))
     if others:
         there = [each for each in others if each[1] is not None]
-        noted = there[:_NOTED] if len(there) == len(others) else others
-        prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in noted])
+        prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in others[:_NOTED]])
         if all(_longer(*each, lacking) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
             begins.update({image.number: (image, found) for image, found in there if found is not None})
             others = [each for each in others if each[1] is None]
@@ -133,16 +133,15 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
     others = [number for number in range(len(rows)) if number not in lengths]
     if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > _ALONG * len(rows):
         return []
-    wanted = []
+    wanted, counts = [], dict(lengths)
     for number in others:
         source, steps = rows[number]
         on_pixels, *_ = parts(steps)
-        count = prefixes.length(_size_of(source), on_pixels)
-        if count not in lengths.values():
-            return []
-        before = Recipe(source, on_pixels[:count])
+        counts[number] = prefixes.length(_size_of(source), on_pixels) or 0
+        before = Recipe(source, on_pixels[: counts[number]])
         wanted.append(Wanted(number, before, None, 0, raw_of(before), before))
-    return wanted
+    alike = structure_after(rows, [counts[number] for number in range(len(rows))]) is not None
+    return wanted if alike else []
 
 
 def _of_planes_alone(rows: Rows, fill: Fill) -> bool:

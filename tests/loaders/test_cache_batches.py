@@ -134,7 +134,7 @@ def unwanted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(result_entries, "_SMALL", 0)
     found = sorted(map(str, folder.rglob("*.jpg")))[2::4]
     for number, path in enumerate(found):
-        Path(path).write_bytes(helpers.jpeg(40 + number, 30, seed=number))
+        Path(path).write_bytes(helpers.jpeg(40 + number, 30, "L" if number == 0 else "RGB", seed=number))
     return found
 
 
