@@ -162,6 +162,19 @@ def damaged(connection: Any) -> list[int]:
     return [segment for (segment,) in connection.execute(f"SELECT id FROM segments WHERE sum IS NOT {_SUM}")]
 
 
+def faults(connection: Any) -> list[str]:
+    """What is not what was written, each in a few words."""
+    found = [f"what it says of segment {segment} is damaged" for segment in damaged(connection)]
+    shelves = connection.execute(f"SELECT id FROM shelves WHERE sum IS NOT {_SUM_OF_SHELF}")
+    return found + [f"what it says of shelf {shelf} is damaged" for (shelf,) in shelves]
+
+
+def contents(connection: Any) -> list[tuple[int, int, int]]:
+    """Each kind: how many segments it has, and their bytes, but for those whose row is damaged."""
+    query = f"SELECT shelf % {KINDS}, count(*), sum(size) FROM segments WHERE sum IS {_SUM} GROUP BY 1"
+    return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+
+
 def mend(connection: Any) -> int:
     """Have the rows of segments say again what their entries say, where they are damaged; how many were."""
     found = damaged(connection)

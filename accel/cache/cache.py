@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
@@ -203,23 +203,19 @@ class Cache:
         self, files: Sequence[tuple[Key | bytes, bytes, bytes, Sequence[int]]], shelf: int, content: Any
     ) -> list[bool]:
         """``put`` of several files, each a key, header, meta and ends of parts, whose contents lie side by side."""
-        view = memoryview(content).cast("B")
-        longest = max(len(each) for _, *others in files for each in others)
-        if len(view) > LARGEST or longest > LONGEST or not self._filling.writes():
+        if not self._filling.writes():
             return [False] * len(files)
+        for _, header, meta, ends in files:
+            if max(len(header), len(meta), len(ends)) > LONGEST or max(ends[-1:], default=0) > LARGEST:
+                self._faults.too_large()
+                return [False] * len(files)
         kind = shelf % KINDS
-        numbers = numbers_of(view, [each[-1] for each in files])
+        numbers = numbers_of(content, [each[-1] for each in files])
         entries = [
             Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
             for (key, header, meta, _), own in zip(files, numbers, strict=True)
         ]
-        starts = [0, *accumulate([entry.size for entry in entries])]
-        kept = self._has_all(entries)
-        for there, group in groupby(range(len(entries)), kept.__getitem__):
-            if not there:
-                own = [*group]
-                first, end = own[0], own[-1] + 1
-                kept[first:end] = self._filling.put(entries[first:end], view[starts[first] : starts[end]], shelf)
+        kept = self._filling.put(entries, memoryview(content).cast("B"), shelf, self._has_all(entries))
         for entry, done in zip(entries, kept, strict=True):
             if done:
                 self._numbers.add(place_of(entry.key) + kind)

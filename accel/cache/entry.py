@@ -115,7 +115,7 @@ def numbers_of(content: Any, ends: Sequence[Sequence[int]]) -> list[bytes]:
     """``Entry.numbers`` of contents that lie side by side, each in parts that end there."""
     begins = accumulate([each[-1] if len(each) else 0 for each in ends], initial=0)
     places = [begin + end for begin, each in zip(begins, ends, strict=False) for end in each]
-    found = iter(digests(content, np.array(places, np.uint32)).tolist())
+    found = iter(digests(content, np.array(places, np.int64)).tolist())
     return [array("q", islice(found, len(each))).tobytes() + array("I", each).tobytes() for each in ends]
 
 

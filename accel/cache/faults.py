@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 
 ENTRY = "an entry of the cache was damaged"
 SEGMENT = "what the cache's table says of a segment was damaged, and mended"
+TOO_LARGE = "something is too large to be an entry of the cache"
 
 
 class Faults:
@@ -79,3 +80,7 @@ class Faults:
     def entry(self) -> None:
         """Count an entry that is not what it should be."""
         counters.fallback(ENTRY)
+
+    def too_large(self) -> None:
+        """Count what is larger than an entry may be."""
+        counters.fallback(TOO_LARGE)

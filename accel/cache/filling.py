@@ -6,9 +6,8 @@ Until they are told only the process that wrote them finds them, and those of on
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, islice, takewhile
 from time import monotonic
 from typing import Any
 
@@ -37,17 +36,22 @@ class _Piece:
     def takes(self, size: int, charge: int) -> bool:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
-    def fitting(self, sizes: Sequence[int], charges: Sequence[int]) -> int:
-        """How many of the next entries it takes; it takes the first."""
-        most = bisect_right([*accumulate(sizes)], self.limit - self.at)
-        return max(min(most, bisect_right([*accumulate(charges)], self.left)), 1)
+    def fitting(self, entries: Iterable[Entry]) -> int:
+        """How many of the next entries it takes, of as many as wait together; it takes the first."""
+        count, at, left = 0, self.at, self.left
+        for entry in islice(entries, max(_ENTRIES - len(self.rows), 1)):
+            at, left = at + entry.size, left - entry.charge
+            if count and (at > self.limit or left < 0):
+                break
+            count += 1
+        return count
 
-    def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
+    def add(self, entries: Sequence[Entry]) -> None:
         """Note entries that were written."""
-        for entry, size, charge in zip(entries, sizes, charges, strict=True):
+        for entry in entries:
             number = place_of(entry.key) + entry.kind
             self.rows[number] = packed(entry._replace(segment=self.claim.segment, offset=self.at))
-            self.at, self.left = self.at + size, self.left - charge
+            self.at, self.left = self.at + entry.size, self.left - entry.charge
 
 
 class Filling:
@@ -73,31 +77,38 @@ class Filling:
         """Whether anything is written yet."""
         return not (self._faults.mute or self._faults.broken)
 
-    def put(self, entries: Sequence[Entry], content: memoryview, shelf: int) -> list[bool]:
-        """Write the contents of entries, side by side, for a shelf; False where there is no room."""
-        sizes, charges, done = [entry.size for entry in entries], [entry.charge for entry in entries], 0
+    def put(self, entries: Sequence[Entry], content: memoryview, shelf: int, there: Sequence[bool]) -> list[bool]:
+        """Write the contents of entries, side by side, for a shelf, but of those that are there already.
+
+        Which are there then: the others too, up to the first that there is no room for.
+        """
+        starts = [0, *accumulate([entry.size for entry in entries])]
+        kept, first = [*there], 0
         with self._lock:
-            while done < len(entries):
+            while first < len(entries):
+                if kept[first]:
+                    first += 1
+                    continue
                 piece = self._pieces.get(shelf)
-                if piece is None or not piece.takes(sizes[done], charges[done]):
-                    piece = self._claimed(shelf, sizes[done], charges[done])
+                if piece is None or not piece.takes(entries[first].size, entries[first].charge):
+                    piece = self._claimed(shelf, entries[first].size, entries[first].charge)
                 if piece is None:
                     break
-                most = done + max(_ENTRIES - len(piece.rows), 1)
-                end = done + piece.fitting(sizes[done:most], charges[done:most])
-                length = sum(sizes[done:end])
+                lacking = takewhile(lambda number: not kept[number], range(first, len(entries)))
+                end = first + piece.fitting(entries[number] for number in lacking)
                 try:
-                    self._segments.write(piece.file, piece.at, content[:length])
+                    self._segments.write(piece.file, piece.at, content[starts[first] : starts[end]])
                 except OSError as error:
                     self._tell_all()
                     self._faults.stop(str(error))
                     break
-                piece.add(entries[done:end], sizes[done:end], charges[done:end])
-                content, done = content[length:], end
+                piece.add(entries[first:end])
+                kept[first:end] = [True] * (end - first)
+                first = end
                 self._since = self._since or monotonic()
                 if len(piece.rows) >= _ENTRIES:
                     self._tell_all()
-        return [number < done for number in range(len(entries))]
+        return kept
 
     def _claimed(self, shelf: int, size: int, charge: int) -> _Piece | None:
         """A piece of a segment for an entry of this size, and more; None where there is no room."""

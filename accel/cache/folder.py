@@ -48,7 +48,7 @@ def limited(folder: Path, size: int) -> int:
     there = os.statvfs(parent)
     own = size_of(folder)
     left = [own + there.f_bavail * there.f_frsize]
-    if parent == SHARED_MEMORY and (memory := store.left()):
+    if parent == SHARED_MEMORY and (memory := store.left()) is not None:
         left.append(own + memory)
     if size > (most := min(left) // 4 * 3):
         log.once(log.WARNING, "the cache takes %d MB, not %d: %s has no more", most >> 20, size >> 20, str(parent))
@@ -74,8 +74,8 @@ def prepared(folder: Path) -> bool:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise Unusable(f"not a folder of this user's: {folder}")
         names = set(os.listdir(folder))
-        if names - _MINE:
-            raise Unusable(f"the folder has other things in it, such as {min(names - _MINE)}: {folder}")
+        if others := names - _MINE or _unopened(folder):
+            raise Unusable(f"the folder has other things in it, such as {min(others)}: {folder}")
         if found.st_mode & 0o077:
             if names:
                 raise Unusable(f"others may enter it (chmod 700): {folder}")
@@ -86,6 +86,17 @@ def prepared(folder: Path) -> bool:
         return True
     except OSError as error:
         raise Unusable(str(error)) from error
+
+
+def _unopened(folder: Path) -> set[str]:
+    """What has a name of a cache's, and is none: a cache has the lock that it is opened under before these."""
+    found = {str(path.relative_to(folder)) for path in (*folder.glob(TABLE), *folder.glob(f"{SEGMENTS}/*"))}
+    return set() if (folder / OPENING).exists() else found
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a cache, be it empty."""
+    return (folder / SEGMENTS).is_dir() and (folder / OPENING).exists()
 
 
 def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:

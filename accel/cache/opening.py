@@ -50,26 +50,12 @@ def opened(folder: Path, version: str) -> Opened:
 
 def _opened(folder: Path, table: Table, version: str) -> int:
     """Have the tables there, of this version; a descriptor that tells that they are in use."""
-    damage: Any = "it was found to be in an earlier run" if (folder / folders.DAMAGED).exists() else None
-    if damage is None:
-        try:
-            found = table.about("version")
-            if found is None:
-                table.make({"version": version})
-            else:
-                _check(found, version, folder)
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            damage = error
     alone = folders.locked(folder / folders.IN_USE, exclusive=True)
     try:
-        if damage is None:
-            if alone is not None:
-                table.reopen()
-        elif alone is None:
+        damage = _damage(folder, table, version, alone=alone is not None)
+        if damage is not None and alone is None:
             raise Unusable(f"it is damaged ({damage}), and others use it still: {folder}")
-        else:
+        if damage is not None:
             table.close()
             folders.empty(folder)
             table.make({"version": version})
@@ -81,6 +67,25 @@ def _opened(folder: Path, table: Table, version: str) -> int:
     if in_use is None:
         raise Unusable(f"it is being cleared: {folder}")
     return in_use
+
+
+def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
+    """What is wrong with the table, which is made if there is none; None: nothing. ``alone``: nobody uses it."""
+    if (folder / folders.DAMAGED).exists():
+        return "it was found to be in an earlier run"
+    try:
+        found = table.about("version")
+        if found is None:
+            table.make({"version": version})
+        else:
+            _check(found, version, folder)
+        if alone:
+            table.reopen()
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return error
+    return None
 
 
 def _check(found: str | None, version: str, folder: Path) -> None:

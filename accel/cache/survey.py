@@ -27,12 +27,16 @@ class Kind(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """A cache: ``files`` is how many keys it has entries of, ``size`` the bytes that it takes on the disk."""
+    """A cache: ``keys`` is how many it has entries of, ``size`` the bytes that it takes on the disk.
+
+    ``faults``: what is wrong with it, as far as a short look tells.
+    """
 
     version: str
     kinds: list[Kind]
-    files: int
+    keys: int
     size: int
+    faults: list[str]
 
 
 class Verified(NamedTuple):
@@ -51,9 +55,11 @@ def survey(folder: Path) -> Survey:
     """
     table = _table(folder)
     try:
-        counts = table.counts()
-        kinds = [Kind(kind, counts.get(kind, 0), *rest) for kind, *rest in table.contents()]
-        return Survey(table.about("version") or "", kinds, counts[-1], folders.size_of(folder))
+        counts, contents = table.counts(), {kind: rest for kind, *rest in table.contents()}
+        keys = counts.pop(-1)
+        kinds = [Kind(kind, counts.get(kind, 0), *contents.get(kind, (0, 0))) for kind in sorted({*counts, *contents})]
+        faults = _faults(folder, table) + table.faults(thorough=False)
+        return Survey(table.about("version") or "unknown", kinds, keys, folders.size_of(folder), faults)
     except (sqlite3.Error, OSError) as error:
         raise Unusable(f"its table cannot be read: {error}: {folder}") from error
     finally:
@@ -69,7 +75,7 @@ def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verifie
     table, segments = _table(folder), Segments(folder / folders.SEGMENTS)
     count, damaged, last = 0, list[str](), -(1 << 63)
     try:
-        faults = table.faults()
+        faults = _faults(folder, table) + table.faults()
         while rows := table.rows_after(last):
             for last, row in rows:
                 count += 1
@@ -81,6 +87,15 @@ def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verifie
     finally:
         table.close()
     return Verified(count, damaged, faults)
+
+
+def _faults(folder: Path, table: Table) -> list[str]:
+    found = list[str]()
+    if (folder / folders.DAMAGED).exists():
+        found.append("a run found it damaged: the next that finds nobody using it begins anew")
+    if table.about("version") is None:
+        found.append("it does not say of which version it is")
+    return found
 
 
 def _fault(number: int, row: object, segments: Segments) -> str | None:
@@ -122,7 +137,7 @@ def clear(folder: Path) -> int:
 
 
 def _exists(folder: Path) -> None:
-    if not (folder / folders.SEGMENTS).is_dir():
+    if not folders.exists(folder):
         raise Unusable(f"there is no cache: {folder}")
 
 

@@ -40,7 +40,8 @@ _ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
 _TOGETHER = 32  # rows that are asked for at once
 _ROW = "SELECT id, row FROM entries WHERE id = ?"
 _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
-_NUMBERS = "SELECT id FROM entries INDEXED BY of_segment"  # which is a tenth of the rows
+_INDEXED = "entries INDEXED BY of_segment"  # which is a tenth of the rows
+_NUMBERS = f"SELECT id FROM {_INDEXED}"
 _NO_DAMAGE = (
     *("locked", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory"),
     "locking protocol",
@@ -128,39 +129,37 @@ class Table:
             budget.reopen(connection)
 
     def contents(self) -> list[tuple[int, int, int]]:
-        """Each kind: how many segments it has, and their bytes."""
+        """Each kind: how many segments it has, and their bytes, as far as that is not damaged."""
         with _lock:
-            connection = self._connection or self._connect()
-            query = f"SELECT shelf % {KINDS}, count(*), sum(size) FROM segments GROUP BY 1 ORDER BY 1"
-            return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+            return budget.contents(self._connection or self._connect())
 
     def counts(self) -> dict[int, int]:
         """How many entries each kind has; at -1, how many keys have any."""
         with _lock:
             connection = self._connection or self._connect()
-            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM entries GROUP BY 1").fetchall()
-            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM entries").fetchone()
+            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM {_INDEXED} GROUP BY 1").fetchall()
+            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM {_INDEXED}").fetchone()
         return {**dict(kinds), -1: keys[0]}
 
-    def faults(self) -> list[str]:
-        """What sqlite3 finds wrong with the table's file."""
+    def faults(self, *, thorough: bool = True) -> list[str]:
+        """What is wrong with the table; ``thorough``: sqlite3 looks at all of its file."""
         with _lock:
-            found = (self._connection or self._connect()).execute("PRAGMA integrity_check(10)").fetchall()
-        return [text for (text,) in found if text != "ok"]
+            connection = self._connection or self._connect()
+            found = connection.execute("PRAGMA integrity_check(10)").fetchall() if thorough else []
+            return [text for (text,) in found if text != "ok"] + budget.faults(connection)
 
     # -- what is changed ----------------------------------------------------------------------------------------
 
     def make(self, about: dict[str, str]) -> None:
-        """Make the tables if there are none, and tell of the whole."""
+        """Make the tables, of which there may be none, and tell of the whole."""
         with _lock:
             self.close()
             connection = self._connect()
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
-                if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                    for statement in _MADE:
-                        connection.execute(statement)
-                    connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+                for statement in _MADE:
+                    connection.execute(statement)
+                connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:

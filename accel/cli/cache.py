@@ -74,7 +74,8 @@ def _list(folder: Path) -> int:
         (name, str(each.entries), str(each.segments), f"{each.size / 1e6:.1f}")
         for name, each in zip(names, found.kinds, strict=True)
     ]
-    notes = [f"{found.files} files; {found.size / 1e6:.1f} MB on the disk; version {found.version}"]
+    keys = f"{found.keys} keys (a file's own, and one for each of its results but the first)"
+    notes = [f"{keys}; {found.size / 1e6:.1f} MB on the disk; version {found.version}", *found.faults]
     if found.version != cached.VERSION:
         notes.append(f"this accel's caches are of version {cached.VERSION}: this one is not used until it is cleared")
     show(Table(str(folder), ("kept", "entries", "segments", "MB"), rows, notes))
@@ -87,8 +88,10 @@ def _verify(folder: Path) -> int:
         found = survey.verified(folder, bar.advance)
     for said in (*found.faults, *found.damaged[:_SHOWN]):
         screen.note(said)
-    if found.faults or found.damaged:
+    if found.damaged:
         raise Red(f"{len(found.damaged)} of {found.entries} entries are damaged, and are not used: {folder}")
+    if found.faults:
+        raise Red(f"the table is damaged, and all {found.entries} entries are sound: {folder}")
     screen.out.print(f"all {found.entries} entries are sound: {folder}", markup=False, soft_wrap=True)
     return 0
 

@@ -190,7 +190,7 @@ def prepare() -> None:
     if _tried:
         return
     _tried = True
-    size = left() // SHARE // cores.ranks()
+    size = (left() or 0) // SHARE // cores.ranks()
     if size < _SMALLEST:
         counters.fallback("there is too little memory to keep indexes of files")
         return
@@ -232,15 +232,15 @@ def join(sent: Any) -> None:
             raise
 
 
-def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int:
-    """The bytes of memory that are left to this process, by the machine and by its control groups.
+def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int | None:
+    """The bytes of memory that are left to this process, by the machine and by its control groups; None: unknown.
 
     What is kept of files that were read counts as left. ``groups``: as ``cores.of_groups`` takes them.
     """
     try:
         machine = int(meminfo.read_text().partition("MemAvailable:")[2].split(None, 1)[0]) << 10
     except (OSError, LookupError):
-        return 0
+        return None
     limits = [machine]
     ask = "memory.{} memory.{} memory.stat".format
     for said in cores.of_groups("memory", ask("limit_in_bytes", "usage_in_bytes"), ask("max", "current"), **groups):

@@ -29,7 +29,7 @@ class Advice:
             ``backend``, ``threads`` of ``set_image_backend``; None if it is a change to the user's code or machine.
         rate: images a second now, None where nothing came, and ``predicted_rate``, with the change: both once an epoch
             runs, or where ``whole_epochs`` is set over whole epochs. ``predicted_rate`` is None where it is not known,
-            and where ``at_most`` is set no more than a bound.
+            and no more than a bound where ``at_most`` or ``at_least`` is set.
         cost: what it takes, in words.
         bit_identical: whether results stay the same in every bit; None: not known.
     """
@@ -41,6 +41,7 @@ class Advice:
     cost: str
     bit_identical: bool | None
     at_most: bool = False
+    at_least: bool = False
     whole_epochs: bool = False
 
     @property
@@ -128,12 +129,16 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     number, rate = best
     if rate < HELPS * its.rate:
         return
+    bound = predict.unsure(its)
+    if bound:
+        setting = replace(predict.present(its), workers=number)
+        rate = predict.rate(predict.keeping(its, computes=False), setting, modest=_computes(its))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:
         cost += f", {_bytes((number - now) * ahead * its.bytes)}"
     same = its.loader.draws is False
-    bound = verdict.stage == "read" and its.stages["read"] > 0.5 * sum(its.stages.values())
+    bound |= verdict.stage == "read" and its.stages["read"] > 0.5 * sum(its.stages.values())
     yield Advice(f"num_workers={number}", {"num_workers": number}, its.rate, rate, cost, same, at_most=bound)
 
 
@@ -163,28 +168,35 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
+    bound = predict.unsure(its) and its.loader.num_workers > 0
+    kept = predict.keeping(its, computes=True) if bound else its
     for name, trial in measured.trials.items():
-        yield Advice(
-            f'accel.set_image_backend("{name}")', {"backend": name}, its.rate, _switched(its, trial), "nothing", True
-        )
+        text, rate = f'accel.set_image_backend("{name}")', _switched(kept, trial)
+        yield Advice(text, {"backend": name}, its.rate, rate, "nothing", True, at_least=bound)
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
         computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
-        rate = predict.rate(its, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
+        best = replace(its, stepping=its.stepping.at_best())
+        rate = predict.rate(best, replace(now, made=max(now.made - computed, 0.02 * now.made), cpu_made=0.0))
         text, change = 'accel.set_image_backend("cuda")', {"backend": "cuda"}
         yield Advice(text, change, its.rate, rate, "time and memory of the GPU", True, at_most=True)
 
 
 def _switched(its: Flow, trial: Trial) -> float:
     """The rate under a backend that was tried: what is computed, and the waiting for a core for that, becomes quicker
-    as in the trial; of the other waiting, only what the trial has seen: files that are slow at first are not in it."""
+    as in the trial; of the other waiting, only what the trial has seen: files that are slow at first are not in it.
+    What the system takes is as much as in the trial: in it memory may have come anew for each image, or not at all."""
     now, images = predict.present(its), its.images * 1e9
     busy, base = min(trial.cpu_s, trial.seconds), max(min(trial.base_cpu_s, trial.base_seconds), 1e-9)
     computed = min(now.cpu_made, its.alone)
     waited = max(its.alone - computed - (trial.base_seconds - base) * images, 0.0) + (trial.seconds - busy) * images
-    made = computed * busy / base + waited
+    scaled = now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)
+    own = (trial.cpu_s - trial.system_s) / max(trial.base_cpu_s - trial.base_system_s, 1e-9)
+    cpu_made = max(now.cpu_made - _by_system(its), 0.0) * own + trial.system_s * images
+    made = computed * busy / base * cpu_made / max(scaled, 1.0) + waited
     freed = (trial.base_freed_s - trial.freed_s) * images if now.workers else 0.0
-    cpu_made = now.cpu_made * trial.cpu_s / max(trial.base_cpu_s, 1e-9)
+    if now.workers and now.cpu_made:  # the less is computed beside the step, the less it is disturbed
+        freed += its.stepping.longer * max(1 - cpu_made / now.cpu_made, 0.0)
     after = replace(now, made=made, cpu_made=cpu_made, freed=freed)
     rate, free = 0.0, predict.unpacked(its) - predict.unpacked(its, computed=True)
     for _ in range(3):  # unpacking waits for what workers do, as long as they do something
@@ -192,6 +204,13 @@ def _switched(its: Flow, trial: Trial) -> float:
         at_work = min(made * rate / (images * its.ranks * max(now.workers, 1)), 1.0)
         after = replace(after, busy_less=free * (1 - at_work))
     return rate
+
+
+def _by_system(its: Flow) -> float:
+    """Of the CPU time to make a batch, what the system takes."""
+    makers = its.workers if its.loader.num_workers else [its.main] if its.main is not None else []
+    share = sum(each.system or 0.0 for each in makers) / max(len(makers), 1)
+    return share * (its.cpu_made + (0.0 if its.loader.num_workers else its.cpu_main))
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:

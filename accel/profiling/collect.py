@@ -171,6 +171,7 @@ def _process(row: Row, watched: Watched) -> Process:
     is_main = pid == os.getpid()
     loader, worker = watched.workers.get(pid, (None, None))
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
+    later = header["cpu_ns"] - header["first_cpu_ns"]
     if not is_main:  # there it is part of what the transforms take
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
     return Process(
@@ -180,6 +181,7 @@ def _process(row: Row, watched: Watched) -> Process:
         worker=worker,
         seconds=watched.seconds if is_main else header["ns"] / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
+        system=min((header["system_ns"] - header["first_system_ns"]) / later, 1.0) if later > 0 else None,
         first=None if is_main else Spent(header["firsts"], 0, header["first_cpu_ns"]),
         before_cpu_s=None if is_main or pid in _there else header["before_cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),

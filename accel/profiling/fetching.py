@@ -18,7 +18,7 @@ from accel.profiling.sampler import sampler
 from accel.system import clocks, fork, measuring
 from accel.system.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.clocks import clock as own_clock
-from accel.system.measuring import BEGUN, DRAWS, IMAGES
+from accel.system.row_words import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 

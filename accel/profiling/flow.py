@@ -209,9 +209,10 @@ def _flow(
     sending = stages.get("send", 0.0)
     if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
         sending = 0.0
-    its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=not in_workers and gap > 0.1 * wait)
-    cpu_main = its_step.spent
-    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9 / batches
+    behind = not in_workers and gap > 0.1 * wait
+    its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
+    cpu_main = its_step.spent - (0.0 if in_workers else its_step.rest)
+    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9
     idle: float | None = None
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
@@ -219,16 +220,16 @@ def _flow(
         first = total(worker.first for worker in workers if worker.first)  # with all that is done once
         later = batches - first.count if batches - first.count >= len(workers) else 0.0
         cpu_made = (sum(map(_cpu, workers)) - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
+        queued /= later or batches
         if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest of the waiting is other threads'
             cpu_made = min(cpu_made, mean + sending)
             queued = min(queued, mean + sending - cpu_made)
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
     else:
-        cpu_made, cpu_main, its_step = its_step.rest, cpu_main - its_step.rest, replace(its_step, rest=0.0)
-        queued *= cpu_made / max(cpu_made + cpu_main, 1.0)
+        cpu_made, its_step = its_step.rest, replace(its_step, rest=0.0)
+        queued *= cpu_made / max(cpu_made + cpu_main, 1.0) / batches
     alone = max(mean - queued, min(cpu_made, mean))
-    typical, length = _epochs(loader, chain, all_batches, wait)
-    fill = max(mean - wait, 0.0)
+    (typical, length), fill = _epochs(loader, chain, all_batches, wait), max(mean - wait, 0.0)
     startup = max(typical - wait, fill) + (_middle(loader.ended_ns) if typical else 0.0)
     gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
     result = Flow(
@@ -273,7 +274,7 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     known = [each for each in measured.processes if each.seconds > 0]
     got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
     wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
-    share = got / wanted if wanted else 1.0
+    share = got / wanted if got else 1.0
     free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
     flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks

@@ -82,12 +82,10 @@ class Process:
     worker: int | None = None
     seconds: float = 0.0  # under measurement
     cpu_s: float | None = None  # CPU time of all its threads meanwhile
-    threads: int = 1
-    """Threads of its pool that share the stages' work; 1 if the stages ran on the thread that asked."""
+    threads: int = 1  # of its pool that share the stages' work; 1 if the stages ran on the thread that asked
     stages: dict[str, Spent] = field(default_factory=dict)
     """Those within a fetch are estimates: timed in some batches, and for the others in proportion to these."""
-    images: int | None = None
-    """Images that it made (a worker), or was given (the main process)."""
+    images: int | None = None  # that it made (a worker), or was given (the main process)
     made: Spent | None = None
     """A worker's batches but its first two: from having the indices to having made it."""
     delayed_s: float | None = None
@@ -96,8 +94,8 @@ class Process:
     """How late a thread that wanted the GIL came to have it (the sampler's): mean and spread."""
     first: Spent | None = None
     """CPU time to the end of a worker's first two batches; ``count``: of them, in all that took each other's place."""
-    before_cpu_s: float | None = None
-    """CPU time before it was measured, of a process that was started meanwhile: imports."""
+    before_cpu_s: float | None = None  # CPU time before it was measured, if it was started meanwhile: imports
+    system: float | None = None  # share of its CPU time that the system took, to give it memory; as ``delayed_s``
 
 
 @dataclass
@@ -191,6 +189,8 @@ class Trial:
     freed_s: float = 0.0
     """CPU time to free an image's memory, which the main process does; ``base_``: under the one in force."""
     base_freed_s: float = 0.0
+    system_s: float = 0.0
+    base_system_s: float = 0.0  # what of the CPU time of an image the system took
 
 
 @dataclass

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from math import comb
 
 from accel.profiling.flow import Flow, trimmed
 from accel.profiling.measured import Spent
 from accel.profiling.stepping import Stepping
 
 _BATCHES = 400
+_LITTLE = 0.05  # of the time
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,17 @@ def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bo
     return flow.images / period * 1e9 * flow.ranks
 
 
+def unsure(flow: Flow) -> bool:
+    """Whether a step on several threads computes for so long that it matters how much slower it is beside others."""
+    return flow.stepping.on_several and flow.stepping.work > _LITTLE * flow.period
+
+
+def keeping(flow: Flow, *, computes: bool) -> Flow:
+    """The flow with a step that takes as long as now whatever computes beside it: at least the rate of before or more
+    comes of it where less will and it ``computes``; where more will and it does not, at most."""
+    return replace(flow, stepping=flow.stepping.kept(sum(flow.busy) / len(flow.busy), computes=computes))
+
+
 def gain(flow: Flow, **changes: float) -> float:
     """How many times as fast with these fields of the setting changed."""
     return rate(flow, replace(present(flow), **changes)) / flow.rate  # type: ignore[arg-type]
@@ -90,6 +101,7 @@ def _period(flow: Flow, setting: Setting) -> float:
 
 def bound(flow: Flow, setting: Setting) -> float:
     """Images a second that no rate under a setting exceeds: nobody waits for another, nor other programs for a core."""
+    flow = replace(flow, stepping=flow.stepping.at_best())
     on_cores = (setting.cpu_made + flow.stepping.cpu()) / flow.shared
     return flow.images / max(_least(flow, setting), on_cores) * 1e9 * flow.ranks
 
@@ -155,10 +167,11 @@ def _on_shared_cores(flow: Flow, setting: Setting, step: Stepping, period: float
 
 def _slower(flow: Flow, threads: float, workers: int, likely: float) -> float:
     """How many times as long computing takes, on average, where so many threads do, and each of the workers is likely
-    to."""
-    chances = [comb(workers, count) * likely**count * (1 - likely) ** (workers - count) for count in range(workers + 1)]
-    wanted = [threads + count + flow.rivals for count in range(workers + 1)]
-    return sum(chance * max(1.0, each / flow.shared) for chance, each in zip(chances, wanted, strict=True))
+    to: they begin in turn, so they are as many as they are on average, or nearly."""
+    count, more = divmod(workers * likely, 1)
+    wanted = [threads + each + flow.rivals for each in (count, count + 1)]
+    fewer, most = (max(1.0, each / flow.shared) for each in wanted)
+    return fewer + more * (most - fewer)
 
 
 def unpacked(flow: Flow, *, computed: bool = False) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
+from accel.system.row_words import TEXTS
 
 _HERTZ = 11
 _RANKED_EVERY = 64  # looks
@@ -114,15 +115,15 @@ class Sampler:
             self._row = row
             self._places.clear()
         place = self._places.setdefault(statement, len(self._places))
-        if place < measuring.TEXTS:
+        if place < TEXTS:
             measuring.write_text(row, place, *self._written(statement))
 
     def _rank(self) -> None:
         """Write the statements that were found most often, where there is no room for all."""
         row = measuring.row()
-        if row is not None and len(self._places) > measuring.TEXTS:
+        if row is not None and len(self._places) > TEXTS:
             self._places.clear()
-            for place, (statement, _) in enumerate(self._found.most_common(measuring.TEXTS)):
+            for place, (statement, _) in enumerate(self._found.most_common(TEXTS)):
                 self._places[statement] = place
                 measuring.write_text(row, place, *self._written(statement))
 

@@ -140,7 +140,7 @@ def _advice(advice: list[Data], bottleneck: str) -> list[RenderableType]:
     for number, each in enumerate(advice, 1):
         now, then = each["rate"], each["predicted_rate"]
         epochs = " over whole epochs" if each["whole_epochs"] else ""
-        bound = "at most " if each["at_most"] else ""
+        bound = "at most " if each["at_most"] else "at least " if each["at_least"] else ""
         known = f"{bound}{_rate(then)} ({then / now:.2f}x)" if then else "not known"
         lines.append(Text(f"  {number}. {each['text']}"))
         lines.append(Text(f"     now {_rate(now) if now else 'nothing'}{epochs}, predicted {known}"))

@@ -3,7 +3,9 @@
 Of a step some is waiting, for a device or for copies, and some is computing, on one thread or on several. Who computes
 beside others has a share of a core, and is so many times *slower*. Threads of a step wait for the last of them, which
 no scheduler knows: with several it gets slower by more than the share of each, and as most of them spin while they
-wait, their CPU time grows as well. Between computing together only and each for itself, the middle is taken.
+wait, their CPU time grows as well. Between computing together only and each for itself, the middle is taken; how it is
+differs by more than a prediction may be wrong. What is sure is that a step is no slower where less computes beside it,
+and no faster where more does: so it is ``kept``, for a bound.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from itertools import pairwise
 from accel.profiling.measured import Batch, Process
 
 _ENOUGH = 4
+_SEVERAL = 1.2  # threads
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,47 @@ class Stepping:
     """CPU time that the process takes of a batch beside that."""
     spent: float = 0.0
     """All of its CPU time for a batch, as it was measured."""
+    waits_alone: float = 0.0
+    """What is left of ``waits`` where its threads were late one after the other: then the others waited for each."""
+    alone: float | None = None
+    """How long the last step of an epoch takes, beside which nobody makes batches."""
+    varies: bool = True
+    """Whether it takes longer where others compute."""
+
+    @property
+    def on_several(self) -> bool:
+        """Whether it computes on several threads: how much slower it gets beside others is not known then."""
+        return self.threads > _SEVERAL
 
     def lasts(self, slower: float = 1.0) -> float:
-        return self.waits + self.work * math.pow(slower, 2 - 1 / self.threads)
+        return self.waits + self.work * (math.pow(slower, 2 - 1 / self.threads) if self.varies else 1.0)
 
     def cpu(self, slower: float = 1.0) -> float:
         """CPU time that the process takes of a batch."""
-        return self.rest + self.threads * self.work * math.pow(slower, 1 - 1 / self.threads)
+        return self.rest + self.threads * self.work * (math.pow(slower, 1 - 1 / self.threads) if self.varies else 1.0)
+
+    def kept(self, busy: float, *, computes: bool) -> Stepping:
+        """The same, taking so long whatever computes beside it; and all of its CPU time as it is, or none."""
+        work = min((self.spent - self.rest) / self.threads, busy) if computes else 0.0
+        rest = self.rest if computes else 0.0
+        return replace(self, waits=busy - work, work=work, rest=rest, varies=False)
+
+    def at_best(self) -> Stepping:
+        """The same where nothing computes beside it, as far as it is sure to take that long, on so many threads."""
+        if not self.on_several:
+            return self
+        if self.alone is None:
+            return replace(self, waits=self.waits_alone)
+        work = min(self.work, self.alone)
+        return replace(self, waits=self.alone - work, work=work)
+
+    @property
+    def longer(self) -> float:
+        """By how much one thread computes longer beside those who make batches, though it has its core: they want the
+        same caches, and memory."""
+        if self.alone is None or self.on_several:
+            return 0.0
+        return min(max(self.lasts() - self.alone, 0.0), self.work / 2)
 
     def without(self, work: float) -> Stepping:
         """The same without so much work of one thread."""
@@ -47,12 +84,19 @@ class Stepping:
 
 
 def stepping(
-    main: Process | None, chain: Sequence[Batch], all_batches: Sequence[Batch], busy: float, *, alone: bool
+    main: Process | None,
+    chain: Sequence[Batch],
+    all_batches: Sequence[Batch],
+    busy: float,
+    *,
+    alone: bool,
+    length: int | None = None,
 ) -> Stepping:
     """What steps are that took so long; those of a chain, by what is known of all.
 
     Args:
         alone: whether what other threads of the process computed in these steps is no part of them.
+        length: batches of an epoch; None: not known.
     """
     cpu = _cpu_in_main(main, all_batches)
     known = [(each.step_cpu_ns, each.step_cpu_of_all_ns or 0) for each in chain if each.step_cpu_ns is not None]
@@ -61,9 +105,20 @@ def stepping(
     computed = own if alone else max(min(computed, cpu), own)
     threads = computed / own if own else 1.0
     delayed = (main.delayed_s or 0.0) * 1e9 / _batches(main, all_batches) if main is not None else 0.0
-    delayed = min(delayed * computed / max(cpu, 1.0) / threads, busy - own)
+    late = delayed * computed / max(cpu, 1.0)
+    delayed = min(late / threads, busy - own)
     slower = 1 + delayed / max(own, 1.0)
-    return Stepping(busy - own - delayed, own / math.pow(slower, 1 - 1 / threads), threads, cpu - computed, cpu)
+    work = own / math.pow(slower, 1 - 1 / threads)
+    waits, waits_alone = busy - own - delayed, max(busy - own - late, 0.0)
+    return Stepping(waits, work, threads, cpu - computed, cpu, waits_alone, _last_of_epochs(all_batches, length))
+
+
+def _last_of_epochs(batches: Sequence[Batch], length: int | None) -> float | None:
+    """How long the step with the last batch of an epoch takes, if that is as large as others."""
+    full = max((batch.images for batch in batches), default=0)
+    last = [batch for batch in batches if batch.number + 1 == length and batch.images == full]
+    known = sorted(batch.step_ns + (batch.copy_ns or 0) for batch in last if batch.step_ns is not None)
+    return known[len(known) // 2] if known else None
 
 
 def _batches(main: Process, batches: Sequence[Batch]) -> float:

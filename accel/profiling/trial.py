@@ -28,6 +28,7 @@ from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling.measured import Trial
 from accel.system import log, measuring
+from accel.system.clocks import system_ns
 from accel.system.cores import delayed_ns
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
@@ -207,15 +208,19 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
         "base_cpu_s": base.cpu_s,
         "freed_s": tried.freed_s,
         "base_freed_s": base.freed_s,
+        "system_s": tried.system_s,
+        "base_system_s": base.system_s,
     }
 
 
 class _Time(NamedTuple):
-    """Of a batch, or of an image: seconds without waiting for a core, and seconds of CPU; of CPU to free its memory."""
+    """Of a batch, or of an image: seconds without waiting for a core, and of CPU; then of CPU to free its memory, and
+    what of the first the system took."""
 
     seconds: float
     cpu_s: float
     freed_s: float = 0.0
+    system_s: float = 0.0
 
 
 def _known(base: list[_Time], tried: list[_Time], spent_s: float) -> bool:
@@ -252,8 +257,8 @@ def _time_of(fetcher: Any, indices: list[int]) -> _Time:
     _compute(batch)
     made = _clocks()
     del batch
-    undelayed, cpu_s, clock = (now - before for before, now in zip(begun, made, strict=True))
-    return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1])
+    undelayed, cpu_s, system_s, clock = (now - before for before, now in zip(begun, made, strict=True))
+    return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1], min(system_s, cpu_s))
 
 
 def _compute(batch: Any) -> None:
@@ -261,7 +266,7 @@ def _compute(batch: Any) -> None:
         LazyTensorBase.materialize(each)
 
 
-def _clocks() -> tuple[float, float, float]:
-    """Seconds: without waiting for a core, of CPU, and by the clock."""
+def _clocks() -> tuple[float, float, float, float]:
+    """Seconds: without waiting for a core, of CPU, of that the system's, and by the clock."""
     clock = time.perf_counter()
-    return clock - (delayed_ns(of_thread=True) or 0) / 1e9, time.process_time(), clock
+    return clock - (delayed_ns(of_thread=True) or 0) / 1e9, time.process_time(), system_ns() / 1e9, clock

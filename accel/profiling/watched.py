@@ -19,7 +19,7 @@ from accel.options import Selection
 from accel.profiling import trial
 from accel.profiling.extent import extent
 from accel.profiling.measured import Batch, Loader, Trial
-from accel.system import clocks, measuring
+from accel.system import clocks, measuring, row_words
 from accel.system.private_names import private
 
 private("torch", "_C.DisableTorchFunctionSubclass")
@@ -150,7 +150,7 @@ class Watched:
 def together(rows: list[measuring.Row]) -> measuring.Row:
     """What processes measured that took each other's place, as one."""
     header = dict(rows[-1].header)
-    for name in ("ns", "cpu_ns", "delayed_ns", "images", *measuring.HEADER[measuring.FIRSTS :]):
+    for name in ("ns", "cpu_ns", "delayed_ns", "images", *row_words.HEADER[row_words.BEFORE :]):
         header[name] = sum(row.header[name] for row in rows)
     for name in ("threads", "draws"):
         header[name] = max(row.header[name] for row in rows)

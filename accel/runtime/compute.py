@@ -29,9 +29,12 @@ from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
 from accel.runtime import cached, planes, result_making, results, sharing, torch_ops
 from accel.runtime.parallel import ParallelFor
+from accel.runtime.result_making import Wanted
 from accel.sources import Files, Sources
 from accel.system import counters, memory
 from accel.system.memory import Allocate
+
+Run = Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]]
 
 
 def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
@@ -84,7 +87,7 @@ def several(
 def from_cache(
     recipes: Sequence[Recipe],
     backend: Backend,
-    run: Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]],
+    run: Run,
     fill: results.Fill,
 ) -> Sequence[Recipe]:
     """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``).
@@ -93,23 +96,29 @@ def from_cache(
         backend: the one that makes those that it takes. run: has it do so; they are on the host then.
         fill: is told of files that the cache takes otherwise (``results.begun``).
     """
-    recipes, wanted = results.begun(recipes, pixels, fill)
-    if not wanted:
-        return recipes
-    selection = selection_of(recipes)
+    begins, wanted = results.begun(recipes, pixels, fill)
+    made = _made(wanted, selection_of(recipes), backend, run) if wanted else []
+    for each, pixels_of in made:
+        result_making.keep(each, pixels_of)
+    return result_making.after(recipes, begins, made)
+
+
+def _made(
+    wanted: list[Wanted], selection: Selection, backend: Backend, run: Run
+) -> list[tuple[Sequence[Wanted], Pixels]]:
+    """Results that are wanted, each plan's side by side; without those of files that cannot be decoded."""
     # black in the place of a damaged file is nothing to be kept
     strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
-    wanted.sort(key=lambda each: each.shelf)
+    wanted.sort(key=lambda each: (each.key is None, each.shelf))
     plans = _plans_of_results([each.made_of for each in wanted], backend)
     since = process_time()
     done = run(strict, [each for each, _ in plans])
     result_making.took(wanted, process_time() - since)
-    made = [
+    return [
         ([wanted[number] for number in numbers], _in_memory(values))
         for (_, numbers), values in zip(plans, done, strict=True)
         if isinstance(values, torch.Tensor)  # else the recipe itself will tell
     ]
-    return result_making.after(recipes, made)
 
 
 def _plans_of_results(recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:

@@ -138,6 +138,12 @@ def shape(before: Recipe) -> tuple[int, int, int]:
     return *size, count
 
 
+def raw_of(before: Recipe) -> Raw:
+    """What a result is."""
+    height, width, depth = shape(before)
+    return Raw(width, height, "RGB" if depth == 3 else "L")
+
+
 def keep_all(source: Source) -> None:
     """Keep all pixels of a file that is no JPEG, where they are to be (``Known.fills``) and there is room for them."""
     known, raw = source.cached, source.header

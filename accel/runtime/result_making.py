@@ -1,14 +1,13 @@
-"""Results that a cache is to have: what they are, and what becomes of them when they have been computed."""
+"""Results that are to be made, most of them for a cache: what they are, and what becomes of them then."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from accel.backend import backend_of
 from accel.codec.engines import Pixels
 from accel.codec.header import Raw
 from accel.options import Selection
@@ -17,7 +16,7 @@ from accel.recipe import Recipe, Source
 from accel.rows import Pictures, Rows
 from accel.runtime import cached
 from accel.runtime.result_entries import put, size_of
-from accel.runtime.result_pixels import structure_after
+from accel.runtime.result_pixels import rows_after
 from accel.sources import PicturesApart, Sources
 from accel.system.memory import Key
 
@@ -25,16 +24,20 @@ from accel.system.memory import Key
 class Wanted(NamedTuple):
     """A result to be made: the number of its recipe, its steps, and the key that it is to be found by.
 
-    ``shelf``: that it has in the cache (``accel.cache.worth``). ``raw``: what its pixels are.
-    ``made_of``: a recipe of the same pixels, which may begin with what the cache has already.
+    ``key``: None, of one that is not kept. ``shelf``: that it has in the cache (``accel.cache.worth``).
+    ``raw``: what its pixels are. ``made_of``: a recipe of the same pixels, which may begin with what the cache has.
     """
 
     number: int
     before: Recipe
-    key: Key | bytes
+    key: Key | bytes | None
     shelf: int
     raw: Raw
     made_of: Recipe
+
+
+Begins = Mapping[int, tuple[Source, int]]
+"""By the numbers of recipes: pixels that they begin with, and how many of their first steps these stand for."""
 
 
 def took(wanted: Sequence[Wanted], seconds: float) -> None:
@@ -42,43 +45,51 @@ def took(wanted: Sequence[Wanted], seconds: float) -> None:
     cache = cached.of(wanted[0].made_of.source.selection.options)
     sizes: dict[int, int] = {}
     for each in wanted:
-        sizes[each.shelf] = sizes.get(each.shelf, 0) + size_of(each.raw)
-    if cache is not None and (whole := sum(sizes.values())):
+        if each.key is not None:
+            sizes[each.shelf] = sizes.get(each.shelf, 0) + size_of(each.raw)
+    if cache is not None and (whole := sum([size_of(each.raw) for each in wanted])):
         for shelf, own in sizes.items():
             cache.worth.made(shelf, 1e6 * seconds * own / whole, own)
 
 
-def kept(wanted: Sequence[Wanted], pixels: Pixels) -> list[Source]:
-    """Keep results, whose pixels lie side by side; sources that have them."""
+def keep(wanted: Sequence[Wanted], pixels: Pixels) -> None:
+    """Keep those of results that are to be kept; the pixels of all lie side by side."""
     ends = [0, *accumulate([size_of(each.raw) for each in wanted])]
-    for shelf, group in groupby(range(len(wanted)), lambda number: wanted[number].shelf):
-        own = [*group]
-        results = [(each.before, each.key, each.raw) for each in wanted[own[0] : own[-1] + 1]]
-        put(results, shelf, pixels[ends[own[0]] : ends[own[-1] + 1]].data)
-    return [
-        Source(pixels[begin:end].data, each.raw, each.before.source.name, each.before.source.selection)
-        for each, begin, end in zip(wanted, ends, ends[1:], strict=False)
-    ]
+    for shelf, group in groupby(zip(wanted, ends, ends[1:], strict=False), lambda each: each[0].shelf):
+        own = [(each.before, each.key, each.raw, begin, end) for each, begin, end in group if each.key is not None]
+        if own:
+            put([each[:3] for each in own], shelf, pixels[own[0][3] : own[-1][4]].data)
 
 
-def after(recipes: Sequence[Recipe], made: Sequence[tuple[Sequence[Wanted], Pixels]]) -> Sequence[Recipe]:
-    """Keep results that were made, and have recipes begin with them."""
-    found = {
-        each.number: (source, len(each.before.steps))
-        for wanted, pixels in made
-        for each, source in zip(wanted, kept(wanted, pixels), strict=True)
-    }
+def after(
+    recipes: Sequence[Recipe], begins: Begins, made: Sequence[tuple[Sequence[Wanted], Pixels]]
+) -> Sequence[Recipe]:
+    """The recipes, which begin with pixels that a cache has, or with results that were made."""
+    found = dict(begins)
+    for wanted, pixels in made:
+        found.update(_begins(wanted, pixels))
+    if not found:
+        return recipes
     if isinstance(recipes, Rows) and len(found) == len(recipes):
-        structure = structure_after(recipes, [found[number][1] for number in range(len(recipes))])
-        pictures = _pictures(*made[0], recipes.selection) if len(made) == 1 else None
-        sources = [found[number][0] for number in range(len(recipes))] if pictures is None else pictures
-        if structure is not None and (isinstance(sources, Pictures) or not backend_of(recipes.selection).devices):
-            return Rows(sources, structure, recipes.numbers[:, : structure.columns])
+        sources, lengths = zip(*[found[number] for number in range(len(recipes))], strict=True)
+        of_all = len(made) == 1 and len(made[0][0]) == len(recipes)
+        rows = rows_after(recipes, sources, lengths, _pictures(*made[0], recipes.selection) if of_all else None)
+        if rows is not None:
+            return rows
     begun = list(recipes)
     for number, (source, length) in found.items():
         on_pixels, on_values, tail = parts(recipes[number].steps)
         begun[number] = Recipe(source, (*on_pixels[length:], *on_values, *tail))
     return begun
+
+
+def _begins(wanted: Sequence[Wanted], pixels: Pixels) -> Iterator[tuple[int, tuple[Source, int]]]:
+    """What recipes begin with, of results whose pixels lie side by side."""
+    begin = 0
+    for each in wanted:
+        end, (name, selection) = begin + size_of(each.raw), (each.before.source.name, each.before.source.selection)
+        yield each.number, (Source(pixels[begin:end].data, each.raw, name, selection), len(each.before.steps))
+        begin = end
 
 
 def _pictures(wanted: Sequence[Wanted], pixels: Pixels, selection: Selection) -> Sources | None:

@@ -21,7 +21,7 @@ from accel.planning.order import Steps, parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows, Structure
 from accel.runtime.result_entries import channels
-from accel.sources import Pictures, Unread
+from accel.sources import Pictures, Sources, Unread
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -65,20 +65,26 @@ class Result(Source):
         return whole.reshape(self.header.height, self.header.width, -1)
 
 
-def rows_after(rows: Rows, results: Sequence[Result], lengths: Sequence[int]) -> Rows | None:
-    """Rows whose images begin with results of so many of their first steps; None where these are not the same ones."""
-    structure = structure_after(rows, lengths)
+def rows_after(
+    rows: Rows, sources: Sequence[Source], lengths: Sequence[int], pictures: Sources | None = None
+) -> Rows | None:
+    """Rows whose images begin with pixels of so many of their first steps; None where these are not the same ones.
+
+    ``pictures``: the same pixels as ``sources``, where they are in one piece of memory.
+    """
+    structure = _structure_after(rows, lengths)
     if structure is None:
         return None
     numbers = rows.numbers[:, : structure.columns]
-    together = _together(results) if _shows_most(structure, numbers[0].tolist(), results[0]) else None
-    if not backend_of(rows.selection).devices:
-        return Rows(results if together is None else together, structure, numbers)
-    pictures = None if together is None else _read(together)  # an accelerator plans rows of files, or of pictures
-    return None if pictures is None else Rows(pictures, structure, numbers)
+    if pictures is None and _shows_most(structure, numbers[0].tolist(), sources[0]):
+        pictures = _together(sources)
+    if backend_of(rows.selection).devices:  # an accelerator plans rows of files, or of pictures
+        pictures = _read(pictures) if isinstance(pictures, Unread) else pictures
+        return Rows(pictures, structure, numbers) if isinstance(pictures, Pictures) else None
+    return Rows(sources if pictures is None else pictures, structure, numbers)
 
 
-def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
+def _structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
@@ -95,7 +101,7 @@ def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
     return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
 
 
-def _shows_most(structure: Structure, row: Sequence[int], result: Result) -> bool:
+def _shows_most(structure: Structure, row: Sequence[int], result: Source) -> bool:
     """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
@@ -104,9 +110,10 @@ def _shows_most(structure: Structure, row: Sequence[int], result: Result) -> boo
     return bool(_MOSTLY * height * width >= result.header.height * result.header.width)
 
 
-def _together(results: Sequence[Result]) -> Unread | None:
-    """Results that are read together; None where they are of several sizes."""
-    if any(each.header != results[0].header for each in results):
+def _together(sources: Sequence[Source]) -> Unread | None:
+    """Results that are read together; None where they are of several sizes, or some are there already."""
+    results = [each for each in sources if isinstance(each, Result)]
+    if len(results) < len(sources) or any(each.header != results[0].header for each in results):
         return None
     cache = results[0].of.source.cached.cache
 

@@ -5,15 +5,17 @@ A recipe is written anew with pixels for its source, and the steps that are left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
+from math import prod
 from typing import NamedTuple
 
+from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
 from accel.cache.worth import shelf_of
-from accel.codec.header import Header, Raw
+from accel.codec.header import Header
 from accel.planning.order import Steps, parts
 from accel.planning.prefix import ENOUGH, Prefixes, pipeline
 from accel.recipe import Branch, Recipe, Source
@@ -25,16 +27,20 @@ from accel.runtime.result_entries import (
     found_of,
     is_worth_it,
     pays_as_a_whole,
-    shape,
+    raw_of,
     size_of,
     variant,
 )
-from accel.runtime.result_making import Wanted
-from accel.runtime.result_pixels import Compute, Result, rows_after
+from accel.runtime.result_making import Begins, Wanted
+from accel.runtime.result_pixels import Compute, Result
 from accel.sources import Sources
 
 _NOTED, _ASKED = 16, 2
 """Of images of a batch that have a result of some of their steps: how many are looked at, and asked for more steps."""
+
+_ALONG = 1 << 16
+"""For each image of a batch, pixels of others that are decoded whole though a crop would do: that takes as long as to
+plan an image by itself."""
 
 Fill = Callable[[Sequence[Source], Sequence[Steps]], None]
 
@@ -54,8 +60,8 @@ class _Image(NamedTuple):
         return self.begins.steps
 
 
-def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequence[Recipe], list[Wanted]]:
-    """The recipes, with pixels that a cache has for their sources; and the results to be made of others.
+def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begins, list[Wanted]]:
+    """What recipes begin with that a cache has, and the results to be made of others.
 
     Args:
         compute: the pixels of a recipe, for what is damaged.
@@ -63,7 +69,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequ
             the planes, or all pixels, are to be kept.
     """
     if isinstance(recipes, Rows) and _of_planes_alone(recipes, fill):
-        return recipes, []
+        return {}, []
     begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
     wanted: list[Wanted] = []
@@ -108,17 +114,31 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Sequ
             begins[image.number] = image, longer
     if lacking:
         fill([image.source for image in lacking], [image.on_pixels for image in lacking])
-    if not begins:
-        return recipes, wanted
-    if len(begins) == len(recipes) and isinstance(recipes, Rows):
-        of = [begins[number] for number in range(len(recipes))]
-        rows = rows_after(recipes, [result(*each) for each in of], [found.length for _, found in of])
-        if rows is not None:
-            return rows, wanted
-    after = list(recipes)
-    for number, (image, found) in begins.items():
-        after[number] = Recipe(result(image, found), (*image.on_pixels[found.length :], *image.rest))
-    return after, wanted
+    if isinstance(recipes, Rows) and (begins or wanted) and not backend_of(recipes.selection).devices:
+        lengths = {number: found.length for number, (_, found) in begins.items()}
+        wanted += _along(recipes, lengths | {each.number: len(each.before.steps) for each in wanted})
+    return {number: (result(image, found), found.length) for number, (image, found) in begins.items()}, wanted
+
+
+def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
+    """The same results of a batch's other images, which are made and not kept, so that all begin alike and are rows;
+    none where the others' regions alone take much less.
+
+    ``lengths``: how many steps there are results of, by the images' numbers.
+    """
+    others = [number for number in range(len(rows)) if number not in lengths]
+    if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > _ALONG * len(rows):
+        return []
+    wanted = []
+    for number in others:
+        source, steps = rows[number]
+        on_pixels, *_ = parts(steps)
+        count = prefixes.length(_size_of(source), on_pixels)
+        if count not in lengths.values():
+            return []
+        before = Recipe(source, on_pixels[:count])
+        wanted.append(Wanted(number, before, None, 0, raw_of(before), before))
+    return wanted
 
 
 def _of_planes_alone(rows: Rows, fill: Fill) -> bool:
@@ -164,8 +184,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    shelf, (height, width, depth) = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), shape(before)
-    raw = Raw(width, height, "RGB" if depth == 3 else "L")
+    shelf, raw = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), raw_of(before)
     return Wanted(number, before, key, shelf, raw, before) if cache.room(shelf, size_of(raw)) else found
 
 

@@ -18,24 +18,12 @@ import numpy.typing as npt
 import torch
 
 from accel.system import clocks, fork, memory, ring, sums
+from accel.system import row_words as at
 from accel.system.clocks import STAGES, WIDTH, now
 from accel.system.cores import delayed_ns
 from accel.system.divided import divided
 from accel.system.ring import Ring
 
-HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
-HEADER += ["firsts", "first_cpu_ns", "before_cpu_ns"]  # first batches, CPU time to their end, and before the row was
-GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN, FIRSTS, FIRST_CPU, BEFORE = range(13)
-TEXTS, TEXT = 24, np.dtype("S248")
-"""Statements of the user's that a process was found in: how many, and how long their names may be."""
-_WRITING, _UNADDED = 13, 14  # odd while the row is being written; how many entries are not in the sums yet
-_MOST_UNADDED = 1024
-_STAGES_BEGIN = 16
-_UNADDED_BEGIN = _STAGES_BEGIN + 2 * len(STAGES) * WIDTH
-_RINGS_BEGIN = _UNADDED_BEGIN + _MOST_UNADDED
-_TEXTS_BEGIN = _RINGS_BEGIN + 2 * ring.WORDS
-_ROWS, _ROW = 512, _TEXTS_BEGIN + TEXTS * (TEXT.itemsize // 8 + 1)
-_CONTROL, _FOLDER = 128, 8
 _MOST_EVENTS = 1 << 20  # of a process
 
 _lock = fork.Lock()
@@ -57,7 +45,7 @@ def share(*, own: bool = False) -> torch.Tensor | None:
     global _owner
     with _lock:
         if _block is None or (own and _owner != os.getpid()):
-            size = 8 * (_CONTROL + _ROWS * _ROW)
+            size = 8 * (at.CONTROL + at.ROWS * at.ROW)
             try:
                 block = memory.shared((size,), torch.uint8, sparse=True)
             except RuntimeError:
@@ -113,8 +101,8 @@ def start(folder: str = "") -> None:
     share(own=True)
     if _words[0]:
         raise RuntimeError("this process is being profiled already: accel.profile() cannot be nested")
-    _words[_FOLDER:_CONTROL] = 0
-    _words[_FOLDER:_CONTROL].view(np.uint8)[: len(os.fsencode(folder))] = list(os.fsencode(folder))
+    _words[at.FOLDER : at.CONTROL] = 0
+    _words[at.FOLDER : at.CONTROL].view(np.uint8)[: len(os.fsencode(folder))] = list(os.fsencode(folder))
     _words[1] += 1
     _words[0] = _words[1]
     look()
@@ -135,14 +123,14 @@ def rows_of() -> list[Row]:
     generation = 0 if _block is None else int(_words[0])
     if not generation:
         return []
-    content = _words[_CONTROL:].reshape(_ROWS, _ROW)
-    rows = [Row.of(_read(content[number])) for number in np.flatnonzero(content[:, GENERATION] == generation)]
+    content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
+    rows = [Row.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
     return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
 
 
 def folder() -> str:
     """Where processes write events; "" if they do not."""
-    return "" if _block is None else os.fsdecode(_words[_FOLDER:_CONTROL].tobytes().rstrip(b"\0"))
+    return "" if _block is None else os.fsdecode(_words[at.FOLDER : at.CONTROL].tobytes().rstrip(b"\0"))
 
 
 def _turn(generation: int) -> None:
@@ -177,7 +165,7 @@ def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """A row's words when nobody was writing; at last as they are, for who did may have been killed."""
     for _ in range(100):
         found = words.copy()
-        if not found[_WRITING] & 1 and found[_WRITING] == words[_WRITING]:
+        if not found[at.WRITING] & 1 and found[at.WRITING] == words[at.WRITING]:
             break
         time.sleep(1e-4)
     return found
@@ -192,45 +180,55 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
-        stages = words[_STAGES_BEGIN:_UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
-        sums.add_up(stages, words[_UNADDED_BEGIN:][: words[_UNADDED]])
-        for its in words[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS):
+        stages = words[at.SUMS_BEGIN : at.UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
+        sums.add_up(stages, words[at.UNADDED_BEGIN :][: words[at.UNADDED]])
+        images = int(words[at.IMAGES])
+        for its in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS):
             if its[ring.COUNT]:
                 sums.add_up(stages, its[ring.WORDS - ring.MOST :][: its[ring.COUNT]])
-            if its[ring.UNTIL]:  # its CPU time was looked at before, and goes on as it did
-                since = words[PROCESS_CPU] - words[FIRST_CPU]
-                words[PROCESS_CPU] += int(since * (its[ring.IMAGES] / max(words[IMAGES], 1) - 1))
-                words[[UNTIL, SPAN, IMAGES]] = its[ring.UNTIL], its[ring.UNTIL] - words[BEGUN], its[ring.IMAGES]
+            if its[ring.UNTIL]:
+                words[[at.UNTIL, at.SPAN]] = its[ring.UNTIL], its[ring.UNTIL] - words[at.BEGUN]
+                images = int(its[ring.IMAGES])
+        _go_on(words, images)
         stages = divided(stages)
-        texts = words[_TEXTS_BEGIN:]
-        names, times = texts[TEXTS:].view(TEXT), texts[:TEXTS]
-        named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(TEXTS) if times[n]]
-        return cls(dict(zip(HEADER, words.tolist(), strict=False)), stages, named)
+        texts = words[at.TEXTS_BEGIN :]
+        names, times = texts[at.TEXTS :].view(at.TEXT), texts[: at.TEXTS]
+        named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(at.TEXTS) if times[n]]
+        return cls(dict(zip(at.HEADER, words.tolist(), strict=False)), stages, named)
+
+
+def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
+    """What was looked at before so many images were made goes on as it did; not what the first batches took."""
+    first, seen, delayed = words[[at.FIRST_IMAGES, at.IMAGES, at.DELAYED_IMAGES]].tolist()
+    for spent, of_first in (at.PROCESS_CPU, at.FIRST_CPU), (at.SYSTEM, at.FIRST_SYSTEM):
+        words[spent] += int((words[spent] - words[of_first]) * (images - seen) / max(seen - first, 1))
+    words[at.DELAYED] += int(words[at.DELAYED] * (images - delayed) / (delayed - first)) if delayed > first else 0
+    words[at.IMAGES] = images
 
 
 def take(ended: Callable[[int], bool]) -> list[Row]:
     """What processes measured that have ended, whose rows others may have from now on."""
     taken = [row for row in rows_of() if ended(row.header["pid"])]
-    content = _words[_CONTROL:].reshape(_ROWS, _ROW)
+    content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
     for row in taken:
-        content[(content[:, PID] == row.header["pid"]), GENERATION] = 0
+        content[(content[:, at.PID] == row.header["pid"]), at.GENERATION] = 0
     return taken
 
 
 def row() -> npt.NDArray[np.int64] | None:
     """This process's row; None where nobody measures, or there is none left."""
-    global _row, _cpu_begun, _delayed_begun, _delayed_at
+    global _row, _cpu_begun, _system_begun, _delayed_begun, _delayed_at
     if _row is None and _seen:
         pid = os.getpid()
-        content = _words[_CONTROL:].reshape(_ROWS, _ROW)
-        for number in range(pid, pid + _ROWS):
-            found = content[number % _ROWS]
-            if found[GENERATION] != _seen or found[PID] == pid:
+        content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
+        for number in range(pid, pid + at.ROWS):
+            found = content[number % at.ROWS]
+            if found[at.GENERATION] != _seen or found[at.PID] == pid:
                 found[:] = 0
-                found[PID], found[GENERATION], found[BEGUN] = pid, _seen, now()
+                found[at.PID], found[at.GENERATION], found[at.BEGUN] = pid, _seen, now()
                 _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
-                found[BEFORE], _delayed_begun = _cpu_begun, delayed_ns()
-                rings[:] = map(Ring, found[_RINGS_BEGIN:_TEXTS_BEGIN].reshape(2, ring.WORDS))
+                found[at.BEFORE], _delayed_begun, _system_begun = _cpu_begun, delayed_ns(), clocks.system_ns()
+                rings[:] = map(Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS))
                 break
     return _row
 
@@ -239,7 +237,7 @@ rings: list[Ring] = []
 """Of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
-_cpu_begun = _delayed_at = 0
+_cpu_begun = _system_begun = _delayed_at = 0
 _delayed_begun: int | None = None
 _EVERY = 500_000_000  # ns
 
@@ -260,31 +258,36 @@ def flush(until: int = 0, *, first: bool = False, add_up: bool = True, own: Ring
         if own is not None:
             clocks.clock().done += own.entries
         new = sums.gathered()
-        found[_WRITING] += 1
+        found[at.WRITING] += 1
         if own is not None:
             own.clear()
-        if add_up or len(new) > _MOST_UNADDED:
-            found[_STAGES_BEGIN:_UNADDED_BEGIN] = sums.total().reshape(-1)
-            found[_UNADDED] = 0
+        if add_up or len(new) > at.MOST_UNADDED:
+            found[at.SUMS_BEGIN : at.UNADDED_BEGIN] = sums.total().reshape(-1)
+            found[at.UNADDED] = 0
         else:
-            found[_UNADDED_BEGIN + found[_UNADDED] : _UNADDED_BEGIN + len(new)] = new[found[_UNADDED] :]
-            found[_UNADDED] = len(new)
+            found[at.UNADDED_BEGIN + found[at.UNADDED] : at.UNADDED_BEGIN + len(new)] = new[found[at.UNADDED] :]
+            found[at.UNADDED] = len(new)
         if until or add_up:
-            found[THREADS] = sums.working()
-            found[PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
+            found[at.THREADS] = sums.working()
+            found[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
+            found[at.SYSTEM] = clocks.system_ns() - _system_begun
         if until:
-            found[UNTIL] = until
-            found[SPAN] = until - found[BEGUN]
+            found[at.UNTIL] = until
+            found[at.SPAN] = until - found[at.BEGUN]
         if first:
-            found[FIRSTS], found[FIRST_CPU], _delayed_begun = found[FIRSTS] + 1, found[PROCESS_CPU], delayed_ns()
-        found[_WRITING] += 1
+            found[at.FIRSTS] += 1
+            found[[at.FIRST_CPU, at.FIRST_SYSTEM, at.FIRST_IMAGES]] = found[[at.PROCESS_CPU, at.SYSTEM, at.IMAGES]]
+            _delayed_begun = delayed_ns()
+        found[at.WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    if _delayed_begun is not None and now() - _delayed_at > min(_EVERY, (_delayed_at - found[BEGUN]) // 4):
-        found[DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
+    late = own is None or now() - _delayed_at > min(_EVERY, (_delayed_at - found[at.BEGUN]) // 4)
+    if late and _delayed_begun is not None:
+        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
+        found[at.DELAYED_IMAGES] = found[at.IMAGES]
 
 
 _flushing = fork.Lock()
@@ -292,5 +295,5 @@ _flushing = fork.Lock()
 
 def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int) -> None:
     """Write a statement, and how often a process was found at it, to its row."""
-    place = found[_TEXTS_BEGIN:]
-    place[TEXTS:].view(TEXT)[number], place[number] = text.encode()[: TEXT.itemsize], times
+    place = found[at.TEXTS_BEGIN :]
+    place[at.TEXTS :].view(at.TEXT)[number], place[number] = text.encode()[: at.TEXT.itemsize], times

@@ -8,10 +8,11 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cpu.pass_blocks import PROOF_SIZE, stands_in, write_blocks
+from accel.backends.cpu.pass_columns import pays, shrink_columns, tile_size, weights_size
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import gather_line, longest_run, shown, write_run
 from accel.backends.cpu.simd import LANES
-from accel.backends.shared.coefficient_kernels import compute, known, memory_size, taps
+from accel.backends.shared.coefficient_kernels import compute, known, memory_size, most_taps, taps
 
 
 @njit
@@ -88,6 +89,7 @@ def run_pass(
     # ``width`` are its rows and bytes.  Each pass below reads it and puts its own result in its place.
     leftmost = min(col_start + col_step * left, col_start + col_step * (right - 1))
     image = src.ctypes.data + ((row_start + row_step * top) * src_width + leftmost) * channels
+    beyond = src.ctypes.data + src.size
     stride = row_step * src_width * channels
     first, step = col_start - leftmost, col_step
     height, width = bottom - top, (right - left) * channels
@@ -99,23 +101,27 @@ def run_pass(
     full_width, full_height, full_shown = padded(width), max(height, LANES), max(shown_rows, LANES)
     middle_width, middle_height = padded(shown_cols * channels), full_shown if rows_first else full_height
 
-    copy = np.int64(scratch.ctypes.data)
+    memory = np.int64(scratch.ctypes.data)
+    copy = (memory + 63) // 64 * 64
     shrunk = copy + _room(full_height * full_width, small)
     tile = shrunk + _room(full_shown * full_width, rows_first)
-    sums = tile + _room(LANES * full_width, by_cols)
-    middle = sums + _room(LANES * middle_width, by_cols)
+    col_taps = most_taps(resample, col_span, col_size)
+    shrinks = by_cols and pays(col_taps)
+    sums = tile + _room(tile_size(full_width, channels, col_taps), by_cols)
+    middle = sums + _room(LANES * (middle_width + 1), by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
     col_memory = row_memory + _room(memory_size(resample, row_span, row_size, shown_rows), by_rows)
-    proof = col_memory + _room(memory_size(resample, col_span, col_size, shown_cols), by_cols)
+    weights = col_memory + _room(memory_size(resample, col_span, col_size, shown_cols), by_cols)
+    proof = weights + _room(weights_size(col_taps, shown_cols), shrinks)
     gathered = proof + PROOF_SIZE
-    size = gathered + _room(n_cols * channels, True) - copy
+    size = gathered + _room(n_cols * channels, True) - memory
     if size > scratch.size:
         return size
 
     if small:
         copy_rows(image, stride, height, width, copy, full_width)
-        image, stride, height, width = copy, full_width, full_height, full_width
+        image, stride, height, width, beyond = copy, full_width, full_height, full_width, shrunk
     if by_rows:
         row_bounds, row_coefficients, row_shift = compute(
             resample, row_length, row_begin, row_span, row_size, y_first, shown_rows, row_memory
@@ -124,15 +130,21 @@ def run_pass(
         for i in range(shown_rows):
             source, target = image + (row_bounds[i, 0] - top) * stride, shrunk + i * full_width
             resize_row(source, stride, width, row_coefficients, i, row_bounds[i, 1], row_shift, target)
-        image, stride, height, top = shrunk, full_width, full_shown, y_first
+        image, stride, height, top, beyond = shrunk, full_width, full_shown, y_first, tile
     if by_cols:
         bounds, coefficients, shift = compute(
             resample, col_length, col_begin, col_span, col_size, x_first, shown_cols, col_memory
         )
-        resize_columns(
-            image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
-            middle_width,
-        )  # fmt: skip
+        if not shrinks:
+            resize_columns(
+                image, stride, height, width, first, step, channels, bounds, coefficients, shift, tile, sums, middle,
+                middle_width,
+            )  # fmt: skip
+        elif not shrink_columns(
+            image, stride, height, width, beyond, first, step, channels, bounds, coefficients, shift, weights, tile,
+            sums, middle, middle_width,
+        ):  # fmt: skip
+            return -1
         image, stride, width, first, step = middle, middle_width, middle_width, -x_first, 1
 
     # A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.

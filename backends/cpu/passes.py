@@ -18,7 +18,8 @@ from accel.native import units
 from accel.ops.resample import rows_first
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
-UNIT = units.Unit("passes", *_SOURCES, "backends/shared/numba_memory.py", seconds=4)
+_SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py"
+UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",

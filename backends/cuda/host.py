@@ -63,7 +63,8 @@ class HostDevice(Device):
         function(kernel)(blocks, items, owners)
 
     def free_memory(self) -> int:
-        return store.left() or _UNKNOWN
+        left = store.left()
+        return _UNKNOWN if left is None else left
 
 
 def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:

@@ -78,7 +78,7 @@ def _support(resample: int, span: float, size: int) -> Any:
 
 
 @njit
-def _most_taps(resample: int, span: float, size: int) -> Any:
+def most_taps(resample: int, span: float, size: int) -> Any:
     """No output position has more taps than this."""
     return np.int64(math.ceil(_support(resample, span, size))) * 2 + 1
 
@@ -168,7 +168,7 @@ def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
 @njit
 def memory_size(resample: int, span: float, size: int, count: int) -> Any:
     """The bytes of memory that ``compute`` needs."""
-    return (_most_taps(resample, span, size) * (count + 2) + count * 2) * 4
+    return (most_taps(resample, span, size) * (count + 2) + count * 2) * 4
 
 
 @njit
@@ -183,7 +183,7 @@ def compute(
     point, and how many of their bits are after the point. The memory has room for the float64 of one position, then
     the coefficients, then the bounds.
     """
-    most = _most_taps(resample, span, size)
+    most = most_taps(resample, span, size)
     exact = carray(pointer(memory), (most,), np.float64)
     coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
     bounds = carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32)

@@ -85,7 +85,7 @@ def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | No
 
 def _sum_up(advice: dict[str, Any]) -> dict[str, Any]:
     """A piece of advice with the medians of the rounds that went alike, or of all: what was predicted and measured, and
-    by how much that was off; of a bound, by how much it was exceeded."""
+    by how much that was off; of a bound, by how much it was passed."""
     rounds = [one for one in advice["rounds"] if child.alike(one)] or advice["rounds"]
     both = [(one["predicted"], one["measured"]) for one in rounds if one["predicted"] and one["measured"]]
     rates = [one["measured"] for one in rounds if one["measured"]]
@@ -93,7 +93,7 @@ def _sum_up(advice: dict[str, Any]) -> dict[str, Any]:
     summed = {"measured": median(rates) if rates else None, "error": error}
     if error is not None:
         summed |= {"predicted_rate": median(said for said, _ in both)}
-        summed["error"] = min(error, 0.0) if advice["at_most"] else error
+        summed["error"] = min(error, 0.0) if advice["at_most"] else max(error, 0.0) if advice["at_least"] else error
     return {**advice, **summed, "alike": sum(map(child.alike, advice["rounds"]))}
 
 
@@ -114,7 +114,7 @@ def _right(rows: Sequence[dict[str, Any]], key: str) -> dict[str, int]:
     return {
         "tried": len(tried),
         "within 15%": sum(abs(each["error"]) <= _TOLERANCE for each in tried),
-        "bounds": sum(each["at_most"] for each in tried),
+        "bounds": sum(each["at_most"] or each["at_least"] for each in tried),
     }
 
 
@@ -147,7 +147,7 @@ def _advice(each: dict[str, Any] | None) -> tuple[str, ...]:
         return "none", "", "", ""
     error = each.get("error")
     predicted = "" if each["predicted_rate"] is None else f"{each['predicted_rate']:.0f}"
-    bound = "at most " if each["at_most"] and predicted else ""
+    bound = "" if not predicted else "at most " if each["at_most"] else "at least " if each["at_least"] else ""
     measured = "" if each.get("measured") is None else f"{each['measured']:.0f}"
     return each["text"], bound + predicted, measured, "" if error is None else f"{error:+.0%}"
 

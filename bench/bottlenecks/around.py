@@ -127,9 +127,10 @@ LOOP = [
 
 # -- models on the host's cores ------------------------------------------------------------------------------
 
-_model = replace(_plain, dataset=photos(pipeline(), "large"), step=Model(10), backend="torchvision")
+_large = replace(_plain, dataset=photos(pipeline(), "large"))
+_model = replace(_large, step=Model(10), backend="torchvision", epochs=2, length=None)
 _on_all = replace(_model, step=Model(10, None))
-_trained = replace(_model, step=Model(40), backend="cpu")
+_trained = replace(_large, step=Model(40))
 MODELS = [
     Plant(
         "model-torchvision-2",

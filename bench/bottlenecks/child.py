@@ -112,7 +112,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
     """
     begun = time.monotonic()
     report, failed, load = _report(plant, folder)
-    names = ("text", "change", "rate", "predicted_rate", "at_most", "cost", "whole_epochs")
+    names = ("text", "change", "rate", "predicted_rate", "at_most", "at_least", "cost", "whole_epochs")
     advice: list[dict[str, Any]] = [
         {**{name: getattr(each, name) for name in names}, "rounds": []} for each in report.advice
     ]
@@ -156,6 +156,7 @@ def _not_advised(report: Report) -> list[dict[str, Any]]:
             "rate": its.rate,
             "predicted_rate": None,
             "at_most": False,
+            "at_least": False,
             "cost": "",
             "whole_epochs": False,
             "rounds": [],

@@ -119,7 +119,7 @@ class Script:
         return Timed(images, now - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
-        """The sizes of batches, each after its step."""
-        for batch in islice(loader, self.batches):
+        """The sizes of batches, each after its step; of an epoch that has no more, its end is waited for, too."""
+        for batch in islice(loader, self.batches if self.length else None):
             self.step(batch)
             yield self.batch_size

@@ -14,7 +14,7 @@ import pytest
 from accel.system.cores import cores
 from bench import bottlenecks
 from bench.bottlenecks import child, data, processes
-from bench.bottlenecks.__main__ import main
+from bench.bottlenecks.__main__ import _sum_up, main
 from bench.bottlenecks.data import photos, pipeline
 from bench.bottlenecks.load import Load
 from bench.bottlenecks.plant import Plant
@@ -81,6 +81,13 @@ def rounds(*rates: tuple[float | None, float]) -> list[dict[str, Any]]:
     return [{"predicted": said, "measured": rate, "others": [0.1, 0.1]} for said, rate in rates]
 
 
+@pytest.mark.parametrize(("bound", "wrong"), [("at_most", -0.2), ("at_least", 0.2)])
+def test_a_bound_is_wrong_where_it_is_passed(bound: str, wrong: float) -> None:
+    each = {"at_most": False, "at_least": False, bound: True}
+    errors = [_sum_up({**each, "rounds": rounds((rate, 100.0))})["error"] for rate in (80.0, 120.0)]
+    assert sorted(errors, key=abs) == [0.0, pytest.approx(wrong)]
+
+
 def test_what_else_runs_is_seen() -> None:
     burns = [sys.executable, "-c", "while True: pass"]
     with Load() as own:
@@ -105,7 +112,7 @@ def test_a_wrong_name_is_exit_status_1(
     name: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: dict[str, Any] = {"found": name, "why": "", "failed": None, "screen": "", "measured": {}}
-    each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "cost": ""}
+    each = {"text": "more", "change": {"num_workers": 2}, "rate": 50.0, "at_most": False, "at_least": False, "cost": ""}
     advice = [
         {**each, "predicted_rate": 120.0, "rounds": rounds((120.0, 100.0))},
         {

@@ -11,9 +11,12 @@ import pytest
 
 from accel.cache import cache as caches
 from accel.cache import folder as folders
+from accel.cache import survey
 from accel.cache.cache import Cache
 from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, Entry, numbers_of, packed_key
+from accel.cache.faults import TOO_LARGE
 from accel.cache.filling import Filling
+from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.options import Options
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
@@ -110,6 +113,21 @@ def test_of_entries_that_come_together_the_first_have_what_room_there_is(folder:
     cache.flush()
     assert cache.used()[0] <= 1 << 20
     assert [cache.look(name) is not None for name, *_ in files] == kept
+
+
+def test_a_group_may_be_larger_than_an_entry_may(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "LARGEST", 1000)
+    cache, content = opened(folder), random.Random(1).randbytes(3000)
+    assert cache.put_all([(key(number), b"", b"", [1000]) for number in range(3)], RESULT, content) == [True] * 3
+    with fallbacks() as counted:
+        assert not cache.put(key(9), b"", RESULT, content[:1001])
+        assert not cache.put(key(9), b"", RESULT, b"", b"meta" * (1 << 14))
+    assert counted == {TOO_LARGE: 2}
+
+
+def test_digests_of_a_group_of_more_than_4_gb() -> None:
+    """Its end alone is there, so that it takes no memory: of what is cut the digest is that of less."""
+    assert numbers_of(b"the end..", [[1 << 31]] * 2 + [[9]])[2] == numbers_of(b"", [[9]])[0]
 
 
 def test_entries_are_told_apart_by_every_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +250,7 @@ def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
             entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [[len(content)]]))
-            assert each.put([entry], content, kind)[0], f"nothing is left for number {number}"
+            assert each.put([entry], content, kind, [False])[0], f"nothing is left for number {number}"
     assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:
         each.flush()
@@ -316,6 +334,18 @@ def test_an_empty_folder_is_taken_and_other_things_are_left_alone(folder: Path) 
     (other / "a.jpg").write_bytes(b"1")
     assert "other things in it, such as a.jpg" in refused(other)
     assert os.listdir(other) == ["a.jpg"]
+
+
+@pytest.mark.parametrize("name", ["table.sqlite", "segments/00000001"])
+def test_what_has_a_name_of_a_caches_and_is_none_is_left_alone(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    (folder / name).write_bytes(b"somebody's own")
+    assert f"other things in it, such as {name}" in refused(folder)
+    for look in (survey.survey, survey.verified, survey.clear):
+        with pytest.raises(Unusable, match="there is no cache"):
+            look(folder)
+    assert (folder / name).read_bytes() == b"somebody's own"
 
 
 def test_a_folder_that_others_may_enter_or_is_none_is_refused(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,25 @@ def test_a_table_that_is_damaged_meanwhile_is_done_without_and_made_anew(
     assert right(opened(folder), 1) == 0
     assert "begins anew" in caplog.text
     assert right(filled(folder, 3), 1) == 2
+
+
+@pytest.mark.parametrize(
+    "gone", ["TABLE shelves", "TABLE about", "TABLE segments", "TABLE entries", "INDEX of_segment"]
+)
+def test_a_table_that_lacks_one_of_its_own_begins_anew(
+    folder: Path, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, or in the run after the one that found it out; said once."""
+    filled(folder, 8).close()
+    connection = sqlite3.connect(folder / folders.TABLE)
+    connection.execute(f"DROP {gone}")
+    connection.close()
+    for _ in range(2):
+        cache = opened(folder)
+        right(cache, 1)
+        put(cache, 1, RESULT)
+        close_all()
+    assert caplog.text.count("begins anew") == 1
+    cache = opened(folder)
+    assert right(cache, 1) == 1
+    assert cache.used()[0] < 4000, "what was there is gone"

@@ -1,5 +1,6 @@
 """The memory of processes that read one cache together."""
 
+import gc
 import os
 import re
 from multiprocessing import get_context
@@ -33,6 +34,7 @@ def _own(pid: int) -> int:
 
 
 def _read(folder: Path, pipe: Any) -> None:
+    gc.disable()  # it marks all objects that the parent has, which copies them: when it does is chance
     units.ready([jpeg.UNIT])  # as any worker has it, of a cache or of none
     out = np.empty(PARTS * PART, np.uint8)
     out[:] = 1  # what reads needs a buffer anyway

@@ -1,7 +1,10 @@
 """``python -m accel cache``: lists, verifies, clears; and says why not."""
 
+import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,13 +16,14 @@ import accel
 from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
-from accel.cache.entry import FORMAT, PLANES, RESULT
+from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT
 from accel.cli import cache_compare, cache_fill
 from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import key_of
-from tests.cache.kept import filled, right
-from tests.support.processes import linux
+from tests.cache.kept import filled, key, opened, put, right
+from tests.cache.test_cache_worth import changed
+from tests.support.processes import in_child, linux
 
 pytestmark = linux
 
@@ -40,7 +44,7 @@ def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "| stream indexes | 20 | 1 | 0.0 |" in shown
     assert "| planes | 20 | 1 | 0.1 |" in shown
-    assert "20 files" in shown
+    assert "20 keys" in shown
     assert f"version {FORMAT} test" in shown
     assert f"this accel's caches are of version {cached.VERSION}: this one is not used" in " ".join(shown.split())
 
@@ -74,6 +78,73 @@ def test_verify_finds_what_is_damaged(folder: Path, capsys: pytest.CaptureFixtur
     os.truncate(path, 5000)
     assert main(["cache", "verify", str(folder)]) == 1
     assert "segment 2 is too short" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("UPDATE segments SET size = size + 10000000", "what it says of segment 1 is damaged"),
+        ("INSERT INTO shelves VALUES (3, 5, 0, 0)", "what it says of shelf 3 is damaged"),
+        ("DELETE FROM about", "it does not say of which version it is"),
+        (None, "a run found it damaged"),
+    ],
+)
+def test_a_damaged_table_is_told_and_its_numbers_are_not(
+    folder: Path, harm: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if harm is None:
+        (folder / folders.DAMAGED).touch()
+    else:
+        changed(folder, harm)
+    assert main(["cache", "list", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert said in " ".join(shown.split())
+    assert "| planes | 20 |" in shown
+    assert "10.0 |" not in shown
+    assert main(["cache", "verify", str(folder)]) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert said in shown
+    assert "the table is damaged, and all 40 entries are sound" in shown
+
+
+def test_results_besides_a_files_first_are_no_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = opened(folder)
+    assert cache.put(cached.variant(key(3), b"another crop"), b"file 3", RESULT, b"pixels")
+    cache.close()
+    assert main(["cache", "list", str(folder)]) == 0
+    assert "21 keys (a file's own, and one for each of its results but the first)" in capsys.readouterr().out
+
+
+def test_one_that_is_being_filled_is_listed_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is put in meanwhile is no damage, and it is not cleared."""
+    folder = tmp_path / "cache"
+    begins, says = os.pipe()
+    ends, end = os.pipe()
+
+    def fills() -> bool:
+        cache = opened(folder, 3_000_000)
+        os.set_blocking(ends, False)
+        for number in itertools.count():
+            put(cache, number, (INDEX, PLANES, RESULT)[number // 300 % 3])  # results take back from planes
+            cache.flush()
+            if number == 20:
+                os.write(says, b"!")
+            with suppress(BlockingIOError):
+                return bool(os.read(ends, 1))
+        return False
+
+    with ThreadPoolExecutor() as pool:
+        filling = pool.submit(in_child(fills))
+        os.read(begins, 1)
+        for _ in range(5):
+            assert main(["cache", "list", str(folder)]) == 0
+            assert main(["cache", "verify", str(folder)]) == 0
+            assert main(["cache", "clear", str(folder)]) == 2
+        os.write(end, b"!")
+        assert filling.result()
+    shown = capsys.readouterr()
+    assert shown.err.count("processes use it") == 5
+    assert shown.out.count("entries are sound") == 5
 
 
 def test_clear_empties_it_unless_it_is_used(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +209,7 @@ def test_the_users_own_is_the_default(
 ) -> None:
     monkeypatch.setattr(folders, "in_memory", lambda: folder)
     assert main(["cache"]) == 0
-    assert "20 files" in capsys.readouterr().out
+    assert "20 keys" in capsys.readouterr().out
 
 
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:

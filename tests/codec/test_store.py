@@ -394,8 +394,8 @@ def test_what_is_left_of_memory(lines: str, names: dict[str, tuple[str, ...]], e
     assert store.left(meminfo, own=own, root=tmp_path / "groups") == expected
 
 
-def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
-    assert store.left(tmp_path / "none") == 0
+def test_what_is_left_is_unknown_where_nothing_can_be_read(tmp_path: Path) -> None:
+    assert store.left(tmp_path / "none") is None
 
 
 def test_threads_that_come_and_go_fill_one_segment() -> None:

@@ -14,7 +14,7 @@ from accel.codec import opening
 from accel.errors import DecodeError
 from accel.planning import columns
 from accel.rows import Rows
-from accel.runtime import compute
+from accel.runtime import compute, result_entries, results
 from accel.sources import PicturesApart, Unread
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
@@ -126,3 +126,49 @@ def test_files_that_are_not_there_yet_are_read_together(folder: Path, place: str
     assert counts() == {"results used": COUNT - len(range(0, COUNT, 3)), "results": len(range(0, COUNT, 3))}
     check(dataset, place)
     assert counts() == {"results used": COUNT}
+
+
+@pytest.fixture
+def unwanted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files of a batch that are so small that no result of them is kept."""
+    monkeypatch.setattr(result_entries, "_SMALL", 0)
+    found = sorted(map(str, folder.rglob("*.jpg")))[2::4]
+    for number, path in enumerate(found):
+        Path(path).write_bytes(helpers.jpeg(40 + number, 30, seed=number))
+    return found
+
+
+@pytest.mark.parametrize("transform", [RESIZED, SQUARE, EVALUATION])
+def test_what_is_not_kept_of_a_batch_is_made_along(
+    folder: Path, place: str, unwanted: list[str], transform: Any, planned: list[Any]
+) -> None:
+    """So that all of it is rows: beside those that are made for the cache, and beside those that it has."""
+    dataset, counts = ImageFolder(folder, transform), Counts()
+    for number in range(3):
+        check(dataset, place, number)
+        kept = {"results": COUNT - len(unwanted)} if number == 0 else {"results used": COUNT - len(unwanted)}
+        assert kept.items() <= counts().items()
+    assert [type(sources) for sources in planned] == [PicturesApart, tuple, tuple]
+
+
+def test_where_others_are_large_their_crops_alone_are_decoded(
+    folder: Path, place: str, unwanted: list[str], planned: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "_ALONG", 0)
+    dataset, counts = ImageFolder(folder, RESIZED), Counts()
+    for number in range(2):
+        check(dataset, place, number)
+    assert {"results": COUNT - len(unwanted), "results used": COUNT - len(unwanted)}.items() <= counts().items()
+    assert planned == []
+
+
+def test_a_damaged_one_that_is_not_kept_is_named(folder: Path, place: str, unwanted: list[str]) -> None:
+    dataset = ImageFolder(folder, RESIZED)
+    check(dataset, place)
+    Path(unwanted[1]).write_bytes(helpers.undecodable(40, 30))
+    position = [path for path, _ in dataset.samples].index(unwanted[1])
+    with accel.image_backend("cpu", cache=place):
+        batch = loaders.epoch(dataset, batch_size=COUNT)[0][0]
+        with pytest.raises(DecodeError, match=Path(unwanted[1]).name) as raised:
+            batch.sum()
+        assert f"image {position} of a batch of {COUNT}" in str(raised.value)

@@ -88,7 +88,7 @@ class _Actor:
         self.waits = "idle" if name else "wait"
         self.stages: dict[str, Spent] = {}
         self.began = 0.0
-        self.cpu = self.delayed = 0.0
+        self.cpu = self.delayed = self.first_delayed = 0.0
         self.first = Spent()
         self.steps: Generator[Phase | None, None, None]
         self.ended = False
@@ -132,7 +132,8 @@ class _Simulation:
         seconds = self.now / 1e3
         for actor in (self.main, *workers):
             threads = [each for each in self.actors if each.name == actor.name]
-            actor.cpu, actor.delayed = sum(each.cpu for each in threads), sum(each.delayed for each in threads)
+            actor.cpu = sum(each.cpu for each in threads)
+            actor.delayed = sum(each.delayed for each in threads) - actor.first_delayed
             worker = actor.name - 1 if actor.name else None
             self.measured.processes.append(
                 Process(
@@ -218,7 +219,7 @@ class _Simulation:
                 yield stage, spent * factor, wants
             self.count[number] += 1
             if self.count[number] <= FIRST:
-                actor.first = Spent(self.count[number], 0, int(actor.cpu * MS))
+                actor.first, actor.first_delayed = Spent(self.count[number], 0, int(actor.cpu * MS)), actor.delayed
             else:
                 self.made[number].add(int((self.now - began) * MS))
             (self.packed[number].append if p.packing[0] or p.receive else self.finished.add)(batch)

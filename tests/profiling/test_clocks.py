@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 import accel
 from accel.profiling import collect, fetching, sampler
 from accel.profiling.measured import Measured, Process
-from accel.system import clocks, measuring, sums
+from accel.system import clocks, measuring, row_words, sums
 from accel.system.divided import divided
 from tests.profiling.measure import EACH, Sleeping, main, measured, workers
 from tests.support.loaders import TRAIN
@@ -305,28 +305,32 @@ def test_what_a_worker_has_not_added_up_is_read() -> None:
             (row,) = measuring.rows_of()
             assert row.stages[clocks.READ, clocks.COUNT] == number
             assert row.stages[clocks.READ, clocks.NS] == 500 * number * (number + 1)
-        for _ in range(measuring._MOST_UNADDED):
+        for _ in range(row_words.MOST_UNADDED):
             clocks.clock().add(clocks.READ, 1)
         measuring.flush(add_up=False)
         (row,) = measuring.rows_of()
-        assert row.stages[clocks.READ, clocks.COUNT] == 3 + measuring._MOST_UNADDED
+        assert row.stages[clocks.READ, clocks.COUNT] == 3 + row_words.MOST_UNADDED
     finally:
         collect.stop()
 
 
 def test_cpu_time_goes_on_where_only_images_were_noted() -> None:
-    """It was looked at ten images ago; what was done up to the end of the first batch is done once."""
+    """It was looked at ten images ago, waiting for cores fifteen; what the first five took is done once."""
     collect.start()
     try:
         row = measuring.row()
         assert row is not None
-        begun = int(row[measuring.BEGUN])
-        row[[measuring.FIRSTS, measuring.FIRST_CPU, measuring.PROCESS_CPU, measuring.IMAGES]] = 1, 5_000, 6_000, 10
-        measuring.rings[0].put(1_000 << 6 | clocks.MADE, until=begun + 9_000, images=20)
+        begun = int(row[row_words.BEGUN])
+        row[[row_words.FIRSTS, row_words.FIRST_IMAGES, row_words.IMAGES, row_words.DELAYED_IMAGES]] = 1, 5, 15, 10
+        row[[row_words.FIRST_CPU, row_words.PROCESS_CPU, row_words.DELAYED]] = 5_000, 6_000, 300
+        row[[row_words.FIRST_SYSTEM, row_words.SYSTEM]] = 2_000, 2_500
+        measuring.rings[0].put(1_000 << 6 | clocks.MADE, until=begun + 9_000, images=25)
         (found,) = measuring.rows_of()
-        assert found.header["images"] == 20
+        assert found.header["images"] == 25
         assert found.header["ns"] == 9_000
         assert found.header["cpu_ns"] == 7_000
+        assert found.header["system_ns"] == 3_000
+        assert found.header["delayed_ns"] == 1_200
         assert found.header["first_cpu_ns"] == 5_000
     finally:
         collect.stop()

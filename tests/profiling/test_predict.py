@@ -225,6 +225,17 @@ def test_the_bound_without_somebodys_code_holds(stage: str, workers: int, rivals
     assert 0.97 * best <= found.predicted_rate <= 1.2 * best  # what batches take is drawn
 
 
+@pytest.mark.parametrize("cpu_s", [0.0, None])
+def test_processes_that_only_waited_for_a_core(cpu_s: float | None) -> None:
+    """What share of a core they get is unknown then."""
+    measured = Pipeline(cores=4).run()
+    for process in measured.processes:
+        process.cpu_s, process.delayed_s = cpu_s, 1.0
+    found = flow(measured)
+    assert found is not None
+    assert 0 < found.cores <= found.shared == 4
+
+
 def test_no_advice_where_the_step_is_all() -> None:
     measured = Pipeline(work={"decode": (1.0, 1.0)}, step=(20.0, 0.0)).run()
     verdict = judge(measured)
@@ -312,6 +323,60 @@ def test_memory_of_batches_that_the_step_frees() -> None:
     (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
     after = replace(pipeline, work={"decode": (10.0, 1.0)}, step=(20.0, 1.0)).rate()
     assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
+@pytest.mark.parametrize("step", [15.0, 40.0])
+def test_steps_on_several_threads_have_bounds(step: float) -> None:
+    """How much they are slowed is not known: less beside them brings at least so much, and more of it at most."""
+    pipeline = Pipeline({"decode": (90.0, 1.0)}, (step, 2.0), workers=1, cores=2, spread=0.3)
+    measured, after = switched(pipeline, 3.3)
+    found = {next(iter(each.change)): each for each in candidates(measured, judge(measured)) if each.change}
+    assert found["backend"].at_least
+    assert not found["backend"].at_most
+    assert 0.8 * after < (found["backend"].predicted_rate or 0.0) < 1.05 * after
+    measured.loaders[0].num_workers = 0  # nobody is beside them then
+    alone = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    assert not any(each.at_least for each in alone)
+
+
+def test_a_short_step_has_no_bounds_whatever_its_threads() -> None:
+    measured, _ = switched(Pipeline({"decode": (90.0, 1.0)}, (2.0, 3.0), workers=1, cores=4), 3.3)
+    found = [each for each in candidates(measured, judge(measured)) if each.change]
+    assert len(found) > 1
+    assert not any(each.at_least or each.at_most for each in found)
+
+
+def test_more_workers_beside_several_threads_bring_at_most() -> None:
+    pipeline = Pipeline({"decode": (80.0, 1.0)}, (20.0, 3.0), workers=1, cores=4)
+    measured = pipeline.run()
+    (found,) = [each for each in advise(measured, judge(measured)) if each.change and "num_workers" in each.change]
+    assert found.change is not None
+    assert found.at_most
+    assert (found.predicted_rate or 0.0) > 0.95 * replace(pipeline, workers=found.change["num_workers"]).rate()
+
+
+def test_memory_that_comes_anew_in_workers_and_not_in_the_trial() -> None:
+    """The system's time is as much as in the trial; the rest becomes quicker as in it."""
+    pipeline = Pipeline({"decode": (100.0, 1.0)}, (5.0, 0.0), workers=2, cores=4)
+    measured, _ = switched(replace(pipeline, work={"decode": (60.0, 1.0)}), 6)
+    trial = measured.trials["cpu"]
+    measured = pipeline.run()
+    measured.backend, measured.trials = "torchvision", {"cpu": trial}
+    for process in measured.processes:
+        process.system = 0.4 if process.role == "worker" else 0.0
+    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    after = replace(pipeline, work={"decode": (10.0, 1.0)}).rate()
+    assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
+
+
+def test_a_step_that_was_disturbed_is_less_so() -> None:
+    """As the last of an epoch shows, beside which nobody computes."""
+    pipeline = Pipeline({"decode": (100.0, 1.0)}, (30.0, 1.0), workers=2, cores=4)
+    measured, _ = switched(pipeline, 10)
+    measured.batches[-1].step_ns = 20_000_000
+    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    after = replace(pipeline, work={"decode": (10.0, 1.0)}, step=(21.0, 1.0)).rate()
+    assert found.predicted_rate == pytest.approx(after, rel=0.05)
 
 
 def test_another_backend_whatever_else_is_done() -> None:

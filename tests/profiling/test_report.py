@@ -89,6 +89,15 @@ def test_what_the_screen_says() -> None:
     assert "crops change" in text
 
 
+@pytest.mark.parametrize(("key", "words"), [("at_most", "at most"), ("at_least", "at least")])
+def test_the_screen_says_what_is_a_bound(key: str, words: str) -> None:
+    report = Report(busy())
+    assert f"predicted {words} " not in str(report)
+    setattr(report.advice[0], key, True)
+    assert f"predicted {words} " in str(report)
+    assert report.to_dict()["advice"][0][key] is True
+
+
 def test_not_measured_is_never_zero() -> None:
     measured = busy()
     for batch in measured.batches:

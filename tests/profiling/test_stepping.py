@@ -76,3 +76,44 @@ def test_what_a_pool_computes_behind_a_step_is_not_the_steps() -> None:
     its = measured(50, 20, 60, 61, 0, alone=True)
     assert its.threads == 1
     assert its.rest == pytest.approx(41 * MS)
+
+
+def test_a_step_that_is_kept_takes_as_long_whoever_computes() -> None:
+    its = Stepping(4 * MS, 20 * MS, 2, MS, spent=61 * MS)
+    kept = its.kept(50 * MS, computes=True)
+    assert kept.lasts() == kept.lasts(3) == 50 * MS
+    assert kept.cpu() == kept.cpu(3) == 61 * MS
+    free = its.kept(50 * MS, computes=False)
+    assert free.lasts(3) == 50 * MS
+    assert free.cpu(3) == 0
+
+
+def ended(*last: float, threads: int = 1) -> Stepping:
+    """Steps of 40 ms, and those with the last batches of epochs of eight; a small batch is no such one."""
+    batches = [
+        Batch(0, epoch, number, 8, 0, 0, step_ns=int((took if number == 7 else 40) * MS), step_cpu_ns=int(36 * MS),
+              step_cpu_of_all_ns=int(threads * 36 * MS), cpu_ns=int(threads * 36 * (8 * epoch + number + 1) * MS))
+        for epoch, took in enumerate(last) for number in range(8)
+    ]  # fmt: skip
+    batches.append(Batch(0, len(last), 7, 3, 0, 0, step_ns=int(MS)))
+    return stepping(None, batches[1:8], batches, 40 * MS, alone=False, length=8)
+
+
+def test_the_last_step_of_an_epoch_is_alone() -> None:
+    assert ended(30, 31, 90).alone == 31 * MS
+    assert ended(31).longer == pytest.approx(9 * MS)
+    assert ended(1).longer == pytest.approx(18 * MS)  # another kind of step: at most by half
+    assert ended(90).longer == 0
+    assert measured(50, 2, 2, 3, 0.5).alone is None
+
+
+def test_several_threads_at_best() -> None:
+    """They may have been late one after the other, where it is not known how long it takes alone."""
+    its = ended(17, threads=2)
+    assert its.on_several
+    assert its.longer == 0
+    assert its.at_best().lasts() == pytest.approx(17 * MS)
+    late = Stepping(30 * MS, 20 * MS, 2, waits_alone=5 * MS)
+    assert late.at_best().lasts() == 25 * MS
+    one = Stepping(30 * MS, 20 * MS, 1, waits_alone=5 * MS)
+    assert one.at_best() == one

@@ -48,7 +48,7 @@ UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
 DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
-_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] u4[1] i8[1]w u8[1]w")
+_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] i8[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
@@ -234,7 +234,7 @@ def digest(data: bytes | memoryview) -> int:
 
 
 def digests(data: Any, ends: Any) -> Any:
-    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: where each ends, uint32[n], rising."""
+    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: where each ends, int64[n], rising."""
     found = np.empty(len(ends), np.int64)
     _digests(np.frombuffer(data, np.uint8), ends, found, _scratch.sums)
     return found

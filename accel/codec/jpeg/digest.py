@@ -85,11 +85,11 @@ def digest(data: Any, sums: Any) -> Any:
 
 @njit
 def digests(data: Any, ends: Any, found: Any, sums: Any) -> None:
-    """The digests of parts that lie side by side to `found`, int64; `ends`: where each ends, uint32."""
+    """The digests of parts that lie side by side to `found`, int64; `ends`: where each ends, int64."""
     at = 0
     for part in range(len(ends)):
-        found[part] = i64(digest(data[at : int(ends[part])], sums))
-        at = int(ends[part])
+        found[part] = i64(digest(data[at : ends[part]], sums))
+        at = ends[part]
 
 
 @njit

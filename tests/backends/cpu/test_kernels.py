@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from accel.backends.cpu import passes
+from accel.backends.cpu import pass_columns, pass_quads, passes
 from accel.backends.cpu.normalization import NO_FACTORS, find_factors
 from accel.backends.cpu.passes import Axis
 from accel.ops.resample import rows_first
+from tests.support.helpers import python
 from tests.support.kernels import (
     POISON,
     Array,
@@ -180,6 +182,57 @@ def test_the_later_pad_wins_where_two_overlap() -> None:
     rows, cols = axis(1, 1, codes(-1, 0, -2)), axis(1, 1, codes(-2, 0, -1))
     got = emitted(np.full((1, 1, 1), 99, np.uint8), rows, cols, BILINEAR, fills, table)
     np.testing.assert_array_equal(got[..., 0], [[20, 10, 10], [20, 99, 10], [20, 20, 20]])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("factor", [3.1, 4, 11.3])
+def test_shrinking(channels: int, factor: float) -> None:
+    """Rows that end anywhere in a vector, from either side, to columns of many taps."""
+    for width in range(17, 130, 3):
+        canvas, size = picture(16 + width % 5, width, channels), max(round(width / factor), 1)
+        for start, step in ((0, 1), (width - 1, -1)):
+            columns = axis(width, size, whole(size), start, step)
+            check(canvas, axis(len(canvas)), columns, FILTERS[width % len(FILTERS)])
+
+
+def test_shrinking_on_any_processor(tmp_path: Path) -> None:
+    """Without the instructions that take four bytes at once, the same."""
+    code = """
+import sys
+import numpy as np
+from accel.backends.cpu import passes
+from accel.backends.cpu.passes import Axis
+image, out = np.load(sys.argv[1]), np.empty((9, 31, 3), np.uint8)
+rows, columns = (Axis(0, 1, n, 0.0, n, size, np.arange(size, dtype=np.int32)) for n, size in ((50, 9), (333, 31)))
+table = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
+passes.run(image, rows, columns, 2, np.zeros((0, 3), np.uint8), table, out, False)
+print(out.tobytes().hex())
+"""
+    image = picture(50, 333, 3)
+    np.save(tmp_path / "image.npy", image)
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "ACCEL_CACHE_DIR": str(tmp_path)}
+    found = python(code, str(tmp_path / "image.npy"), environment=plain)
+    assert found.strip() == pillow(image, 9, 31, BILINEAR).tobytes().hex()
+
+
+def test_weights_are_whole_in_their_digits() -> None:
+    """Of any coefficients that a filter has; larger ones are refused."""
+    for largest, fits in ((2**23 - 2**16, True), (2**31 - 1, False)):
+        coefficients = np.array([[-largest, 1, -1, 127, 128, largest], [32767, 32768, 2**22, -128, -129, 0]], np.int32)
+        bounds = np.array([[1, 6], [3, 5]], np.int32)
+        for first, step in ((0, 1), (9, -1)):
+            memory = np.full((2, 3, pass_quads.QUAD_WEIGHTS), POISON, np.uint8)
+            assert pass_columns._weigh(bounds, coefficients, first, step, 3, memory.ctypes.data) == fits
+            if not fits:
+                continue
+            digits = memory.view(f"i{pass_quads.DIGIT_BITS // 8}").reshape(2, 3, pass_quads.DIGITS, 4).astype(np.int64)
+            weights = (digits << pass_quads.DIGIT_BITS * np.arange(pass_quads.DIGITS)[:, None]).sum(2).reshape(2, 12)
+            for found, (begin, taps), expected in zip(weights, bounds, coefficients, strict=True):
+                leftmost = first + step * (begin if step > 0 else begin + taps - 1)
+                place = leftmost % 4
+                np.testing.assert_array_equal(found[place : place + taps], expected[:taps][::step])
+                assert not found[:place].any()
+                assert not found[place + taps :].any()
 
 
 @pytest.mark.parametrize("resample", FILTERS)

@@ -149,6 +149,12 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(1 << 20) == 4
 
 
+@pytest.mark.parametrize(("left", "expected"), [(0, 0), (7 << 30, 7 << 30), (None, 4 << 30)])
+def test_the_hosts_memory_that_is_left(monkeypatch: pytest.MonkeyPatch, left: int | None, expected: int) -> None:
+    monkeypatch.setattr(host.store, "left", lambda: left)
+    assert host.HostDevice().free_memory() == expected
+
+
 def test_sizes_settle() -> None:
     """Batches of about the same size take the same memory, at most an eighth more than they need; and once."""
     sizes = range(1_000_000, 1_125_000, 9_999)
