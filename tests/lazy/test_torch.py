@@ -265,3 +265,19 @@ def test_process_pools() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         means = pool.map(mean_of, [single(), batch(), opened()])
     assert means == [mean_of(value) for value in (single(), batch(), opened())]
+
+
+def test_values_in_lists_and_beside_numbers_are_found_without_torchs_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That walk through the arguments takes longer than many a function."""
+
+    def walk(*given: Any) -> Any:
+        raise AssertionError
+
+    with accel.image_backend("cpu"):
+        made = [batch(), batch()]
+        monkeypatch.setattr("accel.lazy.tensor_base.pytree.tree_map", walk)
+        whole = torch.cat([made[0], made[1]], dim=0)
+        part = torch.narrow(batch(), 0, start=1, length=2)
+        monkeypatch.undo()
+    with accel.image_backend("torchvision"):
+        assert_same([whole, part], [torch.cat([batch(), batch()]), batch()[1:3]])

@@ -10,7 +10,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled import compositions, drawing, program
+from accel.hooks.compiled import compositions, drawing, draws, program
 from accel.hooks.compiled.fixed import RGB
 from accel.hooks.compiled.stock import Refused
 from accel.recipe import Recipe
@@ -49,6 +49,17 @@ def test_compiled_code_draws_what_is_drawn_one_by_one(name: str, sizes: str, mon
             assert (found.sizes, found.tape.at) == (expected.sizes, expected.tape.at)
             assert expected.numbers is None
             assert (found.numbers is None) == (len(set(given)) > 1 and name in SIZED)
+
+
+def test_python_draws_one_image_of_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(*given: Any) -> Any:
+        raise AssertionError
+
+    with accel.image_backend("cpu"):
+        own = compositions.program_of(PIPELINES["train"](), RGB)
+        own.run([(40, 50), (60, 70)], [False, False])
+        monkeypatch.setattr(draws.ResizedCrop, "draw", draw)
+        assert own.run([(80, 90), (30, 20)], [False, True]).numbers is not None
 
 
 def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
