@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from accel.backends.cpu.simd import LANES
-from accel.codec.jpeg.simd import FEATURES, Lanes
-from accel.native.intrinsics import emitted, lanes_of, load, splat, store
+from accel.codec.jpeg.simd import Lanes
+from accel.native.intrinsics import FEATURES, emitted, lanes_of, load, splat, store
 
 HAS_VNNI = "+avx512vnni" in FEATURES and "+avx512bw" in FEATURES
 
