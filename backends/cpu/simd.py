@@ -1,4 +1,4 @@
-"""Two vector primitives for compiled kernels: a 16x16 byte transpose and a weighted sum of rows.
+"""Vector primitives for compiled kernels: byte transposes, weighted sums of rows, sums packed to bytes, copies.
 
 Numba has no vector types, and LLVM does not find these shapes in scalar loops by itself, so they are
 written as generic LLVM vector IR, which it lowers to AVX-512, AVX2, SSE or NEON, whichever the machine has.
