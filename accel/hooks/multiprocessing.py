@@ -24,10 +24,14 @@ from accel.system import counters, measuring, replaced
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
     """``multiprocessing.spawn.get_preparation_data``: all that a process reads before anything else."""
-    selection = switch.current()
     data: dict[str, Any] = original(name)
+    return {**data, "accel": _Carried(switch.current())} if carries() else data
+
+
+def carries() -> bool:
+    """Whether a process that is started from here gets the switch, and with it what these processes share."""
     told = environment.told() is not None  # which this process's own selection goes before
-    return data if selection.steps_aside and not told else {**data, "accel": _Carried(selection)}
+    return told or not switch.current().steps_aside
 
 
 class _Carried:

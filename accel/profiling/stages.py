@@ -15,7 +15,8 @@ from typing import Any
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel import hooks, switch
+from accel import hooks
+from accel.hooks import multiprocessing
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.profiling import copying, ending, fetching, loading
 from accel.profiling.around import around
@@ -156,8 +157,8 @@ class _WorkerEntry:
         return self.original(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # a backend in force brings the block along, which can be sent but once
-        block = measuring.share() if switch.active() is None else None
+        # the switch brings the block along, which can be sent but once
+        block = None if multiprocessing.carries() else measuring.share()
         return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
 
 

@@ -62,6 +62,24 @@ def test_ctrl_c_in_a_loop_over_a_loader(tmp_path: Path) -> None:
     assert "31 batches of 2" in found.stderr
 
 
+STARTED_ANEW = """
+import torch, torchvision
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    for _ in DataLoader(torch.zeros(40), 2, num_workers=1, multiprocessing_context="spawn"):
+        pass
+"""
+
+
+def test_workers_that_are_started_anew_under_torchvision(tmp_path: Path) -> None:
+    """What they write to is sent to them but once."""
+    (tmp_path / "script.py").write_text(STARTED_ANEW)
+    words = ("-m", "accel", "run", "--backend", "torchvision", "--profile", "--json", "profile.json", "script.py")
+    found = ended(*words, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert json.loads((tmp_path / "profile.json").read_text())["stages"]["collate"]["count"] == 20
+
+
 WAITS = """
 import signal, sys, time
 def handle(number, frame):
