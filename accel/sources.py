@@ -14,7 +14,6 @@ from accel.codec.header import Header, Raw
 from accel.codec.store import Keys
 from accel.options import Selection
 from accel.recipe import Source
-from accel.system.memory import Key
 
 Numbers = npt.NDArray[np.int64]
 """int64 [images, columns], C-contiguous."""
@@ -223,11 +222,13 @@ class Files(Sources):
         headers = {places[number]: header for number, header in self.headers.items()}
         names = dict(zip(places, self._split, strict=True)) | {place: each.name for place, each in others.items()}
         for place, source in others.items():
-            header, key = source.header, source.key
+            header, keys = source.header, Keys.of([source.key])
             assert isinstance(header, Header)
-            assert key is not None
+            assert keys.trusted.all()
             components = 3 if header.mode == "RGB" else 1
-            known[place] = (of.OTHER, 0, *key, header.scan, components, header.height, header.width)
+            known[place, : of.DEVICE] = of.OTHER, 0
+            known[place, of.DEVICE : of.CHANGED + 1] = keys.rows[0].view(np.int64)
+            known[place, of.SCAN :] = header.scan, components, header.height, header.width
             headers[place] = header
         self.known, self.places, self.headers = known, begins, headers
         self.names = self._split = [names[place] for place in range(count)]
@@ -240,7 +241,7 @@ class Files(Sources):
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
         header = self.headers.get(place) or opening.plain_header(row)
-        source = Source(data, header, self._split[place], self.selection, key=_key(row))
+        source = Source(data, header, self._split[place], self.selection, key=opening.key(row))
         source.asked = int(self.asked[place])
         return source
 
@@ -261,11 +262,6 @@ class Files(Sources):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (list(self),)
-
-
-def _key(row: list[int]) -> Key | None:
-    device, inode, size, written, changed = row[of.DEVICE : of.CHANGED + 1]
-    return None if written < 0 else (device, inode, size, written, changed)
 
 
 def encoded(names: Names) -> npt.NDArray[np.uint8]:

@@ -192,16 +192,25 @@ def _by_compiled(paths: Sequence[str]) -> list[File | None]:
 
 
 def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
-    state, size, device, inode, whole, written, changed = row[: of.CHANGED + 1]
+    state, size, _, _, _, written, changed = row[: of.CHANGED + 1]
     if state <= of.LARGE:
         file_buffers.give_back(buffer)
         return _by_python(path) if state == of.LARGE else None
-    key = (device, inode, whole, written, changed) if 0 <= written <= changed <= oldest else None
+    file_key = key(row) if 0 <= written <= changed <= oldest else None
     header = plain_header(row) if state == of.PLAIN else None
     if size <= FileBuffers.SMALL:
         buffer = file_buffers.smaller(buffer, size)
-    file: File = _new(File, (buffer, size, key, header))
+    file: File = _new(File, (buffer, size, file_key, header))
     return file
+
+
+def key(row: list[int]) -> Key | None:
+    """The key in one file's fields, whose numbers of 64 bits have no sign; None for one that cannot be trusted."""
+    device, inode, size, written, changed = row[of.DEVICE : of.CHANGED + 1]
+    return None if written < 0 else (device & _ALL_BITS, inode & _ALL_BITS, size, written, changed)
+
+
+_ALL_BITS = (1 << 64) - 1
 
 
 def plain_header(row: list[int]) -> Header:

@@ -66,9 +66,8 @@ class Reading:
         self._start, self._row, size = start, row, row[of.READ]
         header = opening.plain_header(row) if row[of.STATE] == of.PLAIN else None
         content = self._content[start : start + size]
-        key = None if row[of.WRITTEN] < 0 else tuple(row[of.DEVICE : of.CHANGED + 1])
         data = content.data if header is not None else content.tobytes()
-        return opening.File(data, size, key, header)  # type: ignore[arg-type]
+        return opening.File(data, size, opening.key(row), header)  # type: ignore[arg-type]
 
     def kept(self, file: opening.File, header: Header, name: str) -> Source:
         """The source of the file that was read last, which has this header."""

@@ -11,9 +11,10 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel import switch
-from accel.cache.entry import KINDS
+from accel.cache.entry import KINDS, key_of_packed, packed_key
 from accel.cache.numbers import Numbers
 from accel.codec import opening
+from accel.codec import opening_fields as of
 from accel.hooks import tv_files
 from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
@@ -179,3 +180,19 @@ def test_what_is_decoded_of_files_that_are_lacking(files: list[str], forms: tupl
     expected = lacking.of_images([recipes[each] for each in which])
     assert found.numbers.tolist() == which
     assert found.regions.tolist() == expected.regions.tolist()
+
+
+def test_numbers_of_files_have_64_bits_without_a_sign(files: list[str]) -> None:
+    """As file systems give them that number files by a hash."""
+    with accel.image_backend("cpu"):
+        together = tv_files.opened_together(files, switch.current())
+    assert isinstance(together, Files)
+    expected = []
+    for place, key in enumerate(together.keys().packed()):
+        device, inode, *rest = key_of_packed(key or b"")
+        expected.append((device, inode | 1 << 63, *rest))
+        together.known[place, of.INODE] |= -(1 << 63)
+    assert [source.key for source in together] == expected
+    last = len(files)
+    together.take(range(last), {last: Source(None, together[0].header, "", together[0].selection, key=expected[0])})
+    assert together.keys().packed() == [packed_key(key) for key in (*expected, expected[0])]
