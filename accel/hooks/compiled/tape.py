@@ -152,7 +152,8 @@ class Tape:
             self._python = None
         if self.at > self._committed:
             torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
-            self._committed = self.at
+            self._committed, self.left_as = self.at, b""
+        if not self.left_as:
             self.left_as = self.after().numpy().tobytes()  # while torch's code for that is in the core's cache
         if self._length:
             _last[:] = [self]
