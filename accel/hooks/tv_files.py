@@ -75,7 +75,7 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     looks_first = cached_together.finds(selection)
     found = cached_together.opened(paths, selection) if looks_first else {}
     others = [number for number in range(len(paths)) if number not in found]
-    together = _read_together([paths[each] for each in others], selection)
+    together = _read_together([paths[each] for each in others], selection) if others else []
     if not looks_first:
         found = cached_together.opened(paths, selection, _keys(together))
     allowed = {number: source for number, source in found.items() if cached.allowed(source.header)}
