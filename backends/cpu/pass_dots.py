@@ -15,11 +15,11 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.core import cgutils
 
-from accel.backends.cpu.simd import LANES, saturated
+from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, saturated
 from accel.backends.shared.numba_memory import pointer
 from accel.native.intrinsics import FEATURES, called, emitted, load, splat, store
 
-HAS_DOTS = {"+avx512f", "+avx512bw", "+avx512vbmi", "+avx512vnni"} <= set(FEATURES)
+HAS_DOTS = HAS_VNNI and "+avx512vbmi" in FEATURES
 
 MOST_QUADS = 4
 """Groups have up to so many times four taps."""
@@ -56,14 +56,13 @@ def _sums(quads: int) -> Any:
             for place, (which, digits) in zip(places, described, strict=True):
                 window = load(builder, builder.add(place, row), _BYTES)
                 taps = builder.bitcast(builder.call(fetch, [window, which]), _WORDS)
-                totals = [builder.call(dot, [*pair]) for pair in zip(totals, [taps] * _DIGITS, digits, strict=True)]
+                totals = [dots(builder, total, taps, each) for total, each in zip(totals, digits, strict=True)]
             value = totals[-1]
             for total in reversed(totals[:-1]):
                 value = builder.add(builder.shl(value, splat(builder, ir.Constant(_WORD, 8), LANES)), total)
             return builder.ashr(value, shift)
 
         fetch = called(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, _BYTES, _BYTES)
-        dot = called(builder, "llvm.x86.avx512.vpdpbusd.512", _WORDS, *[_WORDS] * 3)
         shift = builder.trunc(shift, _WORD)
         one = ir.Constant(_WORD, 1)
         half, shift = (splat(builder, each, LANES) for each in (builder.shl(one, builder.sub(shift, one)), shift))

@@ -14,11 +14,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from accel.backends.cpu.simd import LANES
+from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, packed, transposed
 from accel.codec.jpeg.simd import Lanes
-from accel.native.intrinsics import FEATURES, emitted, lanes_of, load, splat, store
-
-HAS_VNNI = "+avx512vnni" in FEATURES and "+avx512bw" in FEATURES
+from accel.native.intrinsics import emitted, lanes_of, load, splat, store
 
 QUAD = 4 * LANES
 DIGIT_BITS, DIGITS = (8, 3) if HAS_VNNI else (16, 2)
@@ -34,16 +32,6 @@ def _offset(builder: Any, address: Any, count: Any) -> Any:
     return builder.add(address, ir.Constant(address.type, count) if isinstance(count, int) else count)
 
 
-def _interleaved(builder: Any, rows: Sequence[Any]) -> Sequence[Any]:
-    """16 vectors of 16 lanes with rows and columns exchanged, as ``simd.transpose16`` does it."""
-    low = lanes_of([i // 2 + LANES * (i % 2) for i in range(LANES)])
-    high = lanes_of([LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
-    for _ in range(4):
-        pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
-        rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
-    return rows
-
-
 def _turn(channels: int) -> Any:
     groups = QUAD // (4 * channels)
     order = [(4 * group + x) * channels + c for group in range(groups) for c in range(channels) for x in range(4)]
@@ -57,7 +45,7 @@ def _turn(channels: int) -> Any:
             spread = builder.shuffle_vector(row, row, lanes_of(order))
             rows.append(builder.bitcast(spread, _SUMS))
             source = builder.add(source, stride)
-        for i, quad in enumerate(_interleaved(builder, rows)[: groups * channels]):
+        for i, quad in enumerate(transposed(builder, rows)[: groups * channels]):
             store(builder, quad, _offset(builder, target, QUAD * i))
 
     return turn
@@ -70,10 +58,8 @@ turn1, turn3, turn4 = _turn(1), _turn(3), _turn(4)
 def _dot_of_four(builder: Any, total: Any, values: Any, weights: Any) -> Any:
     """The sums, with the products of 64 bytes and four digits; each row has two sums where a digit has 16 bits."""
     if HAS_VNNI:
-        kind = ir.FunctionType(_SUMS, [_SUMS] * 3)
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
         spread = splat(builder, load(builder, weights, _WORD), LANES)
-        return builder.call(function, [total, builder.bitcast(values, _SUMS), spread])
+        return dots(builder, total, builder.bitcast(values, _SUMS), spread)
     spread = splat(builder, load(builder, weights, ir.IntType(64)), LANES)
     digits = Lanes(builder, builder.bitcast(spread, ir.VectorType(ir.IntType(16), QUAD)))
     return builder.add(total, Lanes(builder, values).widen(16).dot_lanes(digits).value)
@@ -93,15 +79,7 @@ def _clipped(builder: Any, totals: Sequence[Any]) -> Any:
     if not HAS_VNNI or len(totals) == 1:
         parts = [Lanes(builder, total).clamp(0, 255).narrow(8) for total in totals]
         return parts[0].value if len(parts) == 1 else parts[0].join(parts[1]).join(parts[2].join(parts[-1])).value
-
-    def packed(name: str, first: Any, second: Any, lanes: int, bits: int) -> Any:
-        kind = ir.FunctionType(ir.VectorType(ir.IntType(bits), lanes), [first.type] * 2)
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.avx512.{name}.512")
-        return builder.call(function, [first, second])
-
-    low = packed("packssdw", totals[0], totals[1], 32, 16)
-    high = packed("packssdw", totals[2], totals[-1], 32, 16)
-    quarters = builder.bitcast(packed("packuswb", low, high, 64, 8), _SUMS)
+    quarters = packed(builder, totals)
     order = lanes_of([4 * (i % 4) + i // 4 for i in range(LANES)])
     return builder.bitcast(builder.shuffle_vector(quarters, quarters, order), _BYTES)
 

@@ -2,8 +2,9 @@
 
 Numba has no vector types, and LLVM does not find these shapes in scalar loops by itself, so they are
 written as generic LLVM vector IR, which it lowers to AVX-512, AVX2, SSE or NEON, whichever the machine has.
-Only `saturated` names instructions: those that LLVM takes store bytes in a slower way.  Addresses are plain
-int64 numbers and unaligned ones are fine; the caller answers for every byte lying inside its buffer.
+Only `packed` and `dots` name instructions: those that LLVM takes store bytes in a slower way, and it does not
+find dot products.  Addresses are plain int64 numbers and unaligned ones are fine; the caller answers for every
+byte lying inside its buffer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from accel.native.intrinsics import FEATURES, called, emitted, lanes_of, load, s
 LANES = 16
 
 _HAS_PACKS = "+avx512bw" in FEATURES
+HAS_VNNI = _HAS_PACKS and "+avx512vnni" in FEATURES
+"""Whether there are ``dots`` and ``packed``."""
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(32)
@@ -32,19 +35,42 @@ def _offset(builder: Any, address: Any, count: int, stride: Any) -> Any:
 
 @emitted(types.void, *[types.int64] * 4)
 def transpose16(builder: Any, source: Any, source_stride: Any, target: Any, target_stride: Any) -> None:
-    """Write the transpose of a 16x16 block of bytes; the strides are those between its rows, in bytes.
+    """Write the transpose of a 16x16 block of bytes; the strides are those between its rows, in bytes."""
+    rows = [load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
+    for i, row in enumerate(transposed(builder, rows)):
+        store(builder, row, _offset(builder, target, i, target_stride))
 
-    Interleaving the two halves of the block rotates the 8 bits of a byte's (row, column) index by one;
+
+def transposed(builder: Any, rows: Sequence[Any]) -> Sequence[Any]:
+    """16 vectors of 16 lanes with rows and columns exchanged.
+
+    Interleaving the two halves of the block rotates the 8 bits of a lane's (row, column) index by one;
     after four interleavings row and column have changed places.
     """
     low = lanes_of([i // 2 + LANES * (i % 2) for i in range(LANES)])
     high = lanes_of([LANES // 2 + i // 2 + LANES * (i % 2) for i in range(LANES)])
-    rows = [load(builder, _offset(builder, source, i, source_stride), _BYTES) for i in range(LANES)]
     for _ in range(4):
         pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
         rows = [builder.shuffle_vector(a, b, half) for a, b in pairs for half in (low, high)]
-    for i, row in enumerate(rows):
-        store(builder, row, _offset(builder, target, i, target_stride))
+    return rows
+
+
+def dots(builder: Any, sums: Any, values: Any, digits: Any) -> Any:
+    """16 int32 sums, each with the products of four bytes of ``values`` and four, which are signed, of ``digits``."""
+    function = called(builder, "llvm.x86.avx512.vpdpbusd.512", *[_WORDS] * 4)
+    return builder.call(function, [sums, values, digits])
+
+
+def packed(builder: Any, sums: Sequence[Any]) -> Any:
+    """Up to four vectors of 16 int32 as bytes, as ``saturated``: in words, of which each fourth is of the same one."""
+    shorts, quarters = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(_BYTE, 4 * LANES)
+    first, second, third, fourth = (*sums, *[sums[-1]] * 3)[:4]
+    halves = [
+        builder.call(called(builder, "llvm.x86.avx512.packssdw.512", shorts, _WORDS, _WORDS), pair)
+        for pair in ((first, second), (third, fourth))
+    ]
+    function = called(builder, "llvm.x86.avx512.packuswb.512", quarters, shorts, shorts)
+    return builder.bitcast(builder.call(function, halves), _WORDS)
 
 
 def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
@@ -57,14 +83,7 @@ def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
                 value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
             made.append(builder.trunc(value, _BYTES))
         return made
-    shorts, quarters = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(_BYTE, 4 * LANES)
-    first, second, third, fourth = (*sums, *[sums[-1]] * 3)[:4]
-    halves = [
-        builder.call(called(builder, "llvm.x86.avx512.packssdw.512", shorts, _WORDS, _WORDS), pair)
-        for pair in ((first, second), (third, fourth))
-    ]
-    mixed = builder.call(called(builder, "llvm.x86.avx512.packuswb.512", quarters, shorts, shorts), halves)
-    words = builder.bitcast(mixed, _WORDS)  # four lanes of each, again and again
+    words = packed(builder, sums)
     parts = [builder.shuffle_vector(words, words, lanes_of([4 * x + i for x in range(4)])) for i in range(len(sums))]
     return [builder.bitcast(part, _BYTES) for part in parts]
 
