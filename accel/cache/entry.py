@@ -13,6 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
+from accel.codec import store
 from accel.codec.jpeg import digests
 from accel.system.memory import Key
 
@@ -30,7 +31,6 @@ LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 
 _OF_TABLE = 64  # bytes of a row in the table besides its own
 
-_KEY = struct.Struct("=QQQqq")
 _HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
 
 
@@ -103,13 +103,7 @@ class File:
 
 def packed_key(key: Key | bytes) -> bytes:
     """A key as it stands in the table: a file's, or bytes that are one already."""
-    return key if isinstance(key, bytes) else _KEY.pack(*key)
-
-
-def key_of_packed(key: bytes) -> Key:
-    """The key of a file that is packed."""
-    device, inode, size, written, changed = _KEY.unpack(key)
-    return device, inode, size, written, changed
+    return key if isinstance(key, bytes) else store.row(*key)
 
 
 def place_of(key: bytes) -> int:

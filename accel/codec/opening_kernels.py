@@ -99,8 +99,8 @@ def read_behind(
             found[i, field] = 0
         _file(calls, names, begin, end, flags, _address(pointer_to(room)) + at, len(room) - at, status, found, i)
         begin = end + 1
-        state, written, changed = found[i, of.STATE], found[i, of.WRITTEN], found[i, of.CHANGED]
-        if written < 0 or written > changed or changed > oldest:
+        state = found[i, of.STATE]
+        if not _is_believed(found, i, oldest):
             found[i, of.WRITTEN], found[i, of.CHANGED] = -1, -1
         places[i, 0], places[i, 1] = at, found[i, of.READ]
         if state >= of.OTHER:
@@ -125,9 +125,15 @@ def look(call: int, names: Any, oldest: int, status: Any, found: Any) -> Any:
         found[i, of.STATE] = of.NONE
         if _status(call, _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
             _key(status, found, i)
-            if 0 <= found[i, of.WRITTEN] <= found[i, of.CHANGED] <= oldest:
+            if _is_believed(found, i, oldest):
                 found[i, of.STATE] = of.PLAIN
         begin = _end(names, begin) + 1
+
+
+@njit
+def _is_believed(found: Any, i: int, oldest: int) -> Any:
+    """Whether a file's times are such that it cannot change again and keep them."""
+    return 0 <= found[i, of.WRITTEN] <= found[i, of.CHANGED] <= oldest
 
 
 @njit

@@ -53,6 +53,13 @@ _NOTHING = np.zeros(0, np.uint64)
 row = _KEY.pack
 """A key's parts as the bytes of a row of ``store_kernels``'s keys."""
 
+
+def key_of_row(row: bytes) -> Key:
+    """The key whose parts these are."""
+    device, inode, size, written, changed = _KEY.unpack(row)
+    return device, inode, size, written, changed
+
+
 NO_ROW = bytes(8 * of.KEY)
 
 

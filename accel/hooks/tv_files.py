@@ -31,8 +31,10 @@ private("PIL.Image", "_decompression_bomb_check")
 
 
 def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    ways = [batch_files.read] if cached.in_use else [slot_files.read, batch_files.read]
-    for read in () if cached.in_use and backend_of(selection).devices else ways:
+    ways = [slot_files.read, batch_files.read]
+    if cached.in_use:  # a slot has no place for what a cache has
+        ways = [] if backend_of(selection).devices else [batch_files.read]
+    for read in ways:
         if (together := read(paths, selection, _many_pixels(), claimed_files.by_pillow)) is not None:
             return together
     files = zip(paths, opening.read(paths), strict=True)

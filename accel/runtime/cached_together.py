@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from accel.cache.entry import key_of_packed, packed_key
+from accel.cache.entry import packed_key
 from accel.codec import opening
-from accel.codec.store import Keys
+from accel.codec.store import Keys, key_of_row
 from accel.options import Options, Selection
 from accel.recipe import Source
 from accel.runtime import cached
@@ -39,7 +39,7 @@ def opened(paths: Sequence[Any], selection: Selection, read: Keys | None = None)
     for (number, name), file in zip(there, cache.look_all([name for _, name in there]), strict=True):
         if file is not None:
             is_open = read is not None and bool(read.trusted[number])
-            source = cached.source_of(paths[number], key_of_packed(name), cache, file, selection, is_open=is_open)
+            source = cached.source_of(paths[number], key_of_row(name), cache, file, selection, is_open=is_open)
             if source is not None:
                 found[number] = source
     _finding[selection.options] = _MANY * len(found) >= len(paths)

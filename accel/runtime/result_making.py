@@ -54,8 +54,7 @@ def took(wanted: Sequence[Wanted], seconds: float) -> None:
 
 def keep(wanted: Sequence[Wanted], pixels: Pixels) -> None:
     """Keep those of results that are to be kept; the pixels of all lie side by side."""
-    ends = [0, *accumulate([size_of(each.raw) for each in wanted])]
-    for shelf, group in groupby(zip(wanted, ends, ends[1:], strict=False), lambda each: each[0].shelf):
+    for shelf, group in groupby(_places(wanted), lambda each: each[0].shelf):
         own = [(each.before, each.key, each.raw, begin, end) for each, begin, end in group if each.key is not None]
         if own:
             put([each[:3] for each in own], shelf, pixels[own[0][3] : own[-1][4]].data)
@@ -85,11 +84,15 @@ def after(
 
 def _begins(wanted: Sequence[Wanted], pixels: Pixels) -> Iterator[tuple[int, tuple[Source, int]]]:
     """What recipes begin with, of results whose pixels lie side by side."""
-    begin = 0
-    for each in wanted:
-        end, (name, selection) = begin + size_of(each.raw), (each.before.source.name, each.before.source.selection)
+    for each, begin, end in _places(wanted):
+        name, selection = each.before.source.name, each.before.source.selection
         yield each.number, (Source(pixels[begin:end].data, each.raw, name, selection), len(each.before.steps))
-        begin = end
+
+
+def _places(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, int, int]]:
+    """Where each begins and ends, side by side."""
+    ends = [0, *accumulate([size_of(each.raw) for each in wanted])]
+    return zip(wanted, ends, ends[1:], strict=False)
 
 
 def _pictures(wanted: Sequence[Wanted], pixels: Pixels, selection: Selection) -> Sources | None:
@@ -101,8 +104,7 @@ def _pictures(wanted: Sequence[Wanted], pixels: Pixels, selection: Selection) ->
         return Pictures(pixels.reshape(shape), name, selection)
     if len(modes := {raw.mode for raw in raws}) > 1:
         return None
-    apart, begin = np.empty((len(wanted), 3), np.int64), 0
-    for number, *_, raw, _ in wanted:
-        apart[number] = begin, raw.height, raw.width
-        begin += size_of(raw)
+    apart = np.empty((len(wanted), 3), np.int64)
+    for each, begin, _ in _places(wanted):
+        apart[each.number] = begin, each.raw.height, each.raw.width
     return PicturesApart(pixels, apart, modes.pop(), name, selection)

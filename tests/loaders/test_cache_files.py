@@ -11,10 +11,11 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel import switch
-from accel.cache.entry import KINDS, key_of_packed, packed_key
+from accel.cache.entry import KINDS, packed_key
 from accel.cache.numbers import Numbers
 from accel.codec import opening
 from accel.codec import opening_fields as of
+from accel.codec.store import key_of_row
 from accel.hooks import tv_files
 from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
@@ -189,7 +190,7 @@ def test_numbers_of_files_have_64_bits_without_a_sign(files: list[str]) -> None:
     assert isinstance(together, Files)
     expected = []
     for place, key in enumerate(together.keys().packed()):
-        device, inode, *rest = key_of_packed(key or b"")
+        device, inode, *rest = key_of_row(key or b"")
         expected.append((device, inode | 1 << 63, *rest))
         together.known[place, of.INODE] |= -(1 << 63)
     assert [source.key for source in together] == expected
