@@ -287,7 +287,8 @@ def test_no_descriptors_are_left(folder: Path) -> None:
     def few() -> bool:
         own = opened(folder)
         cut = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-        resource.setrlimit(resource.RLIMIT_NOFILE, (cut, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (cut, hard))
         held = []
         while True:
             try:
@@ -300,6 +301,7 @@ def test_no_descriptors_are_left(folder: Path) -> None:
         own.flush()
         for file in held:
             os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         own._known.clear()
         return sum(right(own, number) for number in range(8)) > 0
 
