@@ -51,7 +51,10 @@ def test_workers_however_started(backend: str, method: str, epochs: int, folder:
         assert 4 * each.first.count == each.images  # two batches are all that it makes of an epoch
         assert 0 < (each.first.cpu_ns or 0) / 1e9 <= (each.cpu_s or 0)
         assert each.before_cpu_s is not None
-        assert (each.before_cpu_s > 0.2) == (method != "fork")  # it has imported torch
+        if method == "fork":  # what its parent has used, for torch's import and all else, does not count
+            assert each.before_cpu_s < time.process_time()
+        else:
+            assert each.before_cpu_s > 0.2
     assert main(result).before_cpu_s is None
     assert len(result.loaders[0].startup_ns) == len(result.loaders[0].ended_ns) == epochs
     assert min(result.loaders[0].ended_ns) > 0
