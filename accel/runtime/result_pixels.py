@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import thread_time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from accel.backend import backend_of
+from accel.cache import reading
+from accel.cache.cache import Cache
 from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
@@ -21,7 +24,7 @@ from accel.planning.order import Steps, parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows, Structure
 from accel.runtime.result_entries import channels
-from accel.sources import Pictures, Sources, Unread
+from accel.sources import Pictures, Sizes, Sources
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -63,6 +66,58 @@ class Result(Source):
         self.of.source.cached = known._replace(**damaged)
         whole = np.ascontiguousarray(self.compute(self.of))
         return whole.reshape(self.header.height, self.header.width, -1)
+
+
+class Unread(Sources):
+    """Results of one size, which are read together, or each by whoever looks at it.
+
+    Attributes:
+        header: of each.
+    """
+
+    __slots__ = ("_cache", "_entries", "_sources", "header")
+
+    def __init__(self, entries: Sequence[Entry], header: Raw, cache: Cache, sources: Sequence[Source]) -> None:
+        super().__init__(sources[0].selection)
+        self._entries, self.header, self._cache, self._sources = entries, header, cache, sources
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _one(self, place: int) -> Source:
+        return self._sources[place]
+
+    def sizes(self) -> Sizes:
+        width, height, mode = self.header.width, self.header.height, self.header.mode
+        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+
+    def read(self, out: Pixels) -> bool:
+        """Read all, one behind the other; False: one is damaged, and each is to be asked."""
+        begun = thread_time()
+        if self._cache.read_all([(entry, 0, entry.parts) for entry in self._entries], out):
+            return False
+        self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
+        self.used(len(self))
+        return True
+
+    def asked(self) -> reading.Together | None:
+        """All of them as compiled code reads them; None where each is to be asked."""
+        if self._cache.worth.asks:
+            self._measure()
+        return self._cache.together(self._entries)
+
+    def _measure(self) -> None:
+        """Note how long it takes to read one."""
+        entry, out, begun = self._entries[0], _parts.take(self._entries[0].size), thread_time()
+        if self._cache.read(entry, 0, entry.parts, out):
+            self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
+
+    def used(self, count: int) -> None:
+        """Note that so many were read, and were sound."""
+        counters.count(counters.RESULT_HITS, count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)
 
 
 def rows_after(
@@ -115,19 +170,8 @@ def _together(sources: Sequence[Source]) -> Unread | None:
     results = [each for each in sources if isinstance(each, Result)]
     if len(results) < len(sources) or any(each.header != results[0].header for each in results):
         return None
-    cache = results[0].of.source.cached.cache
-
-    def read(which: range, out: Pixels) -> bool:
-        wanted = [results[place].entry for place in which]
-        begun = thread_time() if cache.worth.asks else 0.0
-        if cache.read_all([(entry, 0, entry.parts) for entry in wanted], out):
-            return False
-        if begun:
-            cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
-        counters.count(counters.RESULT_HITS, len(wanted))
-        return True
-
-    return Unread(results, read)
+    known = results[0].of.source.cached
+    return Unread([each.entry for each in results], results[0].header, known.cache, results)
 
 
 def _read(together: Unread) -> Pictures | None:
@@ -135,5 +179,5 @@ def _read(together: Unread) -> Pictures | None:
     header = together.header
     shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
     pixels = memory.results.empty(shape, torch.uint8).numpy()
-    whole = together.read(range(len(pixels)), pixels)
+    whole = together.read(pixels)
     return Pictures(pixels, "results of a cache", together.selection) if whole else None

@@ -15,7 +15,8 @@ from accel.errors import DecodeError
 from accel.planning import columns
 from accel.rows import Rows
 from accel.runtime import compute, result_entries, results
-from accel.sources import PicturesApart, Unread
+from accel.runtime.result_pixels import Unread
+from accel.sources import PicturesApart
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
