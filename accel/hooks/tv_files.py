@@ -23,6 +23,7 @@ from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import batch_files, cached, cached_together
+from accel.runtime.cached_together import CachedFiles
 from accel.sources import Files
 from accel.system.private_names import private
 from accel.workers import slot_files
@@ -76,6 +77,11 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
         return _read_together(paths, selection)
     looks_first = cached_together.finds(selection)
     found = cached_together.opened(paths, selection) if looks_first else {}
+    if isinstance(found, CachedFiles):
+        heights, widths, _ = found.sizes()
+        if not backend_of(selection).devices and (heights * widths <= _many_pixels()).all():
+            return found
+        found = dict(enumerate(found))
     others = [number for number in range(len(paths)) if number not in found]
     together = _read_together([paths[each] for each in others], selection) if others else []
     if not looks_first:

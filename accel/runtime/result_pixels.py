@@ -6,6 +6,7 @@ Of results of one size several are read in one call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from time import thread_time
 from typing import Any
 
@@ -19,7 +20,8 @@ from accel.cache.cache import Cache
 from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
-from accel.codec.header import Raw
+from accel.codec.header import Header, Raw
+from accel.options import Selection
 from accel.planning.order import Steps, parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows, Structure
@@ -75,17 +77,25 @@ class Unread(Sources):
         header: of each.
     """
 
-    __slots__ = ("_cache", "_entries", "_sources", "header")
+    __slots__ = ("_cache", "_entries", "_make", "header")
 
-    def __init__(self, entries: Sequence[Entry], header: Raw, cache: Cache, sources: Sequence[Source]) -> None:
-        super().__init__(sources[0].selection)
-        self._entries, self.header, self._cache, self._sources = entries, header, cache, sources
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        header: Raw,
+        cache: Cache,
+        selection: Selection,
+        make: Callable[[int], Source],
+    ) -> None:
+        """``make``: gives the source of one."""
+        super().__init__(selection)
+        self._entries, self.header, self._cache, self._make = entries, header, cache, make
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _one(self, place: int) -> Source:
-        return self._sources[place]
+        return self._make(place)
 
     def sizes(self) -> Sizes:
         width, height, mode = self.header.width, self.header.height, self.header.mode
@@ -131,7 +141,7 @@ def rows_after(
     if structure is None:
         return None
     numbers = rows.numbers[:, : structure.columns]
-    if pictures is None and _shows_most(structure, numbers[0].tolist(), sources[0]):
+    if pictures is None and shows_most(structure, numbers[0].tolist(), sources[0].header):
         pictures = _together(sources)
     if backend_of(rows.selection).devices:  # an accelerator plans rows of files, or of pictures
         pictures = _read(pictures) if isinstance(pictures, Unread) else pictures
@@ -142,11 +152,18 @@ def rows_after(
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
+    if all(form.drawn < 0 for form in forms):
+        return _structure_after(rows.structure, lengths[0]) if len(set(lengths)) == 1 else None
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
     behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
     if not (same := behind.all(axis=1)).any():
         return None
-    first, rest = _split(forms, int(same.argmax()))
+    return _structure_after(rows.structure, int(same.argmax()))
+
+
+@lru_cache(maxsize=64)
+def _structure_after(structure: Structure, count: int) -> Structure | None:
+    first, rest = _split(structure.forms, count)
     if len(parts(first)[0]) < len(first):  # a step on pixels that led others
         return None
     return Structure.of(*rest)
@@ -156,13 +173,13 @@ def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
     return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
 
 
-def _shows_most(structure: Structure, row: Sequence[int], result: Source) -> bool:
+def shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
     """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
         return True
     _, _, height, width = steps[0][1]
-    return bool(_MOSTLY * height * width >= result.header.height * result.header.width)
+    return bool(_MOSTLY * height * width >= result.height * result.width)
 
 
 def _together(sources: Sequence[Source]) -> Unread | None:
@@ -170,8 +187,8 @@ def _together(sources: Sequence[Source]) -> Unread | None:
     results = [each for each in sources if isinstance(each, Result)]
     if len(results) < len(sources) or any(each.header != results[0].header for each in results):
         return None
-    known = results[0].of.source.cached
-    return Unread([each.entry for each in results], results[0].header, known.cache, results)
+    first, entries = results[0], [each.entry for each in results]
+    return Unread(entries, first.header, first.of.source.cached.cache, first.selection, results.__getitem__)
 
 
 def _read(together: Unread) -> Pictures | None:
