@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,36 +22,39 @@ _MANY = 8  # a batch of which one in so many was found; reading a file takes sev
 _finding: dict[Options, bool] = {}
 
 
+class _Looked(NamedTuple):
+    """A file of which a cache has something: its number, its path and key, and what there is, as it is believed."""
+
+    number: int
+    path: Any
+    key: bytes
+    file: File
+    known: Known
+
+
 class CachedFiles(Sources):
-    """Files of all of which a cache has something. A source is made of one when somebody looks at it.
+    """Files of a batch of which a cache has something. A source is made of one when somebody looks at it."""
 
-    Attributes:
-        found: what the cache has of each. known: the same, as it is believed.
-    """
+    __slots__ = ("_paths", "found")
 
-    __slots__ = ("_keys", "_names", "_paths", "found", "known")
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        keys: Sequence[bytes],
-        found: Sequence[File],
-        known: Sequence[Known],
-        selection: Selection,
-    ) -> None:
+    def __init__(self, found: Sequence[_Looked], selection: Selection) -> None:
         super().__init__(selection)
-        self._names, self._keys, self.found, self.known = names, keys, found, known
-        self._paths = [name if name.startswith("/") else cached.whole(name) for name in names]
+        self.found = found
+        self._paths = [_whole(each.path) for each in found]
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.found)
 
     def _one(self, place: int) -> Source:
-        key, known = key_of_row(self._keys[place]), self.known[place]
-        return cached.source(self._names[place], self._paths[place], key, known, self.selection)
+        _, path, key, _, known = self.found[place]
+        return cached.source(cached.name_of(path), self._paths[place], key_of_row(key), known, self.selection)
+
+    def by_numbers(self) -> dict[int, Source]:
+        """The sources, by the numbers of the files in the batch."""
+        return {each.number: self[place] for place, each in enumerate(self.found)}
 
     def sizes(self) -> Sizes:
-        said = np.frombuffer(b"".join([known.said for known in self.known]), cached.SAID)
+        said = np.frombuffer(b"".join([each.known.said for each in self.found]), cached.SAID)
         return said["height"].astype(np.int64), said["width"].astype(np.int64), said["mode"] == cached.RGB
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,35 +66,30 @@ def finds(selection: Selection) -> bool:
     return _finding.get(selection.options, True)
 
 
-def opened(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> CachedFiles | Mapping[int, Source]:
-    """``cached.opened`` of files that nobody has open: those of which there is something, by their numbers.
+def opened(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> CachedFiles:
+    """``cached.opened`` of files that nobody has open: those of which there is something.
 
     ``read``: the keys of files that were read already, if they can be trusted.
     """
     cache = cached.of(selection.options)
     if cache is None:
-        return {}
+        return CachedFiles((), selection)
     names: list[bytes | None] = [None] * len(paths) if read is None else read.packed()
     others = [number for number, name in enumerate(names) if name is None]
     for number, name in zip(others, _names([paths[number] for number in others]), strict=True):
         names[number] = name
     there = [(number, name) for number, name in enumerate(names) if name is not None]
-    files = cache.look_all([name for _, name in there])
-    known = [None if file is None else cached.believed(cache, file) for file in files]
     found = [
-        (number, name, file, each)
-        for (number, name), file, each in zip(there, files, known, strict=True)
-        if file is not None and each is not None
+        _Looked(number, paths[number], name, file, known)
+        for (number, name), file in zip(there, cache.look_all([name for _, name in there]), strict=True)
+        if file is not None and (known := cached.believed(cache, file)) is not None
     ]
     _finding[selection.options] = _MANY * len(found) >= len(paths)
-    if read is None and len(found) == len(paths) and set(map(type, paths)) == {str}:
-        _, rows, own, believed = zip(*found, strict=True)
-        return CachedFiles(paths, rows, own, believed, selection)
-    return {
-        number: cached.source(cached.name_of(path), cached.whole(path), key_of_row(name), each, selection)
-        for number, name, _, each in found
-        for path in (paths[number],)
-    }
+    return CachedFiles(found, selection)
+
+
+def _whole(path: Any) -> Any:
+    return path if type(path) is str and path.startswith("/") else cached.whole(path)
 
 
 def _names(paths: Sequence[Any]) -> list[bytes | None]:

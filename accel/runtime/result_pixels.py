@@ -188,6 +188,7 @@ def _together(sources: Sequence[Source]) -> Unread | None:
     if len(results) < len(sources) or any(each.header != results[0].header for each in results):
         return None
     first, entries = results[0], [each.entry for each in results]
+    assert isinstance(first.header, Raw)
     return Unread(entries, first.header, first.of.source.cached.cache, first.selection, results.__getitem__)
 
 

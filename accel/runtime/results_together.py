@@ -37,14 +37,14 @@ def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
         return Result(Recipe(source, parts(steps)[0][:length]), entry, raw, compute)
 
     return Rows(
-        Unread([found.entry for found in results], raw, files.known[0].cache, files.selection, result),
+        Unread([found.entry for found in results], raw, files.found[0].known.cache, files.selection, result),
         structure,
         numbers,
     )
 
 
 def _found(files: CachedFiles, place: int, begins: Beginning) -> Found | None:
-    file, known = files.found[place], files.known[place]
+    *_, file, known = files.found[place]
     if file.begun is None or file.begun[0] is not begins or file.begun[1] is not known:
         file.begun = begins, known, found_of(files[place], begins, known.result, known.pixels)
     found: Found | None = file.begun[2]
