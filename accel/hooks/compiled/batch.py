@@ -11,6 +11,7 @@ from contextlib import suppress
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
+import numpy as np
 import torchvision
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
@@ -24,13 +25,14 @@ from accel.hooks import tv_files
 from accel.hooks.compiled import arrays, compositions, fake, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
+from accel.hooks.compiled.program import Which
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.targets import transformed
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.rows import Rows
+from accel.rows import Numbers, Rows
 from accel.sources import Files
 from accel.system import counters
 
@@ -169,24 +171,24 @@ class _Files(NamedTuple):
     targets: list[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], list[Size], list[bool], list[Any]]:
-        """The files, their sizes, which of them are grey, and their targets.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, list[Any]]:
+        """The files, their heights and widths, which of them are grey, and their targets.
 
         Raises:
             Refused: one of them is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Files):
-            heights, widths, colour = opened.sizes()
-            sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
-            return opened, sizes, (~colour).tolist(), self.targets
+            sizes = np.empty((len(opened), 2), np.int64)
+            sizes[:, 0], sizes[:, 1], colour = opened.sizes()
+            return opened, sizes, ~colour, self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
-        sizes, grey = [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
-        return sources, sizes, grey, self.targets
+        sizes = np.array([(each.height, each.width) for each in headers], np.int64)
+        return sources, sizes, np.array([each.mode != "RGB" for each in headers]), self.targets
 
 
 def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
