@@ -75,14 +75,14 @@ class Found(NamedTuple):
 
     array: Pixels
     places: npt.NDArray[np.int64]
-    targets: list[Any]
+    targets: Sequence[Any]
 
     @property
     def begin(self) -> Kind:
         """The kind of Pillow image that torchvision would make of them."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], list[Any]]:
+    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], Sequence[Any]]:
         """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)

@@ -12,6 +12,7 @@ from operator import index as whole_number
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import torchvision
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
@@ -43,7 +44,7 @@ class Made(NamedTuple):
     kind: Kind
     recipes: Rows | tuple[Recipe, ...]
     sizes: list[Size]
-    targets: list[Any]
+    targets: Sequence[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
         """The samples that the dataset gives."""
@@ -63,7 +64,17 @@ class Made(NamedTuple):
         if kind.cls is LazyTVImage and keeps_class():
             return None
         images = LazyTensor.of(self.recipes, (len(self.sizes),), (kind.channels, *size), kind.dtype)
-        return [images, default_collate(tuple(self.targets))]  # type: ignore[arg-type]  # of strings it returns it
+        return [images, _labels(self.targets)]
+
+
+def _labels(targets: Sequence[Any]) -> Any:
+    """What ``default_collate`` makes of targets."""
+    if {int}.issuperset(map(type, targets)):
+        with suppress(OverflowError):
+            labels = torch.empty(len(targets), dtype=torch.int64, device="cpu")
+            labels.numpy()[:] = targets  # torch takes several times as long for a list
+            return labels
+    return default_collate(tuple(targets))  # type: ignore[arg-type]  # of strings it returns it
 
 
 FEW = 4
@@ -167,11 +178,11 @@ _IN_MEMORY = "the collate function may look at how tensors lie in memory"
 class _Files(NamedTuple):
     """Images that are files, which become RGB as they are read."""
 
-    paths: list[Any]
-    targets: list[Any]
+    paths: Sequence[Any]
+    targets: Sequence[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, list[Any]]:
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, Sequence[Any]]:
         """The files, their heights and widths, which of them are grey, and their targets.
 
         Raises:
@@ -223,12 +234,11 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         raise Refused("the loader is not torchvision's")
     samples = own["samples"]
     try:
-        chosen = [samples[whole_number(each)] for each in indices] if type(samples) is list else []
-        pairs = [(path, target) for path, target in chosen]
+        chosen = [samples[each] for each in map(whole_number, indices)] if type(samples) is list else []
+        paths, targets = zip(*chosen, strict=True)
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    targets = transformed(own["target_transform"], [target for _, target in pairs])
-    return _Files([path for path, _ in pairs], targets), own["transform"]
+    return _Files(paths, transformed(own["target_transform"], targets)), own["transform"]
 
 
 def _place(index: Any) -> int:
