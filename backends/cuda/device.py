@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import compile, driver
@@ -23,7 +24,10 @@ from accel.system.imports import LazyModule
 _core = LazyModule("cuda.core")
 
 UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
-_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2] u8[1] u8[1] int u8[1]w")
+_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2] u8[1] u8[1] u8[1] int u8[1]w")
+
+Launches = npt.NDArray[np.uint64]
+"""uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
 
 
 class Mark(Protocol):
@@ -56,6 +60,8 @@ class Device:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """Memory that nobody has written: ``torch.empty`` fills it where deterministic algorithms are asked for."""
+        if not torch.are_deterministic_algorithms_enabled():
+            return torch.empty(shape, dtype=dtype, device=self.torch_device)
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=self.torch_device)
         made: Any = torch.empty(0, dtype=dtype, device=self.torch_device)  # torch's stubs want strides as well
         return made.set_(storage, 0, torch.Size(shape))  # type: ignore[no-any-return]
@@ -84,10 +90,10 @@ class Device:
         """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
         raise NotImplementedError
 
-    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
-        """Queue launches, in their order: the arguments of ``launch``, of each."""
-        for launch in launches:
-            self.launch(*launch)
+    def launch_all(self, launches: Launches) -> None:
+        """Queue launches, in their order."""
+        for kernel, blocks, items, owners in launches.tolist():
+            self.launch(compile.KERNELS[kernel], blocks, items, owners)
 
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
@@ -101,6 +107,7 @@ class CudaDevice(Device):
         assert device.index is not None
         super().__init__(device)
         self._kernels: dict[str, Any] = {}
+        self._handles = np.zeros(0, np.uint64)  # of ``compile.KERNELS``
         self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handle: torch ends none of its streams
 
     def enter(self) -> AbstractContextManager[Any]:
@@ -108,7 +115,9 @@ class CudaDevice(Device):
 
     def prepare(self) -> None:
         with _lock:
-            self._kernels = _kernels(compile.arch_of(*torch.cuda.get_device_capability(self.torch_device.index)))
+            found = _kernels(compile.arch_of(*torch.cuda.get_device_capability(self.torch_device.index)))
+            self._handles = np.array([int(found[name].handle) for name in compile.KERNELS], np.uint64)
+            self._kernels = found
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
@@ -146,17 +155,15 @@ class CudaDevice(Device):
             stream = self._streams[handle] = _core.Stream.from_handle(handle)  # which stays torch's
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
-    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
+    def launch_all(self, launches: Launches) -> None:
         """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
         if not self._kernels:
             self.prepare()
         launcher = driver.launcher()
         done = 0
         if launcher is not None:
-            kernels = self._kernels
-            found = [(int(kernels[name].handle), blocks, items, owners) for name, blocks, items, owners in launches]
             stream = np.array([torch.cuda.current_stream().cuda_stream], np.uint64)
-            done = _submit(np.array(found, np.uint64).reshape(-1, 4), launcher, stream, THREADS, np.empty(4, np.uint64))
+            done = _submit(launches, self._handles, launcher, stream, THREADS, np.empty(4, np.uint64))
         super().launch_all(launches[done:])
 
     def free_memory(self) -> int:

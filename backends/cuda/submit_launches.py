@@ -38,16 +38,17 @@ def _launch(builder: Any, driver: Any, kernel: Any, blocks: Any, threads: Any, s
 
 
 @njit
-def submit_launches(launches: Any, driver: Any, stream: Any, threads: int, arguments: Any) -> int:
+def submit_launches(launches: Any, kernels: Any, driver: Any, stream: Any, threads: int, arguments: Any) -> int:
     """Queue kernels on a stream; returns the number of the first one that the driver refuses, or how many there are.
 
     Args:
-        launches: uint64 [n, 4]: a kernel, its blocks, and the addresses of items and owners. driver: uint64 [1], the
-            address of ``cuLaunchKernel``. stream: uint64 [1]. arguments: uint64 [4], for a moment.
+        launches: uint64 [n, 4]: the number of one of the ``kernels``, its blocks, and the addresses of items and owners.
+        driver: uint64 [1], the address of ``cuLaunchKernel``. stream: uint64 [1]. arguments: uint64 [4], for a moment.
     """
     place = pointer_to(arguments)
     for n in range(len(launches)):
         arguments[0], arguments[1] = launches[n, 2], launches[n, 3]
-        if _launch(driver[0], launches[n, 0], launches[n, 1], threads, stream[0], advanced(place, 0)) != 0:
+        kernel = kernels[launches[n, 0]]
+        if _launch(driver[0], kernel, launches[n, 1], threads, stream[0], advanced(place, 0)) != 0:
             return n
     return len(launches)

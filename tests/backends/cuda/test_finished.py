@@ -135,8 +135,8 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexed"] - before["indexed"] == 5 * epoch
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
-        parts = found.ahead.parts  # type: ignore[union-attr]
-        assert parts[finished.Part.SAID].view(np.int64)[finished.Said.FILES] < sum(map(len, files)) / 2
+        parts = found.ahead.part  # type: ignore[union-attr]
+        assert parts(finished.Part.SAID).view(np.int64)[finished.Said.FILES] < sum(map(len, files)) / 2
     assert made.count("finished") == 3
 
 
