@@ -225,6 +225,7 @@ class CudaBackend(AcceleratorBackend):
             self._parallel.each([*work, *execution.sent()], _call)
             execution.upload()
             execution.launch()
+            told = decoding.flagged()
         except BaseException as error:
             execution.abandon()
             if isinstance(error, DecodeError) and error.position is not None:
@@ -237,7 +238,7 @@ class CudaBackend(AcceleratorBackend):
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
+        flagged = tuple([plan.decodes[number] for number in told])
         if len(decoding.made.numbers):
             stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
         if cached.in_use:

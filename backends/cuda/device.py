@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import torch
 
 from accel.backends.cuda import compile, driver
 from accel.backends.cuda.descriptors import THREADS
+from accel.backends.cuda.driver import Call
 from accel.codec.jpeg import SOURCES
 from accel.errors import BackendUnavailable
 from accel.native import units
@@ -24,10 +25,40 @@ from accel.system.imports import LazyModule
 _core = LazyModule("cuda.core")
 
 UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
-_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2] u8[1] u8[1] u8[1] int u8[1]w")
+_submit = UNIT.function(
+    "backends.cuda.submit_launches", "submit_launches", "u8[2] int u8[2] u8[1] u8[1] u8[1] int u8[1]w"
+)
 
 Launches = npt.NDArray[np.uint64]
 """uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
+
+
+_NO_MOVES: npt.NDArray[np.uint64] = np.zeros((0, 4), np.uint64)
+
+
+class Work(NamedTuple):
+    """What is to be done on a device, in this order.
+
+    Attributes:
+        memory: of the device, uint8[...]. copies: what is copied to where in that.
+        cleared: which part of it becomes zero. launches: see there.
+        told: which part of it is copied to the host. target: and to where.
+    """
+
+    memory: torch.Tensor
+    copies: list[tuple[int, npt.NDArray[np.uint8]]]
+    cleared: tuple[int, int]
+    launches: Launches
+    told: tuple[int, int]
+    target: torch.Tensor
+
+    def moves(self) -> npt.NDArray[np.uint64]:
+        """All but the launches, as compiled code takes it; the last one comes behind them."""
+        base, (first, end), (told, told_end) = self.memory.data_ptr(), self.cleared, self.told
+        moves = [(Call.TO_DEVICE, base + begin, each.ctypes.data, each.size) for begin, each in self.copies]
+        if end > first:
+            moves.append((Call.FILL, base + first, 0, end - first))
+        return np.array([*moves, (Call.TO_HOST, self.target.data_ptr(), base + told, told_end - told)], np.uint64)
 
 
 class Mark(Protocol):
@@ -95,6 +126,15 @@ class Device:
         for kernel, blocks, items, owners in launches.tolist():
             self.launch(compile.KERNELS[kernel], blocks, items, owners)
 
+    def submit(self, work: Work) -> None:
+        """Queue it. What the host has of it stays until a mark behind it is reached."""
+        memory, size = work.memory, work.told[1] - work.told[0]
+        for begin, content in work.copies:
+            memory[begin : begin + len(content)].copy_(torch.from_numpy(content), non_blocking=True)
+        memory[slice(*work.cleared)].zero_()
+        self.launch_all(work.launches)
+        work.target[:size].copy_(memory[slice(*work.told)], non_blocking=True)
+
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
         raise NotImplementedError
@@ -157,19 +197,55 @@ class CudaDevice(Device):
 
     def launch_all(self, launches: Launches) -> None:
         """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
+        done, _ = self._queued(_NO_MOVES, 0, launches)
+        super().launch_all(launches[done:])
+
+    def submit(self, work: Work) -> None:
+        """Queue it in one call without the GIL.
+
+        Raises:
+            RuntimeError: the driver refuses a copy; what it refuses to launch, cuda.core tries again and says why.
+        """
+        if driver.functions() is None:
+            super().submit(work)
+            return
+        moves, launches = work.moves(), work.launches
+        done, error = self._queued(moves, 1, launches)
+        first = len(moves) - 1
+        if first <= done < first + len(launches):
+            super().launch_all(launches[done - first :])
+            moves, launches = moves[first:], launches[:0]
+            done, error = self._queued(moves, 1, launches)
+        if done < len(moves) + len(launches):
+            raise RuntimeError(f"the driver refuses to copy between {self.torch_device} and the host (error {error})")
+
+    def _queued(self, moves: npt.NDArray[np.uint64], behind: int, launches: Launches) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
-        launcher = driver.launcher()
-        done = 0
-        if launcher is not None:
-            stream = np.array([torch.cuda.current_stream().cuda_stream], np.uint64)
-            done = _submit(launches, self._handles, launcher, stream, THREADS, np.empty(4, np.uint64))
-        super().launch_all(launches[done:])
+        functions = driver.functions()
+        if functions is None:
+            return 0, 0
+        stream = torch.cuda.current_stream().cuda_stream
+        return queued(moves, behind, launches, self._handles, functions, stream)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         unused = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + unused
+
+
+def queued(
+    moves: npt.NDArray[np.uint64],
+    behind: int,
+    launches: Launches,
+    kernels: npt.NDArray[np.uint64],
+    functions: npt.NDArray[np.uint64],
+    stream: int,
+) -> tuple[int, int]:
+    """Have the driver queue moves and launches (``submit_launches``): how many were, and why no more."""
+    room = np.zeros(5, np.uint64)
+    done = _submit(moves, behind, launches, kernels, functions, np.array([stream], np.uint64), THREADS, room)
+    return done, int(room[4])
 
 
 _lock = fork.Lock()

@@ -51,7 +51,8 @@ def fill_upload(
     Args:
         files: pieces are of these. slot: all that was sent; ``halves``: the same, in words of 32 bits.
         parts: from this word on it says where each part (``finished.Part``) begins, and how many bytes it has.
-        pieces: how many are copied: from where, to where, how many bytes. behind: where in ``upload`` the program is to be.
+        pieces: how many are copied: from where, to where, how many bytes.
+        behind: where in ``upload`` the program is to be.
         bases: the addresses of regions. upload: what is filled; ``words``: the same.
         launches: of each the kernel, its blocks, and the addresses of its items and owners.
     """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cuda.descriptors import Region
-from accel.backends.cuda.device import Device
+from accel.backends.cuda.device import Device, Work
 from accel.backends.cuda.finished import Part, Said, fill_upload
 from accel.backends.cuda.jpeg import Decoder, Decoding
 from accel.backends.cuda.jpeg.decoder import Indexing
@@ -47,11 +47,11 @@ class Ready:
         self._size = self._behind + parts[2 * Part.PROGRAM + 1]
         self._scratch = -(-self._size // _APART) * _APART  # where in the device's memory
         self._memory = device.scratch(self._scratch + said[Said.SCRATCH])
-        self._in_place: torch.Tensor | None = None  # the files, where the device copies them from where they lie
+        self._in_place: Bytes | None = None  # the files, where the device copies them from where they lie
         self._staged = 0  # from where on the host gathers what is sent
         memory = ahead.memory if said[Said.IN_PLACE] else None
         if memory is not None and memory.locked(device.torch_device.type, device.lock):
-            self._in_place, self._staged, pieces = torch.from_numpy(files[: said[Said.FILES]]), self._behind, 0
+            self._in_place, self._staged, pieces = files[: said[Said.FILES]], self._behind, 0
             counters.count(counters.IN_PLACE, ahead.shape[0])
         self._buffer = pool.take(self._size - self._staged)
         self._begun = self._given_back = False
@@ -83,27 +83,30 @@ class Ready:
         return ()
 
     def upload(self) -> None:
-        """Send what the host has."""
-        self._begun = True
-        if self._in_place is not None:
-            self._memory[: self._in_place.numel()].copy_(self._in_place, non_blocking=True)
-        staged = self._size - self._staged
-        self._memory[self._staged : self._size].copy_(self._buffer[:staged], non_blocking=True)
-        self._pool.give_back(self._buffer, self._device.mark())
-        self._given_back = True
+        """Send what the host has: ``launch`` does."""
 
     def launch(self) -> None:
-        """Compute the result."""
+        """Send what the host has, and compute the result."""
         said, memory, scratch = self._said, self._memory, self._scratch
-        memory[scratch + said[Said.CLEARED] : scratch + said[Said.CLEARED_END]].zero_()
-        self._device.launch_all(self._launches)
-        first = scratch + said[Said.TOLD]
-        watched = self._decoder.watch(memory[first : first + said[Said.TOLD_SIZE]])
-        self.decoding.queued((), memory, watched, self._ahead.part(Part.POINTS).view(np.int64).reshape(2, -1))
+        states, told = self._decoder.states, scratch + said[Said.TOLD]
+        self._told = states.take(said[Said.TOLD_SIZE])
+        cleared = scratch + said[Said.CLEARED], scratch + said[Said.CLEARED_END]
+        copies = [(self._staged, self._host[: self._size - self._staged])]
+        if self._in_place is not None:
+            copies.insert(0, (0, self._in_place))
+        self._begun = True
+        self._device.submit(
+            Work(memory, copies, cleared, self._launches, (told, told + said[Said.TOLD_SIZE]), self._told)
+        )
+        mark = self._device.mark()
+        self._pool.give_back(self._buffer, mark)
+        self._given_back = True
+        points = self._ahead.part(Part.POINTS).view(np.int64).reshape(2, -1)
+        self.decoding.queued((), memory, (states, self._told, mark), points)
 
     def abandon(self) -> None:
-        """Give the memory back, if it was not sent; what the device copies by itself stays until it has."""
-        if self._begun and self._in_place is not None and (mark := self._device.mark()) is not None:
+        """Give the memory back. What the device copies by itself, from there or to there, stays until it has."""
+        if self._begun and (mark := self._device.mark()) is not None:
             mark.synchronize()
         if not self._given_back:
             self._pool.give_back(self._buffer, None)

@@ -69,9 +69,7 @@ class Decoding:
         self._numbers, self._indexing = numbers, indexing
         self._watched: Watched | None = None
 
-    def queued(
-        self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: Integers
-    ) -> None:
+    def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: Integers) -> None:
         """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
 
         ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer, and sizes, of the points found.
@@ -116,11 +114,15 @@ class Decoding:
 
 
 class Decoder:
-    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
+    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it.
+
+    Attributes:
+        states: buffers of the host's for what kernels tell of pictures.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._files, self._descriptors, self._states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
+        self._files, self._descriptors, self.states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -193,9 +195,9 @@ class Decoder:
     def watch(self, told: torch.Tensor) -> Watched:
         """Have what the kernels tell of pictures, uint8[...] on the device, sent to the host."""
         size = told.numel()
-        states = self._states.take(size)
+        states = self.states.take(size)
         states[:size].copy_(told, non_blocking=True)
-        return self._states, states, self._device.mark()
+        return self.states, states, self._device.mark()
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
