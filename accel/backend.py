@@ -206,9 +206,7 @@ def instance(name: str, options: Options) -> Backend:
     found = _instances.get((name, options))
     if found is None:
         with _instances_lock:
-            found = _instances.get((name, options))
-            if found is None:
-                found = _instances[name, options] = find(name)(options)
+            found = _instances.get((name, options)) or _instances.setdefault((name, options), find(name)(options))
     return found
 
 

@@ -351,7 +351,7 @@ def finished_work() -> None:
 
     def rows() -> Rows:
         opened = [transforms.functional.pil_to_tensor(Image.open(BytesIO(data))) for data in files]
-        return Rows([image.lazy.recipes[0].source for image in opened], structure, np.arange(3)[:, None])  # type: ignore[attr-defined]
+        return Rows([image.lazy.recipes[0].source for image in opened], structure, np.arange(3)[:, None])
 
     with accel.image_backend("cpu"):
         expected = compute.tensors(list(rows()))

@@ -81,7 +81,8 @@ class SentFiles(NamedTuple):
     data: torch.Tensor
 
     def __reduce__(self) -> tuple[Any, ...]:
-        sent = slot_pool.sent(self.data)
+        pool = slot_pool.of_worker()
+        sent = None if pool is None else pool.send(self.data)
         return (SentFiles, (self.data,)) if sent is None else (_arrived, sent)
 
 

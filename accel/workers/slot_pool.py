@@ -138,18 +138,13 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
         _loader.reset(token)
 
 
-Sent = tuple[int, int, int, int]
-"""What is sent of a slot: the number of the loader, its own, how often it was sent, and its bytes."""
-
-
 def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease, Block | None]:
     """A slot, in the parent: it may be used again when the bytes are gone; and what of it devices have locked."""
     known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
     lease = known.lend(slot, size, sent)
-    _, block = known.blocks.get(slot, (0, None))
-    return lease, block
+    return lease, known.blocks.get(slot, (0, None))[1]
 
 
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
@@ -196,8 +191,8 @@ class SlotPool:
         place = tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
         return None if sent is None else (_receive, (*sent, *place))
 
-    def send(self, tensor: torch.Tensor) -> Sent | None:
-        """Count that the slot that a tensor lies in is sent once more; None where it lies in no slot."""
+    def send(self, tensor: torch.Tensor) -> tuple[int, int, int, int] | None:
+        """Send the slot that a tensor lies in: what ``received`` takes; None where it lies in no slot."""
         storage = tensor.untyped_storage()
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
@@ -271,11 +266,6 @@ def of_worker() -> SlotPool | None:
     if _pool is None and (known := _known.get(_loader.get())) is not None:
         _pool = SlotPool(_loader.get(), known.arena)
     return _pool
-
-
-def sent(tensor: torch.Tensor) -> Sent | None:
-    """See ``SlotPool.send``; for who takes the slot by ``received``."""
-    return None if _pool is None else _pool.send(tensor)
 
 
 def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

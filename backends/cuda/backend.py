@@ -20,7 +20,7 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, sent_of, sizes_of, taken_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, sent_and_taken, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -127,7 +127,7 @@ class CudaBackend(AcceleratorBackend):
                     counters.fallback(_IN_CHUNKS)
                 self._run(part, engine, result, self._decoder(engine))
 
-            known = (None, None) if ahead is None else (sent_of(ahead), taken_of(ahead))
+            known = (None, None) if ahead is None else sent_and_taken(ahead)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 

@@ -53,8 +53,10 @@ class Budget:
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
-        sizes = None if total is not None else np.asarray(sizes_of(plan), np.int64)
-        total = int(sizes.sum()) if total is None else total
+        sizes: npt.NDArray[np.int64] | None = None
+        if total is None:
+            sizes = np.asarray(sizes_of(plan), np.int64)
+            total = int(sizes.sum())
         limit, done = limit or self._of(total, sent), 0
         try:
             if total <= limit:

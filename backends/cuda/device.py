@@ -55,10 +55,16 @@ class Work(NamedTuple):
     def moves(self) -> npt.NDArray[np.uint64]:
         """All but the launches, as compiled code takes it; the last one comes behind them."""
         base, (first, end), (told, told_end) = self.memory.data_ptr(), self.cleared, self.told
-        moves = [(Call.TO_DEVICE, base + begin, each.ctypes.data, each.size) for begin, each in self.copies]
-        if end > first:
-            moves.append((Call.FILL, base + first, 0, end - first))
-        return np.array([*moves, (Call.TO_HOST, self.target.data_ptr(), base + told, told_end - told)], np.uint64)
+        moves = np.empty((len(self.copies) + 2, 4), np.uint64)
+        for move, (begin, content) in zip(moves, self.copies, strict=False):
+            _copies(move, base + begin, content)
+        moves[-2] = Call.FILL, base + first, 0, end - first
+        moves[-1] = Call.TO_HOST, self.target.data_ptr(), base + told, told_end - told
+        return moves
+
+
+def _copies(move: npt.NDArray[np.uint64], target: int, content: npt.NDArray[np.uint8]) -> None:
+    move[:] = Call.TO_DEVICE, target, content.ctypes.data, content.size
 
 
 class Mark(Protocol):

@@ -125,14 +125,10 @@ def said_of(ahead: Ahead) -> list[int]:
     return said
 
 
-def sent_of(ahead: Ahead) -> int:
-    """The bytes that are sent to the device: files, and the program behind them."""
-    return _behind(said_of(ahead)) + ahead.part(Part.PROGRAM).size
-
-
-def taken_of(ahead: Ahead) -> int:
-    """The sum of ``sizes_of``."""
-    return said_of(ahead)[Said.TAKEN]
+def sent_and_taken(ahead: Ahead) -> tuple[int, int]:
+    """The bytes that are sent to the device, files and the program behind them; and the sum of ``sizes_of``."""
+    said = said_of(ahead)
+    return _behind(said) + ahead.part(Part.PROGRAM).size, said[Said.TAKEN]
 
 
 def _behind(said: Sequence[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
@@ -13,6 +14,7 @@ from accel.native.intrinsics import emitted
 
 _WORD, _INT = ir.IntType(64), ir.IntType(32)
 _POINTER = ir.IntType(8).as_pointer()
+_NONE = np.int32(0)
 
 
 @emitted(types.int32, types.uint64, types.uint64, types.uint64, types.int64, types.uint64, None)
@@ -70,7 +72,9 @@ def submit_launches(
             error = _launch(driver[0], kernel, launches[k, 1], threads, stream[0], advanced(place, 0))
         else:
             k = n if n < first else n - len(launches)
-            error = _move(driver[moves[k, 0]], moves[k, 1], moves[k, 2], moves[k, 3], stream[0])
+            error = _NONE
+            if moves[k, 3] > 0:
+                error = _move(driver[moves[k, 0]], moves[k, 1], moves[k, 2], moves[k, 3], stream[0])
         if error != 0:
             room[4] = error
             return n

@@ -24,6 +24,7 @@ from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.system import counters
 
 Integers = npt.NDArray[np.int64]
+_REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 where all is well
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A buffer of a pool, to be read once a mark is reached."""
 
@@ -43,8 +44,8 @@ class Indexing(NamedTuple):
 
     @classmethod
     def of(cls, headers: Integers, known: index.Known) -> Indexing:
-        counts = (int(np.count_nonzero(each)) for each in (known.counts, known.misfits, known.wanted))
-        return cls(*counts, lambda: (headers, known))
+        indexed, misfits, wanted = (int(np.count_nonzero(n)) for n in (known.counts, known.misfits, known.wanted))
+        return cls(indexed, misfits, wanted, lambda: (headers, known))
 
 
 class Decoding:
@@ -91,7 +92,7 @@ class Decoding:
             mark.synchronize()
         count = len(self._numbers)
         told, indexing = buffer.numpy(), self._indexing
-        reasons = told[: count * STATE.itemsize].view(STATE)["reason"]
+        reasons = told[: count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
         flagged = sorted([int(self._numbers[n]) for n in reasons.nonzero()[0].tolist()])
         if indexing.wanted:
             headers, known = indexing.known()
