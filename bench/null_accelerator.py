@@ -1,9 +1,9 @@
 """An accelerator that takes no time: what is left is the host's part of the ``cuda`` backend.
 
-Workers send it finished work as they do to a GPU's; it binds each batch's addresses, and launches nothing. Files are
-sent from where workers left them, as where a driver locks that memory: the host does not copy them. So it tells how
-fast the host can feed a device that decodes and transforms by itself, and no more. It is a backend like any other and
-found as one, by an entry point.
+Workers send it finished work as they do to a GPU's; it binds each batch's addresses and queues it as on a GPU, but a
+function that does nothing is in the place of the driver's. Files are sent from where workers left them, as where a
+driver locks that memory: the host does not copy them. So it tells how fast the host can feed a device that decodes and
+transforms by itself, and no more. It is a backend like any other and found as one, by an entry point.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _NullDevice(Device):
 
     def submit(self, work: Work) -> None:
         moves = work.moves()
-        done, _ = queued(moves, 1, work.launches, _HANDLES, _FUNCTIONS, 0)
+        done, _ = queued(moves, work.launches, _HANDLES, _FUNCTIONS, 0)
         assert done == len(moves) + len(work.launches)
 
     def free_memory(self) -> int:

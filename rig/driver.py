@@ -13,7 +13,7 @@ import mmap
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from itertools import count
@@ -264,6 +264,12 @@ def copies_overlap() -> None:
     assert queued[files].stream not in {each.stream for each in queued[:files]}, "it is queued behind the first batch"
 
 
+def launches_alone(device: Any, launches: Sequence[tuple[int, ...]]) -> Any:
+    """Work that copies nothing."""
+    memory = torch.empty(1, dtype=torch.uint8)
+    return device.Work(memory, [], (0, 0), np.array(launches, np.uint64), (0, 0), memory)
+
+
 def every_kernel() -> None:
     """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
     from accel.backends.cuda import compile, device, host
@@ -284,7 +290,7 @@ def every_kernel() -> None:
     assert functions() is not None
     for handle in (0, 0x7F0012345678):  # all in one call
         with on_stream(driver, handle):
-            one.launch_all(np.array(listed, np.uint64))
+            one.submit(launches_alone(device, listed))
         assert launched == [each._replace(stream=handle) for each in expected]
         launched.clear()
 
@@ -321,9 +327,9 @@ def refusals() -> None:
     assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch("coefficients", 1 << 31, 64, 64))
     assert "grid" in raised(lambda: one.launch("coefficients", 0, 64, 64))
     number = compile.KERNELS.index("coefficients")
-    both = np.array([(number, blocks, 64, 64) for blocks in (1, 1 << 31, 1)], np.uint64)
+    both = launches_alone(device, [(number, blocks, 64, 64) for blocks in (1, 1 << 31, 1)])
     host.function = lambda name: lambda *arguments: None  # type: ignore[assignment, misc]
-    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch_all(both))
+    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.submit(both))
     assert [each.blocks for each in launched] == [1]
     launched.clear()
     Cuda.current = Stream(0xBAD)

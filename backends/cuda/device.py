@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -31,9 +32,6 @@ _submit = UNIT.function(
 
 Launches = npt.NDArray[np.uint64]
 """uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
-
-
-_NO_MOVES: npt.NDArray[np.uint64] = np.zeros((0, 4), np.uint64)
 
 
 class Work(NamedTuple):
@@ -154,6 +152,7 @@ class CudaDevice(Device):
         super().__init__(device)
         self._kernels: dict[str, Any] = {}
         self._handles = np.zeros(0, np.uint64)  # of ``compile.KERNELS``
+        self._thread = threading.local()
         self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handle: torch ends none of its streams
 
     def enter(self) -> AbstractContextManager[Any]:
@@ -201,11 +200,6 @@ class CudaDevice(Device):
             stream = self._streams[handle] = _core.Stream.from_handle(handle)  # which stays torch's
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
-    def launch_all(self, launches: Launches) -> None:
-        """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
-        done, _ = self._queued(_NO_MOVES, 0, launches)
-        super().launch_all(launches[done:])
-
     def submit(self, work: Work) -> None:
         """Queue it in one call without the GIL.
 
@@ -216,23 +210,23 @@ class CudaDevice(Device):
             super().submit(work)
             return
         moves, launches = work.moves(), work.launches
-        done, error = self._queued(moves, 1, launches)
+        done, error = self._queued(moves, launches)
         first = len(moves) - 1
         if first <= done < first + len(launches):
-            super().launch_all(launches[done - first :])
+            self.launch_all(launches[done - first :])
             moves, launches = moves[first:], launches[:0]
-            done, error = self._queued(moves, 1, launches)
+            done, error = self._queued(moves, launches)
         if done < len(moves) + len(launches):
             raise RuntimeError(f"the driver refuses to copy between {self.torch_device} and the host (error {error})")
 
-    def _queued(self, moves: npt.NDArray[np.uint64], behind: int, launches: Launches) -> tuple[int, int]:
+    def _queued(self, moves: npt.NDArray[np.uint64], launches: Launches) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
-        functions = driver.functions()
-        if functions is None:
-            return 0, 0
+        if not hasattr(self._thread, "has_context"):  # torch may have called nothing yet that gives the thread one
+            torch.cuda.mem_get_info(self.torch_device)
+            self._thread.has_context = True
         stream = torch.cuda.current_stream().cuda_stream
-        return queued(moves, behind, launches, self._handles, functions, stream)
+        return queued(moves, launches, self._handles, driver.functions(), stream)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -241,16 +235,11 @@ class CudaDevice(Device):
 
 
 def queued(
-    moves: npt.NDArray[np.uint64],
-    behind: int,
-    launches: Launches,
-    kernels: npt.NDArray[np.uint64],
-    functions: npt.NDArray[np.uint64],
-    stream: int,
+    moves: npt.NDArray[np.uint64], launches: Launches, kernels: npt.NDArray[np.uint64], functions: Any, stream: int
 ) -> tuple[int, int]:
-    """Have the driver queue moves and launches (``submit_launches``): how many were, and why no more."""
+    """Have the driver's ``functions`` queue ``Work``: how many moves and launches were, and why no more."""
     room = np.zeros(5, np.uint64)
-    done = _submit(moves, behind, launches, kernels, functions, np.array([stream], np.uint64), THREADS, room)
+    done = _submit(moves, 1, launches, kernels, functions, np.array([stream], np.uint64), THREADS, room)
     return done, int(room[4])
 
 
