@@ -203,10 +203,11 @@ _instances_lock = fork.Lock()  # a backend may be made of another one
 
 def instance(name: str, options: Options) -> Backend:
     """The one instance of a backend with these options in this process."""
-    with _instances_lock:
-        if (name, options) not in _instances:
-            _instances[name, options] = find(name)(options)
-        return _instances[name, options]
+    found = _instances.get((name, options))
+    if found is None:
+        with _instances_lock:
+            found = _instances.get((name, options)) or _instances.setdefault((name, options), find(name)(options))
+    return found
 
 
 def backend_of(selection: Selection) -> Backend:

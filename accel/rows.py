@@ -97,14 +97,23 @@ class Ahead(NamedTuple):
 
     Attributes:
         shape: of the result, (images, channels, height, width). dtype: of that.
-        parts: the backend's own (``AcceleratorBackend.ahead``), as bytes.
-        memory: what these and the files lie in, where a device may have it locked.
+        slot: uint8, what all lies in that was sent.
+        first: the word of that, of 64 bits, from which on it says of each of the backend's own parts
+            (``AcceleratorBackend.ahead``) where it begins, a multiple of 64, and how many bytes it has.
+        memory: the slot, where a device may have it locked.
     """
 
     shape: tuple[int, int, int, int]
     dtype: torch.dtype
-    parts: list[npt.NDArray[np.uint8]]
+    slot: npt.NDArray[np.uint8]
+    first: int
     memory: Block | None = None
+
+    def part(self, number: int) -> npt.NDArray[np.uint8]:
+        """One of the backend's parts."""
+        where = 8 * (self.first + 2 * number)
+        start, size = self.slot[where : where + 16].view(np.int64).tolist()
+        return self.slot[start : start + size]
 
 
 class Rows(Sequence[Recipe]):

@@ -56,6 +56,7 @@ Runner runner;
 double newest_ptx = 99;
 std::map<uintptr_t, size_t> locked;  // host memory: sizes by address
 bool locks = true;
+size_t moves = SIZE_MAX;  // how many copies and fillings are accepted
 
 // The size of an ELF image: its section headers stand at its end.
 uint64_t size_of(const unsigned char* image) {
@@ -90,6 +91,7 @@ void fake_runner(Runner given) { runner = given; }
 void fake_stream(void* handle) { streams.insert(handle); }
 void fake_newest_ptx(double version) { newest_ptx = version; }
 void fake_locks(int may) { locks = may; }
+void fake_moves(size_t may) { moves = may; }
 int fake_locked() { return static_cast<int>(locked.size()); }
 
 // -- the driver ---------------------------------------------------------------------------------------------------
@@ -138,6 +140,32 @@ int cuMemHostRegister_v2(void* start, size_t size, unsigned flags) {
 int cuMemHostUnregister(void* start) {
     const std::lock_guard<std::mutex> lock(mutex);
     return locked.erase(reinterpret_cast<uintptr_t>(start)) ? SUCCESS : NOT_LOCKED;
+}
+
+namespace {
+int may_move(void* stream) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!streams.count(stream)) return INVALID_HANDLE;
+    return moves && moves-- ? SUCCESS : NOT_SUPPORTED;
+}
+}  // namespace
+
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void* source, size_t size, void* stream) {
+    const int refused = may_move(stream);
+    if (!refused) std::memcpy(reinterpret_cast<void*>(target), source, size);
+    return refused;
+}
+
+int cuMemcpyDtoHAsync_v2(void* target, uint64_t source, size_t size, void* stream) {
+    const int refused = may_move(stream);
+    if (!refused) std::memcpy(target, reinterpret_cast<const void*>(source), size);
+    return refused;
+}
+
+int cuMemsetD8Async(uint64_t target, unsigned char value, size_t size, void* stream) {
+    const int refused = may_move(stream);
+    if (!refused) std::memset(reinterpret_cast<void*>(target), value, size);
+    return refused;
 }
 
 int cuStreamGetCtx(void* stream, void** context) {

@@ -13,8 +13,9 @@ import mmap
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -22,14 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision import transforms
 
 from rig.batches import batches, by_kernels, by_torchvision
 
 ARCH = (9, 0)
 NEWER = (99, 0)  # than any that NVRTC knows
 A_NEWER_GPU = "a newer GPU"
-LOCKED_MEMORY = "locked memory"
+FINISHED_WORK, LOCKED_MEMORY = "finished work", "locked memory"
 
 
 def install(folder: Path) -> None:
@@ -261,26 +264,33 @@ def copies_overlap() -> None:
     assert queued[files].stream not in {each.stream for each in queued[:files]}, "it is queued behind the first batch"
 
 
+def launches_alone(device: Any, launches: Sequence[tuple[int, ...]]) -> Any:
+    """Work that copies nothing."""
+    memory = torch.empty(1, dtype=torch.uint8)
+    return device.Work(memory, [], (0, 0), np.array(launches, np.uint64), (0, 0), memory)
+
+
 def every_kernel() -> None:
     """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
     from accel.backends.cuda import compile, device, host
-    from accel.backends.cuda.driver import launcher
+    from accel.backends.cuda.driver import functions
 
     driver, launched = driver_in_use()
     one = device.CudaDevice(torch.device("cpu", 0))
     one.prepare()
     host.function = lambda name: lambda *arguments: None  # type: ignore[assignment, misc]
     gc.collect()
-    expected = []
-    for number, name in enumerate(name for names in compile.UNITS.values() for name in names):
+    expected, listed = [], []
+    for number, name in enumerate(compile.KERNELS):
         expected.append(Launched(name, (1 << 31) - 1 - number, 0x7FFF_FFFF_FF00 + 8 * number, 16 + 4 * number, 0))
+        listed.append((number, *expected[-1][1:-1]))
         one.launch(*expected[-1][:-1])
     assert launched == expected
     launched.clear()
-    assert launcher() is not None
+    assert functions() is not None
     for handle in (0, 0x7F0012345678):  # all in one call
         with on_stream(driver, handle):
-            one.launch_all([each[:-1] for each in expected])
+            one.submit(launches_alone(device, listed))
         assert launched == [each._replace(stream=handle) for each in expected]
         launched.clear()
 
@@ -316,9 +326,10 @@ def refusals() -> None:
     one = device.CudaDevice(torch.device("cpu", 0))
     assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch("coefficients", 1 << 31, 64, 64))
     assert "grid" in raised(lambda: one.launch("coefficients", 0, 64, 64))
-    both = [("coefficients", blocks, 64, 64) for blocks in (1, 1 << 31, 1)]
+    number = compile.KERNELS.index("coefficients")
+    both = launches_alone(device, [(number, blocks, 64, 64) for blocks in (1, 1 << 31, 1)])
     host.function = lambda name: lambda *arguments: None  # type: ignore[assignment, misc]
-    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.launch_all(both))
+    assert "CUDA_ERROR_INVALID_VALUE" in raised(lambda: one.submit(both))
     assert [each.blocks for each in launched] == [1]
     launched.clear()
     Cuda.current = Stream(0xBAD)
@@ -332,6 +343,64 @@ def refusals() -> None:
         lambda: ObjectCode.from_cubin(b"not a cubin").get_kernel("coefficients")
     )
     assert not launched
+
+
+def finished_work() -> None:
+    """What a worker has finished goes to the driver in one call; what that refuses to copy is said."""
+    import accel
+    from accel.rows import Form, Rows, Slot, Structure
+    from accel.runtime import compute
+    from accel.workers import sent_files
+
+    forms = Form("crop", (Slot(0), 2, 20, 22)), Form("resize", (9, 11, 2)), Form("to_tensor", (torch.float32,))
+    files, structure = [_jpeg(seed) for seed in range(3)], Structure.of(*forms)
+
+    def rows() -> Rows:
+        opened = [transforms.functional.pil_to_tensor(Image.open(BytesIO(data))) for data in files]
+        return Rows([image.lazy.recipes[0].source for image in opened], structure, np.arange(3)[:, None])
+
+    with accel.image_backend("cpu"):
+        expected = compute.tensors(list(rows()))
+    driver, launched = driver_in_use()
+    driver.fake_moves.argtypes = [ctypes.c_size_t]
+    with accel.image_backend("cuda", device="cpu"):
+        packed = sent_files.pack(rows())
+        assert packed is not None
+        sent = sent_files.unpack(packed)
+        assert sent.ahead is not None
+
+        def made() -> torch.Tensor:
+            return compute.tensors_on(torch.device("cpu"), sent)
+
+        assert torch.equal(made(), expected)
+        assert {"jpeg_coefficients", "jpeg_pixels", "coefficients", "pass3"} <= {each.kernel for each in launched}
+        driver.fake_moves(3)  # the last one tells of the pictures
+        with Moves() as moves:
+            assert torch.equal(made(), expected)
+        assert not moves.seen
+        for accepted in range(3):
+            driver.fake_moves(accepted)
+            assert "refuses to copy between cpu:0 and the host (error 801)" in raised(made)
+
+
+class Moves(TorchDispatchMode):
+    """The copies and fillings that torch makes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function._schema.name in ("aten::copy_", "aten::zero_", "aten::fill_"):
+            self.seen.append(function._schema.name)
+        return function(*args, **(kwargs or {}))
+
+
+def _jpeg(seed: int) -> bytes:
+    content = BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (36, 40, 3), np.uint8)
+    Image.fromarray(pixels).save(content, "JPEG")
+    return content.getvalue()
 
 
 def locked_memory() -> None:
@@ -361,6 +430,7 @@ CHECKS = {
     A_NEWER_GPU: a_newer_gpu,
     "refusals": refusals,
     "copies overlap": copies_overlap,
+    FINISHED_WORK: finished_work,
     LOCKED_MEMORY: locked_memory,
 }
 

@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from accel.options import Selection
 from accel.recipe import Recipe, Step, selection_of
-from accel.rows import joined, then
+from accel.rows import Rows, joined, then
 from accel.runtime import compute
 from accel.runtime.prefetch import Part, Submission
 from accel.runtime.task import Task
@@ -188,7 +188,7 @@ class Batch:
         return _open, (self.loader, pack(recipes), lengths)
 
 
-def _open(loader: int | None, packed: Packed | SentFiles, lengths: dict[int, int]) -> Batch:
+def _open(loader: int | None, packed: Packed | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
     for number, length in lengths.items():
         own = recipes if length == len(recipes) else recipes[first : first + length]

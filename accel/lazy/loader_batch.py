@@ -18,6 +18,7 @@ from accel.backend import backend_of
 from accel.lazy.batch import Batch, Member
 from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
+from accel.rows import Rows
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
 from accel.workers.sent_files import SentFiles
@@ -69,7 +70,7 @@ def send(tensor: LazyTensorBase) -> Any:
 
 
 def _receive(
-    cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | SentFiles | None, *member: Any
+    cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | SentFiles | Rows | None, *member: Any
 ) -> LazyTensorBase:
     if packed is not None:
         return cls.of(unpack(packed), *rest)

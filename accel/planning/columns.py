@@ -104,8 +104,7 @@ class ColumnPlan(Plan):
     @property
     def example(self) -> Stage:
         """A pass with the filter of all."""
-        whole, program = Axis.as_it_is(Index.identity(1)), _program(self.rows.structure)
-        return Pass(whole, whole, 0 if program is None else program.filter, ())
+        return _example(self.rows.structure)
 
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
         return Plan(self.decodes, *self[1:])._replace(**changed)
@@ -176,6 +175,12 @@ def _columns(rows: Rows) -> Columns | None:
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
     filter, largest = program.filter, (height, width)
     return Columns(rows, channels, boxes, axes, parts, largest, bool(alike), filter, ordered, fill, table)
+
+
+@lru_cache(maxsize=256)
+def _example(structure: Structure) -> Stage:
+    whole, program = Axis.as_it_is(Index.identity(1)), _program(structure)
+    return Pass(whole, whole, 0 if program is None else program.filter, ())
 
 
 # -- structures ---------------------------------------------------------------------------------------------

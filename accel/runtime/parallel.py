@@ -42,8 +42,9 @@ class ParallelFor:
             What the first of the items (in their order) that failed raised.
         """
         items = list(items)
-        if len(items) == 1:
-            do(items[0])
+        if len(items) <= 1:
+            for item in items:
+                do(item)
             return
         todo = iter(enumerate(items))
 

@@ -32,6 +32,9 @@ class Block:
         """
         if self._process != os.getpid():
             return False
+        unlock = self._unlocks.get(by)
+        if unlock is not None:  # without the lock, which takes longer
+            return not self._ended
         with self._lock:
             if self._ended:
                 return False

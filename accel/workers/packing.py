@@ -125,9 +125,9 @@ def _gather(source: Source, sources: dict[int, Source]) -> None:
         sources[id(source)] = source
 
 
-def unpack(packed: Packed | SentFiles) -> Sequence[Recipe]:
+def unpack(packed: Packed | SentFiles | Rows) -> Sequence[Recipe]:
     """The recipes again; the sources' bytes stay where they are and are only looked at."""
-    if isinstance(packed, SentFiles):
+    if not isinstance(packed, Packed):
         return sent_files.unpack(packed)
     data = torch.as_tensor(packed.data)
     tensors = {number: _slice(data, *place) for number, place in packed.tensors.items()}

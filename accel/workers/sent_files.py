@@ -34,6 +34,7 @@ from accel.runtime import batch_files, cached
 from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
+from accel.system.page_locks import Block
 from accel.workers import reading, slot_files, slot_pool
 from accel.workers.slot_files import HEADER, SlotFiles
 
@@ -65,6 +66,7 @@ class Part(IntEnum):
 
 
 _MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
+_BEHIND = Word.PARTS + 2 * len(Part)  # the word from which on it is said where the backend's parts are
 
 
 class _Alike(NamedTuple):
@@ -74,9 +76,14 @@ class _Alike(NamedTuple):
 
 
 class SentFiles(NamedTuple):
-    """What is sent of a batch: the slot."""
+    """What is sent of a batch: the slot. Where workers share these, it arrives as the rows."""
 
     data: torch.Tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pool = slot_pool.of_worker()
+        sent = None if pool is None else pool.send(self.data)
+        return (SentFiles, (self.data,)) if sent is None else (_arrived, sent)
 
 
 def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
@@ -225,15 +232,22 @@ def _loaded(alike: bytes) -> _Alike:
     return pickle.loads(alike)  # type: ignore[no-any-return]
 
 
-def unpack(sent: SentFiles) -> Rows:
+def unpack(sent: SentFiles | Rows) -> Rows:
     """The rows again, which look at the slot as long as somebody has them."""
-    memory = sent.data.numpy()
-    header = memory[:HEADER].view(np.int64).tolist()
+    return _rows(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
+
+
+def _arrived(*sent: int) -> Rows:
+    lease, block = slot_pool.received(*sent)
+    return _rows(np.frombuffer(lease.data, np.uint8), block)  # of an array it would be a view of what that looks at
+
+
+def _rows(memory: Bytes, block: Block | None) -> Rows:
+    header = memory[: 8 * _BEHIND].view(np.int64).tolist()
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
-    behind = Word.PARTS + 2 * header[Word.PART_COUNT]
-    starts, sizes = header[Word.PARTS : behind : 2], header[Word.PARTS + 1 : behind : 2]
-    parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    places = header[Word.PARTS :]
+    parts = [memory[start : start + size] for start, size in zip(places[::2], places[1::2], strict=True)]
     structure, selection, dtype = _loaded(parts[Part.ALIKE].tobytes())
     places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
     known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
@@ -243,5 +257,5 @@ def unpack(sent: SentFiles) -> Rows:
     rows = Rows(files, structure, numbers)
     if dtype is not None:
         shape = len(places), header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-        rows.ahead = Ahead(shape, dtype, parts[len(Part) :], slot_pool.block_at(sent.data.data_ptr()))
+        rows.ahead = Ahead(shape, dtype, memory, _BEHIND, block)
     return rows

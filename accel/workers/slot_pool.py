@@ -138,22 +138,22 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
         _loader.reset(token)
 
 
+def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease, Block | None]:
+    """A slot, in the parent: it may be used again when the bytes are gone; and what of it devices have locked."""
+    known = _known.get(number)
+    if known is None:
+        raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
+    lease = known.lend(slot, size, sent)
+    return lease, known.blocks.get(slot, (0, None))[1]
+
+
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
     """A tensor, in the parent: a plain one, with whose end the slot may be used again.
 
     ``place``: where it lies in so many bytes: offset, shape and strides.
     """
-    known = _known.get(number)
-    if known is None:
-        raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
-    storage = torch.from_numpy(known.lend(slot, size, sent)).untyped_storage()
+    storage = torch.from_numpy(received(number, slot, sent, size)[0]).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
-
-
-def block_at(address: int) -> Block | None:
-    """The memory of the slot that begins there, in the parent."""
-    blocks = (block for loader in list(_known.values()) for _, block in list(loader.blocks.values()))
-    return next((block for block in blocks if block.address == address), None)
 
 
 # -- a worker -----------------------------------------------------------------------------------------------
@@ -187,13 +187,18 @@ class SlotPool:
         """Reduce a tensor for the parent; None where it lies in no slot. For any thread."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return None
+        sent = self.send(tensor)
+        place = tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+        return None if sent is None else (_receive, (*sent, *place))
+
+    def send(self, tensor: torch.Tensor) -> tuple[int, int, int, int] | None:
+        """Send the slot that a tensor lies in: what ``received`` takes; None where it lies in no slot."""
         storage = tensor.untyped_storage()
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
             return None
         self._arena.sent[slot] += 1
-        place = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
-        return _receive, (self._number, slot, int(self._arena.sent[slot]), storage.nbytes(), tensor.dtype, *place)
+        return self._number, slot, int(self._arena.sent[slot]), storage.nbytes()
 
 
 class _Outgoing:
@@ -242,6 +247,8 @@ def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
 
 
 def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
+    if place == (0, (len(content) // dtype.itemsize,), (1,)):
+        return torch.frombuffer(content, dtype=dtype)
     storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, sent_of, sizes_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, sent_and_taken, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -117,18 +118,17 @@ class CudaBackend(AcceleratorBackend):
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         engine = self._engine(device)
-        with torch.inference_mode(False), engine.device.enter():
-            result = plan.empty(engine.device.empty)
-
-            ahead = _ahead_of(plan)
+        outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+        with outside, engine.device.enter():
+            result, ahead = plan.empty(engine.device.empty), _ahead_of(plan)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
                 if ahead is not None and part is not plan:
                     counters.fallback(_IN_CHUNKS)
                 self._run(part, engine, result, self._decoder(engine))
 
-            sent = None if ahead is None else sent_of(ahead)
-            engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, sent)
+            known = (None, None) if ahead is None else sent_and_taken(ahead)
+            engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
     def room_ahead(self, plan: ColumnPlan) -> int:
@@ -225,6 +225,7 @@ class CudaBackend(AcceleratorBackend):
             self._parallel.each([*work, *execution.sent()], _call)
             execution.upload()
             execution.launch()
+            told = decoding.flagged()
         except BaseException as error:
             execution.abandon()
             if isinstance(error, DecodeError) and error.position is not None:
@@ -237,7 +238,7 @@ class CudaBackend(AcceleratorBackend):
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        flagged = tuple([plan.decodes[number] for number in decoding.flagged()])
+        flagged = tuple([plan.decodes[number] for number in told])
         if len(decoding.made.numbers):
             stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
         if cached.in_use:

@@ -40,20 +40,29 @@ class Budget:
         sizes_of: Callable[[Plan], npt.ArrayLike],
         limit: int | None,
         sent: int | None = None,
+        total: int | None = None,
     ) -> None:
         """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
 
         ``sizes_of``: the bytes that each source and what is made of it take on the device. ``limit``: the bytes of a
         chunk (or it is one source); None: as many as memory has room for. ``sent``: those of the host's memory that
-        the plan takes as a whole, where that is known; else it is as many as on the device.
+        the plan takes as a whole, where that is known; else it is as many as on the device. ``total``: the sum of the
+        sizes, if it is known: then each is asked for only where it is too much.
         Every chunk is a plan of the whole batch's shape with some of its decodes, so they may be run in any order.
 
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
         """
-        sizes = np.asarray(sizes_of(plan), np.int64)
-        limit, done = limit or self._of(int(sizes.sum()), sent), 0
+        sizes: npt.NDArray[np.int64] | None = None
+        if total is None:
+            sizes = np.asarray(sizes_of(plan), np.int64)
+            total = int(sizes.sum())
+        limit, done = limit or self._of(total, sent), 0
         try:
+            if total <= limit:
+                run(plan)
+                return
+            sizes = np.asarray(sizes_of(plan), np.int64) if sizes is None else sizes
             for chunk in chunks(sizes, limit):
                 run(plan if chunk == slice(0, len(sizes)) else plan._replace(decodes=plan.decodes[chunk]))
                 done = chunk.stop
@@ -65,6 +74,7 @@ class Budget:
         self._largest = 0
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+        sizes = np.asarray(sizes_of(plan), np.int64) if sizes is None else sizes
         smaller = min(limit, int(sizes.max())) // _SMALLER
         try:
             for chunk in chunks(sizes, smaller, done):

@@ -21,6 +21,9 @@ UNITS = {
 }
 """The kernels of every translation unit, which is a .cu file."""
 
+KERNELS = tuple(name for names in UNITS.values() for name in names)
+"""Of all units; launches of a whole batch name them by their numbers here."""
+
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the coefficients' arithmetic otherwise
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.backends.cuda import compile, driver
 from accel.backends.cuda.descriptors import THREADS
+from accel.backends.cuda.driver import Call
 from accel.codec.jpeg import SOURCES
 from accel.errors import BackendUnavailable
 from accel.native import units
@@ -23,7 +26,43 @@ from accel.system.imports import LazyModule
 _core = LazyModule("cuda.core")
 
 UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
-_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2] u8[1] u8[1] int u8[1]w")
+_submit = UNIT.function(
+    "backends.cuda.submit_launches", "submit_launches", "u8[2] int u8[2] u8[1] u8[1] u8[1] int u8[1]w"
+)
+
+Launches = npt.NDArray[np.uint64]
+"""uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
+
+
+class Work(NamedTuple):
+    """What is to be done on a device, in this order.
+
+    Attributes:
+        memory: of the device, uint8[...]. copies: what is copied to where in that.
+        cleared: which part of it becomes zero. launches: see there.
+        told: which part of it is copied to the host. target: and to where.
+    """
+
+    memory: torch.Tensor
+    copies: list[tuple[int, npt.NDArray[np.uint8]]]
+    cleared: tuple[int, int]
+    launches: Launches
+    told: tuple[int, int]
+    target: torch.Tensor
+
+    def moves(self) -> npt.NDArray[np.uint64]:
+        """All but the launches, as compiled code takes it; the last one comes behind them."""
+        base, (first, end), (told, told_end) = self.memory.data_ptr(), self.cleared, self.told
+        moves = np.empty((len(self.copies) + 2, 4), np.uint64)
+        for move, (begin, content) in zip(moves, self.copies, strict=False):
+            _copies(move, base + begin, content)
+        moves[-2] = Call.FILL, base + first, 0, end - first
+        moves[-1] = Call.TO_HOST, self.target.data_ptr(), base + told, told_end - told
+        return moves
+
+
+def _copies(move: npt.NDArray[np.uint64], target: int, content: npt.NDArray[np.uint8]) -> None:
+    move[:] = Call.TO_DEVICE, target, content.ctypes.data, content.size
 
 
 class Mark(Protocol):
@@ -56,6 +95,8 @@ class Device:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """Memory that nobody has written: ``torch.empty`` fills it where deterministic algorithms are asked for."""
+        if not torch.are_deterministic_algorithms_enabled():
+            return torch.empty(shape, dtype=dtype, device=self.torch_device)
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=self.torch_device)
         made: Any = torch.empty(0, dtype=dtype, device=self.torch_device)  # torch's stubs want strides as well
         return made.set_(storage, 0, torch.Size(shape))  # type: ignore[no-any-return]
@@ -84,10 +125,19 @@ class Device:
         """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
         raise NotImplementedError
 
-    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
-        """Queue launches, in their order: the arguments of ``launch``, of each."""
-        for launch in launches:
-            self.launch(*launch)
+    def launch_all(self, launches: Launches) -> None:
+        """Queue launches, in their order."""
+        for kernel, blocks, items, owners in launches.tolist():
+            self.launch(compile.KERNELS[kernel], blocks, items, owners)
+
+    def submit(self, work: Work) -> None:
+        """Queue it. What the host has of it stays until a mark behind it is reached."""
+        memory, size = work.memory, work.told[1] - work.told[0]
+        for begin, content in work.copies:
+            memory[begin : begin + len(content)].copy_(torch.from_numpy(content), non_blocking=True)
+        memory[slice(*work.cleared)].zero_()
+        self.launch_all(work.launches)
+        work.target[:size].copy_(memory[slice(*work.told)], non_blocking=True)
 
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
@@ -101,6 +151,8 @@ class CudaDevice(Device):
         assert device.index is not None
         super().__init__(device)
         self._kernels: dict[str, Any] = {}
+        self._handles = np.zeros(0, np.uint64)  # of ``compile.KERNELS``
+        self._thread = threading.local()
         self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handle: torch ends none of its streams
 
     def enter(self) -> AbstractContextManager[Any]:
@@ -108,7 +160,9 @@ class CudaDevice(Device):
 
     def prepare(self) -> None:
         with _lock:
-            self._kernels = _kernels(compile.arch_of(*torch.cuda.get_device_capability(self.torch_device.index)))
+            found = _kernels(compile.arch_of(*torch.cuda.get_device_capability(self.torch_device.index)))
+            self._handles = np.array([int(found[name].handle) for name in compile.KERNELS], np.uint64)
+            self._kernels = found
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
@@ -146,23 +200,47 @@ class CudaDevice(Device):
             stream = self._streams[handle] = _core.Stream.from_handle(handle)  # which stays torch's
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
-    def launch_all(self, launches: Sequence[tuple[str, int, int, int]]) -> None:
-        """Queue launches in one call without the GIL. What the driver refuses, cuda.core tries again and says why."""
+    def submit(self, work: Work) -> None:
+        """Queue it in one call without the GIL.
+
+        Raises:
+            RuntimeError: the driver refuses a copy; what it refuses to launch, cuda.core tries again and says why.
+        """
+        if driver.functions() is None:
+            super().submit(work)
+            return
+        moves, launches = work.moves(), work.launches
+        done, error = self._queued(moves, launches)
+        first = len(moves) - 1
+        if first <= done < first + len(launches):
+            self.launch_all(launches[done - first :])
+            moves, launches = moves[first:], launches[:0]
+            done, error = self._queued(moves, launches)
+        if done < len(moves) + len(launches):
+            raise RuntimeError(f"the driver refuses to copy between {self.torch_device} and the host (error {error})")
+
+    def _queued(self, moves: npt.NDArray[np.uint64], launches: Launches) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
-        launcher = driver.launcher()
-        done = 0
-        if launcher is not None:
-            kernels = self._kernels
-            found = [(int(kernels[name].handle), blocks, items, owners) for name, blocks, items, owners in launches]
-            stream = np.array([torch.cuda.current_stream().cuda_stream], np.uint64)
-            done = _submit(np.array(found, np.uint64).reshape(-1, 4), launcher, stream, THREADS, np.empty(4, np.uint64))
-        super().launch_all(launches[done:])
+        if not hasattr(self._thread, "has_context"):  # torch may have called nothing yet that gives the thread one
+            torch.cuda.mem_get_info(self.torch_device)
+            self._thread.has_context = True
+        stream = torch.cuda.current_stream().cuda_stream
+        return queued(moves, launches, self._handles, driver.functions(), stream)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         unused = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + unused
+
+
+def queued(
+    moves: npt.NDArray[np.uint64], launches: Launches, kernels: npt.NDArray[np.uint64], functions: Any, stream: int
+) -> tuple[int, int]:
+    """Have the driver's ``functions`` queue ``Work``: how many moves and launches were, and why no more."""
+    room = np.zeros(5, np.uint64)
+    done = _submit(moves, 1, launches, kernels, functions, np.array([stream], np.uint64), THREADS, room)
+    return done, int(room[4])
 
 
 _lock = fork.Lock()

@@ -1,9 +1,10 @@
-"""The driver's own functions, called past torch's runtime: launches without Python, and host memory that is locked."""
+"""The driver's own functions, called past torch's runtime: copies and launches without Python, and locked memory."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from enum import IntEnum
 from functools import cache
 from typing import Any
 
@@ -22,13 +23,26 @@ def _library() -> Any:
         return None
 
 
+class Call(IntEnum):
+    """Functions that compiled code calls, by their numbers in ``functions``."""
+
+    LAUNCH = 0
+    TO_DEVICE = 1
+    FILL = 2
+    TO_HOST = 3
+
+
+_CALLED = "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2"
+
+
 @cache
-def launcher() -> npt.NDArray[np.uint64] | None:
-    """The address of ``cuLaunchKernel``; None: cuda.core is to find its own."""
+def functions() -> npt.NDArray[np.uint64] | None:
+    """The addresses of what ``Call`` names; None: torch and cuda.core are to find their own."""
     try:
-        return np.array([ctypes.cast(_library().cuLaunchKernel, ctypes.c_void_p).value], np.uint64)
+        found = [ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value for name in _CALLED]
     except AttributeError:
         return None
+    return np.array(found, np.uint64)
 
 
 def lock(address: int, size: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.backends.cuda import columns
-from accel.backends.cuda.compile import UNITS
+from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
 from accel.backends.cuda.execute import filled, placed
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
@@ -32,14 +32,12 @@ from accel.planning.columns import ColumnPlan
 from accel.sources import Files, Numbers
 from accel.system.memory import Scratch
 
-KERNELS = tuple(name for names in UNITS.values() for name in names)
-"""Launches name kernels by their numbers here."""
 _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
 UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
-fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[2] u1[1] i4[1] u8[1] u1[1]w u8[1]w int")
-_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] u8[1] int")
+fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[1] i4[1] int int int u8[1] u1[1]w u8[1]w u8[2]w")
+_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] int int u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -70,6 +68,10 @@ class Said(IntEnum):
     TOLD = 4  # from there
     TOLD_SIZE = 5
     IN_PLACE = 6  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
+    INDEXED = 7  # files that are decoded by their index
+    MISFITS = 8  # files whose index was another's
+    WANTED = 9  # files of which an index is to be made
+    TAKEN = 10  # all the memory that the batch takes on the device
 
 
 def room(plan: ColumnPlan) -> int:
@@ -123,14 +125,15 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     ]
     fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
     scratch = -(-batch.scratch // ALIGNED) * ALIGNED
-    _bind(program.view(np.uint64), fixups[0], _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
+    words = program.view(np.uint64)
+    _bind(words, fixups[0], 0, len(fixups[0]), _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
     regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
     regions[Region.DECODED] = place(Region.SCRATCH, 0)
     for launch, items, owner in launches:
         for start, array in ((items, launch.items()), (owner, launch.owners())):
             upload[start : start + array.nbytes] = array.view(np.uint8)
         fixups.append(_fixups(launch.dtype, behind + items, launch.count))
-        _bind(program.view(np.uint64), fixups[-1], regions, 0)
+        _bind(words, fixups[-1], 0, len(fixups[-1]), regions, 0)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     (told, told_size), points = batch.told()
     said = np.zeros(len(Said), np.int64)
@@ -138,6 +141,10 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
     said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
     said[Said.IN_PLACE] = (pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size
+    known, headers = _known(found)
+    said[Said.TAKEN] = taking.sum()
+    said[Said.INDEXED] = np.count_nonzero(known[0])
+    said[Said.MISFITS], said[Said.WANTED] = np.count_nonzero(known[1]), np.count_nonzero(known[2])
     on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     return [
@@ -150,7 +157,8 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         np.column_stack([np.array(holes, np.int64).reshape(-1, 2), plan.columns.boxes[on_host]]),
         numbers,
         np.stack(points),
-        *_known(found),
+        known,
+        headers,
     ]
 
 

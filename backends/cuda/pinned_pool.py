@@ -31,54 +31,52 @@ class PinnedPool:
 
     def take(self, size: int) -> torch.Tensor:
         """A buffer of at least ``size`` bytes that nobody reads or writes."""
-        had_giant = self._has_giant()
-        found = self._find(size)
-        if had_giant and not self._has_giant() and (found is None or len(found) < self._GIANT):
+        largest = max(4 * size, self._SMALLEST)
+        with self._lock:
+            giants = self._giants
+            found = self._find(size, largest)
+            trims = bool(giants) and not self._giants and (found is None or found.size < self._GIANT)
+        if found is not None and found.mark is not None and not found.mark.query():
+            found.mark.synchronize()
+        if trims:
             self._trim()
-        return self._allocate(max(1 << (size - 1).bit_length(), self._SMALLEST)) if found is None else found
+        if found is None or not size <= found.size <= largest:
+            return self._allocate(max(1 << (size - 1).bit_length(), self._SMALLEST))
+        return found.memory
 
-    def _has_giant(self) -> bool:
-        with self._lock:
-            return any(len(buffer.memory) >= self._GIANT for buffer in self._given_back)
+    @property
+    def _giants(self) -> int:
+        return sum(each.size >= self._GIANT for each in self._given_back)
 
-    def _find(self, size: int) -> torch.Tensor | None:
-        with self._lock:
-            self._clock += 1
-            self._given_back = [
-                each for each in self._given_back if self._clock - each.since <= self._PATIENCE or not each.free
-            ]
-            fits = range(size, max(4 * size, self._SMALLEST) + 1)
-            for number, buffer in enumerate(self._given_back):
-                if len(buffer.memory) in fits and buffer.free:
-                    return self._given_back.pop(number).memory
-            oldest = self._given_back.pop(0) if len(self._given_back) >= self._MOST else None
-        if oldest is not None:
-            oldest.wait()
-            if len(oldest.memory) in fits:
-                return oldest.memory
-        return None
+    def _find(self, size: int, largest: int) -> _Buffer | None:
+        """One that fits and is free, or the oldest of too many, whatever it is; the lock is held."""
+        self._clock += 1
+        before = self._clock - self._PATIENCE
+        if any(each.since < before for each in self._given_back):
+            self._given_back = [each for each in self._given_back if each.since >= before or not each.free]
+        for number, each in enumerate(self._given_back):
+            if size <= each.size <= largest and each.free:
+                return self._given_back.pop(number)
+        return self._given_back.pop(0) if len(self._given_back) >= self._MOST else None
 
     def give_back(self, memory: torch.Tensor, mark: Mark | None) -> None:
         """Let others use it once ``mark`` is reached."""
         with self._lock:
-            self._given_back.append(_Buffer(self._clock, mark, memory))
+            self._given_back.append(_Buffer(self._clock, mark, memory, memory.numel()))
 
     @property
     def kept(self) -> int:
         """The bytes it keeps for others."""
         with self._lock:
-            return sum(len(buffer.memory) for buffer in self._given_back)
+            return sum(each.size for each in self._given_back)
 
 
 class _Buffer(NamedTuple):
     since: int
     mark: Mark | None
     memory: torch.Tensor
+    size: int
 
     @property
     def free(self) -> bool:
         return self.mark is None or self.mark.query()
-
-    def wait(self) -> None:
-        if self.mark is not None:
-            self.mark.synchronize()

@@ -52,7 +52,7 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> Locks:
 
     def checked(self: Ready) -> None:
         if self._in_place is not None:
-            begin, size = self._in_place.data_ptr(), len(self._in_place)
+            begin, size = self._in_place.ctypes.data, len(self._in_place)
             assert any(start <= begin and begin + size <= start + taken for start, taken in found.items())
         upload(self)
 

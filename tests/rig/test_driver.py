@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.machine import ROOT
-from rig.driver import CHECKS, LOCKED_MEMORY, compile_for, install
+from rig.driver import CHECKS, FINISHED_WORK, LOCKED_MEMORY, compile_for, install
 from tests.support.cuda import host_only, needs_compiler
 
 pytestmark = [needs_compiler, host_only, pytest.mark.skipif(sys.platform != "linux", reason="the driver is Linux's")]
@@ -26,7 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "check",
     [
-        check if check in ("every kernel", LOCKED_MEMORY) else pytest.param(check, marks=pytest.mark.sweep)
+        check
+        if check in ("every kernel", FINISHED_WORK, LOCKED_MEMORY)
+        else pytest.param(check, marks=pytest.mark.sweep)
         for check in CHECKS
     ],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,28 @@ from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.system import counters
 
 Integers = npt.NDArray[np.int64]
-_NONE: Integers = np.zeros(0, np.int64)
+_REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 where all is well
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A buffer of a pool, to be read once a mark is reached."""
+
+
+class Indexing(NamedTuple):
+    """What indexes (``index``) have to do with files that are decoded.
+
+    Attributes:
+        indexed: how many are decoded by theirs. misfits: how many had another's.
+        wanted: how many have none, and are to have one. known: gives of all the headers, and what is known of them.
+    """
+
+    indexed: int
+    misfits: int
+    wanted: int
+    known: Callable[[], tuple[Integers, index.Known]]
+
+    @classmethod
+    def of(cls, headers: Integers, known: index.Known) -> Indexing:
+        indexed, misfits, wanted = (int(np.count_nonzero(n)) for n in (known.counts, known.misfits, known.wanted))
+        return cls(indexed, misfits, wanted, lambda: (headers, known))
 
 
 class Decoding:
@@ -43,21 +62,18 @@ class Decoding:
         self,
         addresses: list[int | None],
         numbers: Sequence[int] | Integers = (),
-        headers: Integers = _NONE,
-        known: Any = None,
+        indexing: Indexing | None = None,
     ) -> None:
-        """``numbers``: of those that are decoded, in the decoder's own order; their headers, and ``index.Known``."""
+        """``numbers``: of those that are decoded, in the decoder's own order."""
         self.addresses = addresses
         self.made = NO_INDEXES
-        self._numbers, self._headers, self._known = numbers, headers, known
+        self._numbers, self._indexing = numbers, indexing
         self._watched: Watched | None = None
 
-    def queued(
-        self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: tuple[Integers, Integers]
-    ) -> None:
+    def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: Integers) -> None:
         """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
 
-        ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer and sizes of the points found.
+        ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer, and sizes, of the points found.
         """
         if pixels:
             for number, address in zip(self._numbers, pixels, strict=True):
@@ -69,23 +85,26 @@ class Decoding:
 
         Waits, in this thread, until the device has decoded them all. Tells it once.
         """
-        if self._watched is None:
+        if self._watched is None or self._indexing is None:
             return []
         (pool, buffer, mark), self._watched = self._watched, None
         if mark is not None:
             mark.synchronize()
         count = len(self._numbers)
-        reasons = buffer.numpy()[: count * STATE.itemsize].view(STATE)["reason"]
-        flagged = [int(self._numbers[n]) for n in np.flatnonzero(reasons).tolist()]
-        which = np.flatnonzero(self._known.wanted & (reasons == 0))
-        if len(which):
-            made = index.written(which, self._headers, self._known, buffer.numpy(), self._points)
-            self.made = made._replace(numbers=np.asarray(self._numbers, np.int64)[which])
+        told, indexing = buffer.numpy(), self._indexing
+        reasons = told[: count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
+        flagged = sorted([int(self._numbers[n]) for n in reasons.nonzero()[0].tolist()])
+        if indexing.wanted:
+            headers, known = indexing.known()
+            which = np.flatnonzero(known.wanted & (reasons == 0))
+            if len(which):
+                made = index.written(which, headers, known, told, (self._points[0], self._points[1]))
+                self.made = made._replace(numbers=np.asarray(self._numbers, np.int64)[which])
         pool.give_back(buffer, None)
-        for counter, what in ((counters.INDEXED, self._known.counts > 0), (counters.MISFITS, self._known.misfits)):
-            if what.any():
-                counters.count(counter, int(what.sum()))
-        return sorted(flagged)
+        for counter, files in ((counters.INDEXED, indexing.indexed), (counters.MISFITS, indexing.misfits)):
+            if files:
+                counters.count(counter, files)
+        return flagged
 
     def read(self, number: int, size: int) -> Pixels:
         """The first ``size`` bytes of a file's pixels, on the host."""
@@ -96,11 +115,15 @@ class Decoding:
 
 
 class Decoder:
-    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
+    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it.
+
+    Attributes:
+        states: buffers of the host's for what kernels tell of pictures.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._files, self._descriptors, self._states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
+        self._files, self._descriptors, self.states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -139,7 +162,9 @@ class Decoder:
             return Decoding(addresses)
         taken = found.taken.tolist()
         decoding = Decoding(
-            addresses, [numbers[number] for number in taken], found.headers, found.known.of(found.taken)
+            addresses,
+            [numbers[number] for number in taken],
+            Indexing.of(found.headers, found.known.of(found.taken)),
         )
         self._queue(found.batch, decoding, files.sent)
         return decoding
@@ -166,13 +191,14 @@ class Decoder:
                 self._device.launch(kernel, blocks, pictures, owner)
         (first, told), points = batch.told()
         watched = self.watch(scratch[first : first + told])
-        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, points)
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, np.stack(points))
 
     def watch(self, told: torch.Tensor) -> Watched:
         """Have what the kernels tell of pictures, uint8[...] on the device, sent to the host."""
-        states = self._states.take(len(told))
-        states[: len(told)].copy_(told, non_blocking=True)
-        return self._states, states, self._device.mark()
+        size = told.numel()
+        states = self.states.take(size)
+        states[:size].copy_(told, non_blocking=True)
+        return self.states, states, self._device.mark()
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""

@@ -70,6 +70,11 @@ def decoded(wanted: list[Wanted]) -> Decoding:
         return engine.jpeg.decode(wanted)
 
 
+def known_of(decoding: Decoding) -> index.Known:
+    assert decoding._indexing is not None
+    return decoding._indexing.known()[1]
+
+
 def check(wanted: list[Wanted], decoding: Decoding, flagged: list[int] | None = None) -> None:
     assert decoding.flagged() == (flagged or [])
     for number, (data, (top, left, height, width), channels, _) in enumerate(wanted):
@@ -112,7 +117,9 @@ def test_regions_by_an_index_are_pillows(name: str, poisoned: None) -> None:
     known = by_host(data)
     wanted = [Wanted(data, box, channels, known) for box in boxes_of(height, width, len(name))]
     decoding = decoded(wanted)
-    assert (decoding._known.counts > 0).all()
+    assert (known_of(decoding).counts > 0).all()
+    assert decoding._indexing is not None
+    assert decoding._indexing.indexed == len(wanted)
     check(wanted, decoding)
     assert decoding.made.each() == {}
 
@@ -143,10 +150,10 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
     ]
     decoding = decoded(wanted)
     check(wanted, decoding, (decoding.flagged() and [3]) or [])
-    counts = dict(zip(decoding._numbers, decoding._known.counts > 0, strict=True))
+    counts = dict(zip(decoding._numbers, known_of(decoding).counts > 0, strict=True))
     assert [number for number, known in counts.items() if known] == sorted([0, 4], key=list(counts).index)
     assert sorted(set(decoding.made.each()) - {3}) == [1, 6]
-    misfits = dict(zip(decoding._numbers, decoding._known.misfits.tolist(), strict=True))
+    misfits = dict(zip(decoding._numbers, known_of(decoding).misfits.tolist(), strict=True))
     assert [number for number in range(7) if misfits[number]] == [3, 6]
 
 
@@ -172,10 +179,10 @@ def test_no_flipped_bit_of_an_index_makes_a_wrong_pixel(step: int) -> None:
         wanted.append(whole(data, other)._replace(box=(90, 60, 17, 40)))
     decoding = decoded(wanted)
     check(wanted, decoding)
-    used = decoding._known.counts > 0
-    assert (used | decoding._known.misfits | decoding._known.wanted).all()
+    used = known_of(decoding).counts > 0
+    assert (used | known_of(decoding).misfits | known_of(decoding).wanted).all()
     assert used.sum() < 0.1 * len(wanted)  # where a bit means nothing
-    assert decoding._known.misfits.sum() > 0.8 * len(wanted)
+    assert known_of(decoding).misfits.sum() > 0.8 * len(wanted)
 
 
 @pytest.mark.parametrize("change", ["byte", "bit", "dc", "mcu", "to"])
