@@ -17,9 +17,9 @@ from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Raw
-from accel.planning.order import Steps, parts
+from accel.planning.order import parts
 from accel.recipe import Recipe, Source
-from accel.rows import Form, Rows, Structure
+from accel.rows import Form, Numbers, Rows, Structure
 from accel.runtime.result_entries import channels
 from accel.sources import Pictures, Sources, Unread
 from accel.system import counters, memory
@@ -84,21 +84,37 @@ def rows_after(
     return Rows(sources if pictures is None else pictures, structure, numbers)
 
 
+def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Rows | None:
+    """Rows of so many of the first steps of some of the images; None where these are not the same ones."""
+    numbers = rows.numbers[which]
+    forms = _split(rows.structure.forms, numbers, lengths)
+    if forms is None:
+        return None
+    structure = Structure.of(*forms[0])
+    every = which == [*range(len(rows))]
+    sources = rows.sources if every else [rows.sources[number] for number in which]
+    return Rows(sources, structure, numbers[:, : structure.columns])
+
+
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
-    forms = rows.structure.forms
-    there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
-    behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
+    forms = _split(rows.structure.forms, rows.numbers, lengths)
+    return None if forms is None else Structure.of(*forms[1])
+
+
+def _split(
+    forms: tuple[Form, ...], numbers: Numbers, lengths: Sequence[int]
+) -> tuple[tuple[Form, ...], tuple[Form, ...]] | None:
+    """The first forms, so many of which each image has, and the others."""
+    there = [np.ones(len(numbers), bool) if form.drawn < 0 else numbers[:, form.drawn] != 0 for form in forms]
+    behind = np.cumsum([np.zeros(len(numbers), int), *there], axis=0) == lengths
     if not (same := behind.all(axis=1)).any():
         return None
-    first, rest = _split(forms, int(same.argmax()))
-    if len(parts(first)[0]) < len(first):  # a step on pixels that led others
+    count = int(same.argmax())
+    first = tuple([(form.name, form.params) for form in forms[:count]])
+    if len(parts(first)[0]) < count:  # a step on pixels that led others
         return None
-    return Structure.of(*rest)
-
-
-def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
-    return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
+    return forms[:count], forms[count:]
 
 
 def _shows_most(structure: Structure, row: Sequence[int], result: Source) -> bool:
