@@ -233,11 +233,15 @@ def _on_pixels(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, Beginning | 
     """The sources, and their steps on pixels; None where steps branch."""
     if not isinstance(recipes, Rows):
         return [(source, _beginning(steps)) for source, steps in recipes]
-    structure = _structure_on_pixels(recipes.structure)
+    return zip(recipes.sources, beginnings(recipes), strict=True)
+
+
+def beginnings(rows: Rows) -> Iterable[Beginning | None]:
+    """Of each image the steps on pixels, the same object for the same ones; None where steps branch."""
+    structure = _structure_on_pixels(rows.structure)
     if structure is None:
-        return zip(recipes.sources, repeat(None), strict=False)
-    rows = map(tuple, recipes.numbers.tolist())
-    return zip(recipes.sources, map(_beginning_of_row, repeat(structure), rows), strict=True)
+        return repeat(None, len(rows))
+    return map(_beginning_of_row, repeat(structure), map(tuple, rows.numbers.tolist()))
 
 
 def _beginning(steps: Steps) -> Beginning | None:
