@@ -5,9 +5,8 @@ A file that cannot be decoded raises DecodeError here, and in whatever has somet
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from time import process_time
 from typing import cast
@@ -116,19 +115,13 @@ def _made(
     wanted.sort(key=lambda each: (each.key is None, each.shelf))
     plans = _plans_of_results(wanted, recipes, backend)
     since = process_time()
-    done = run(_strict(selection_of(recipes)), [each for each, _ in plans])
+    done = run(result_making.strict(selection_of(recipes)), [each for each, _ in plans])
     result_making.took(wanted, process_time() - since)
     return [
         ([wanted[number] for number in numbers], _in_memory(values))
         for (_, numbers), values in zip(plans, done, strict=True)
         if isinstance(values, torch.Tensor)  # else the recipe itself will tell
     ]
-
-
-@lru_cache(maxsize=16)
-def _strict(selection: Selection) -> Selection:
-    """The same, but that a damaged file is an error: black in its place is nothing to be kept."""
-    return selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
 
 
 def _plans_of_results(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
@@ -38,6 +40,12 @@ class Wanted(NamedTuple):
 
 Begins = Mapping[int, tuple[Source, int]]
 """By the numbers of recipes: pixels that they begin with, and how many of their first steps these stand for."""
+
+
+@lru_cache(maxsize=16)
+def strict(selection: Selection) -> Selection:
+    """The same, but that a damaged file is an error: black in its place is nothing to be kept."""
+    return selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
 
 
 def rows_of(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
