@@ -20,7 +20,7 @@ from accel.cache.worth import Worth
 from accel.system import fork
 
 _ENTRIES, _SECONDS = 256, 1.0  # that wait at most
-_AT_ONCE = 16 << 20  # bytes that are claimed together, at most
+_AT_ONCE = 64 << 20  # bytes that are claimed together, at most
 _SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
 _FRESH = 1.0  # seconds for which what the budget has left is believed
 

@@ -5,7 +5,6 @@ A file that cannot be decoded raises DecodeError here, and in whatever has somet
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import islice
@@ -103,22 +102,20 @@ def from_cache(
             return found
         recipes = Rows([*recipes.sources], recipes.structure, recipes.numbers)
     begins, wanted = results.begun(recipes, pixels, fill)
-    made = _made(wanted, selection_of(recipes), backend, run) if wanted else []
+    made = _made(wanted, recipes, backend, run) if wanted else []
     for each, pixels_of in made:
         result_making.keep(each, pixels_of)
     return result_making.after(recipes, begins, made)
 
 
 def _made(
-    wanted: list[Wanted], selection: Selection, backend: Backend, run: Run
+    wanted: list[Wanted], recipes: Sequence[Recipe], backend: Backend, run: Run
 ) -> list[tuple[Sequence[Wanted], Pixels]]:
-    """Results that are wanted, each plan's side by side; without those of files that cannot be decoded."""
-    # black in the place of a damaged file is nothing to be kept
-    strict = selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
+    """Results of recipes that are wanted, each plan's side by side; without those of files that cannot be decoded."""
     wanted.sort(key=lambda each: (each.key is None, each.shelf))
-    plans = _plans_of_results([each.made_of for each in wanted], backend)
+    plans = _plans_of_results(wanted, recipes, backend)
     since = process_time()
-    done = run(strict, [each for each, _ in plans])
+    done = run(result_making.strict(selection_of(recipes)), [each for each, _ in plans])
     result_making.took(wanted, process_time() - since)
     return [
         ([wanted[number] for number in numbers], _in_memory(values))
@@ -127,14 +124,17 @@ def _made(
     ]
 
 
-def _plans_of_results(recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:
+def _plans_of_results(
+    wanted: Sequence[Wanted], recipes: Sequence[Recipe], backend: Backend
+) -> list[tuple[Plan, Sequence[int]]]:
     """Plans of images of any sizes, interleaved, and which of them each makes."""
-    rows = Rows.of(recipes)
+    rows = result_making.rows_of(wanted, recipes)
     if rows is not None:
         planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
         if planned is not None:
             return [(planned, range(len(rows)))]
-    return [*plans_of([(source, *parts(steps)) for source, steps in recipes], (True,) * len(recipes))]
+    each_parts = [(each.made_of.source, *parts(each.made_of.steps)) for each in wanted]
+    return [*plans_of(each_parts, (True,) * len(wanted))]
 
 
 def _in_memory(values: torch.Tensor) -> Pixels:

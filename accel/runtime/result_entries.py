@@ -9,15 +9,16 @@ from __future__ import annotations
 import struct
 from ast import literal_eval
 from collections.abc import Sequence
-from math import prod
+from functools import lru_cache
 from typing import NamedTuple
 
-from accel.cache.entry import PIXELS, Entry
+from accel.cache.entry import PIXELS, RESULT, Entry
+from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.planning.order import Steps
-from accel.planning.prefix import resamples, text
+from accel.planning.prefix import pipeline, resamples, text
 from accel.recipe import Recipe, Source
 from accel.runtime import cached
 from accel.system import counters
@@ -88,7 +89,9 @@ def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
 
 def variant(source: Source, steps: Steps) -> bytes:
     """The key of a result besides the first of its file."""
-    return cached.variant(cached.place(source), bytes([_reference(source)]) + (text(steps) or b""))
+    return cached.variant(
+        cached.place(source), bytes([_reference(source)]) + (kind_of(Recipe(source, steps)).text or b"")
+    )
 
 
 def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
@@ -106,13 +109,46 @@ def _reference(source: Source) -> int:
     return _REFERENCES.index(header.reference if isinstance(header, Header) else header.decoder or "none")
 
 
+class Kind(NamedTuple):
+    """What results of pictures of one size by the same steps have in common.
+
+    ``shelf``: that they have in the cache. ``text``: the steps; None where a parameter is no plain value.
+    ``resized``: whether a resize is among them.
+    """
+
+    raw: Raw
+    shelf: int
+    text: bytes | None
+    resized: bool
+
+
+def kind_of(before: Recipe) -> Kind:
+    """What a result is."""
+    (width, height, *_), steps = before.source.header, before.steps
+    given = height, width, channels(before.source.header), steps
+    try:
+        return _kind(*given)
+    except TypeError:  # a parameter has no hash
+        return _kind.__wrapped__(*given)
+
+
+@lru_cache(maxsize=4096)
+def _kind(height: int, width: int, count: int, steps: Steps) -> Kind:
+    size, depth = (height, width), 3 if any(name == "convert" for name, _ in steps) else count
+    for name, params in steps:
+        op = OPS[name]
+        size, depth = op.size(size, params), op.channels(depth, params)
+    raw = Raw(size[1], size[0], "RGB" if depth == 3 else "L")
+    return Kind(raw, shelf_of(RESULT, pipeline((height, width), steps)), text(steps), resamples(steps))
+
+
 def is_worth_it(before: Recipe) -> bool:
     """Whether a result is to be kept: of a resize, or of a small part, and of a size that is worth its bytes."""
-    source, steps = before
-    if not steps or text(steps) is None:
+    (width, height, *_), kind = before.source.header, kind_of(before)
+    if not before.steps or kind.text is None:
         return False
-    pixels, own = source.header.height * source.header.width, prod(shape(before))
-    return own <= max(3 * pixels, _SMALL) if resamples(steps) else own <= pixels
+    own, pixels = size_of(kind.raw), height * width
+    return own <= max(3 * pixels, _SMALL) if kind.resized else own <= pixels
 
 
 def pays_as_a_whole(source: Source) -> bool:
@@ -124,24 +160,6 @@ def pays_as_a_whole(source: Source) -> bool:
         return True
     pixels = source.header.height * source.header.width * channels(source.header)
     return source.cached is not None and source.cached.seconds > _PAYS * pixels
-
-
-def shape(before: Recipe) -> tuple[int, int, int]:
-    """The height, width and channels of a result."""
-    header, steps = before.source.header, before.steps
-    size, count = (header.height, header.width), channels(header)
-    if any(name == "convert" for name, _ in steps):
-        count = 3
-    for name, params in steps:
-        op = OPS[name]
-        size, count = op.size(size, params), op.channels(count, params)
-    return *size, count
-
-
-def raw_of(before: Recipe) -> Raw:
-    """What a result is."""
-    height, width, depth = shape(before)
-    return Raw(width, height, "RGB" if depth == 3 else "L")
 
 
 def keep_all(source: Source) -> None:
@@ -182,6 +200,6 @@ def _ends(raw: Raw) -> list[int]:
 
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
     """What is said of a result, its entry's meta; None where a parameter is no plain value."""
-    as_text = text(steps)
+    as_text = kind_of(Recipe(source, steps)).text
     said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
     return None if as_text is None else cached.tag() + said + as_text

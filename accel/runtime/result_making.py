@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from accel.recipe import Recipe, Source
 from accel.rows import Pictures, Rows
 from accel.runtime import cached
 from accel.runtime.result_entries import put, size_of
-from accel.runtime.result_pixels import rows_after
+from accel.runtime.result_pixels import rows_after, rows_before
 from accel.sources import PicturesApart, Sources
 from accel.system.memory import Key
 
@@ -38,6 +40,21 @@ class Wanted(NamedTuple):
 
 Begins = Mapping[int, tuple[Source, int]]
 """By the numbers of recipes: pixels that they begin with, and how many of their first steps these stand for."""
+
+
+@lru_cache(maxsize=16)
+def strict(selection: Selection) -> Selection:
+    """The same, but that a damaged file is an error: black in its place is nothing to be kept."""
+    return selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
+
+
+def rows_of(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
+    """How results are made of recipes, as rows; None where those have no structure in common."""
+    if isinstance(recipes, Rows) and all(each.made_of is each.before for each in wanted):
+        which, lengths = [each.number for each in wanted], [len(each.before.steps) for each in wanted]
+        if (rows := rows_before(recipes, which, lengths)) is not None:
+            return rows
+    return Rows.of([each.made_of for each in wanted])
 
 
 def took(wanted: Sequence[Wanted], seconds: float) -> None:

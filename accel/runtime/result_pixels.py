@@ -22,9 +22,9 @@ from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.options import Selection
-from accel.planning.order import Steps, parts
+from accel.planning.order import parts
 from accel.recipe import Recipe, Source
-from accel.rows import Form, Rows, Structure
+from accel.rows import Numbers, Rows, Structure
 from accel.runtime.result_entries import channels
 from accel.sources import Pictures, Sizes, Sources
 from accel.system import counters, memory
@@ -149,28 +149,41 @@ def rows_after(
     return Rows(sources if pictures is None else pictures, structure, numbers)
 
 
+def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Rows | None:
+    """Rows of so many of the first steps of some of the images; None where these are not the same ones."""
+    numbers = rows.numbers[which]
+    structures = _split(rows.structure, numbers, lengths)
+    if structures is None:
+        return None
+    every = which == [*range(len(rows))]
+    sources = rows.sources if every else [rows.sources[number] for number in which]
+    return Rows(sources, structures[0], numbers[:, : structures[0].columns])
+
+
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
-    forms = rows.structure.forms
+    structures = _split(rows.structure, rows.numbers, lengths)
+    return None if structures is None else structures[1]
+
+
+def _split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tuple[Structure, Structure] | None:
+    """The first steps, so many of which each image has, and the others."""
+    forms = structure.forms
     if all(form.drawn < 0 for form in forms):
-        return _structure_after(rows.structure, lengths[0]) if len(set(lengths)) == 1 else None
-    there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
-    behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
+        return _split_at(structure, lengths[0]) if len(set(lengths)) == 1 else None
+    there = [np.ones(len(numbers), bool) if form.drawn < 0 else numbers[:, form.drawn] != 0 for form in forms]
+    behind = np.cumsum([np.zeros(len(numbers), int), *there], axis=0) == lengths
     if not (same := behind.all(axis=1)).any():
         return None
-    return _structure_after(rows.structure, int(same.argmax()))
+    return _split_at(structure, int(same.argmax()))
 
 
 @lru_cache(maxsize=64)
-def _structure_after(structure: Structure, count: int) -> Structure | None:
-    first, rest = _split(structure.forms, count)
-    if len(parts(first)[0]) < len(first):  # a step on pixels that led others
+def _split_at(structure: Structure, count: int) -> tuple[Structure, Structure] | None:
+    first = structure.forms[:count]
+    if len(parts(tuple([(form.name, form.params) for form in first]))[0]) < count:  # one led others
         return None
-    return Structure.of(*rest)
-
-
-def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
-    return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
+    return Structure.of(*first), Structure.of(*structure.forms[count:])
 
 
 def shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
-from accel.cache.worth import shelf_of
 from accel.codec.header import Header
+from accel.ops import OPS
+from accel.ops.row import TensorOp
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import ENOUGH, Prefixes, pipeline
+from accel.planning.prefix import ENOUGH, Prefixes
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Rows, Structure
 from accel.runtime import cached
@@ -27,8 +28,8 @@ from accel.runtime.result_entries import (
     Found,
     found_of,
     is_worth_it,
+    kind_of,
     pays_as_a_whole,
-    raw_of,
     size_of,
     variant,
 )
@@ -53,12 +54,11 @@ prefixes = Prefixes()
 
 
 class _Image(NamedTuple):
-    """An image of which the cache may have something: its number, its source, and its steps in two parts."""
+    """An image of which the cache may have something: its number, its source, and its steps on pixels."""
 
     number: int
     source: Source
     begins: Beginning
-    rest: Steps
 
     @property
     def on_pixels(self) -> Steps:
@@ -90,13 +90,13 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
 
     others: list[tuple[_Image, Found | None]] = []
     lacking: list[_Image] = []
-    for number, (source, split) in enumerate(_each_split(recipes)):
+    for number, (source, own) in enumerate(_on_pixels(recipes)):
         known = source.cached
         if known is None and (source.key is None or cached.of(source.selection.options) is None):
             continue
-        if split is None:
+        if own is None:
             continue
-        image = _Image(number, source, *split)
+        image = _Image(number, source, own)
         found = None if known is None else found_of(source, image.begins, known.result, known.pixels)
         if found is not None and found.length == len(image.begins.steps):
             begins[number] = image, found
@@ -139,7 +139,7 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
         on_pixels, *_ = parts(steps)
         counts[number] = prefixes.length(_size_of(source), on_pixels) or 0
         before = Recipe(source, on_pixels[: counts[number]])
-        wanted.append(Wanted(number, before, None, 0, raw_of(before), before))
+        wanted.append(Wanted(number, before, None, 0, kind_of(before).raw, before))
     alike = structure_after(rows, [counts[number] for number in range(len(rows))]) is not None
     return wanted if alike else []
 
@@ -203,7 +203,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
-    shelf, raw = shelf_of(RESULT, pipeline(_size_of(source), before.steps)), raw_of(before)
+    raw, shelf, *_ = kind_of(before)
     return Wanted(number, before, key, shelf, raw, before) if cache.room(shelf, size_of(raw)) else found
 
 
@@ -229,26 +229,40 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
         yield known.planes, None
 
 
-_Split = tuple[Beginning, Steps]
-
-
-def _each_split(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, _Split | None]]:
-    """The sources, and their steps in two parts; None where these branch."""
+def _on_pixels(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, Beginning | None]]:
+    """The sources, and their steps on pixels; None where steps branch."""
     if not isinstance(recipes, Rows):
-        return [(source, _split(steps)) for source, steps in recipes]
-    rows = map(tuple, recipes.numbers.tolist())
-    return zip(recipes.sources, map(split_row, repeat(recipes.structure), rows), strict=True)
+        return [(source, _beginning(steps)) for source, steps in recipes]
+    return zip(recipes.sources, beginnings(recipes), strict=True)
 
 
-def _split(steps: Steps) -> _Split | None:
-    on_pixels, on_values, tail = parts(steps)
-    return None if tail and _branches(tail) else (Beginning(on_pixels), (*on_values, *tail))
+def beginnings(rows: Rows) -> Iterable[Beginning | None]:
+    """Of each image the steps on pixels, the same object for the same ones; None where steps branch."""
+    structure = _structure_on_pixels(rows.structure)
+    if structure is None:
+        return repeat(None, len(rows))
+    return map(_beginning_of_row, repeat(structure), map(tuple, rows.numbers.tolist()))
+
+
+def _beginning(steps: Steps) -> Beginning | None:
+    on_pixels, _, tail = parts(steps)
+    return None if tail and _branches(tail) else Beginning(on_pixels)
 
 
 @lru_cache(maxsize=1024)
-def split_row(structure: Structure, row: tuple[int, ...]) -> _Split | None:
+def _beginning_of_row(structure: Structure, row: tuple[int, ...]) -> Beginning:
     """Of steps that come each time, for each size of pictures."""
-    return _split(structure.steps(row))
+    return Beginning(structure.steps(row))
+
+
+@lru_cache(maxsize=256)
+def _structure_on_pixels(structure: Structure) -> Structure | None:
+    """A structure's steps on pixels; None where steps branch."""
+    pixels, values, tail = parts(tuple([(form.name, form.params) for form in structure.forms]))
+    forms = structure.forms[: len(pixels) + len(values)]
+    if _branches(tail):
+        return None
+    return Structure.of(*[form for form in forms if not isinstance(OPS[form.name], TensorOp)])
 
 
 def _branches(steps: Steps) -> bool:

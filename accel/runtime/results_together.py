@@ -8,7 +8,7 @@ from accel.rows import Rows
 from accel.runtime.cached_together import CachedFiles
 from accel.runtime.result_entries import Beginning, Found, found_of
 from accel.runtime.result_pixels import Compute, Result, Unread, shows_most, structure_after
-from accel.runtime.results import split_row
+from accel.runtime.results import beginnings
 
 
 def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
@@ -18,9 +18,8 @@ def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
     ``compute``: the pixels of a recipe, for what is damaged.
     """
     results = list[Found]()
-    for place, row in enumerate(map(tuple, rows.numbers.tolist())):
-        split = split_row(rows.structure, row)
-        found = None if split is None else _found(files, place, split[0])
+    for place, begins in enumerate(beginnings(rows)):
+        found = None if begins is None else _found(files, place, begins)
         if found is None:
             return None
         results.append(found)

@@ -23,6 +23,10 @@ from accel.native.intrinsics import emitted, lanes_of, load, store
 PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""
 
+_AHEAD = 4096
+"""Bytes of an image, some rows of it, that are asked for ahead: of a batch's pictures most lie in memory far away, and
+the processor sees no further than a row."""
+
 _FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, LANES)
 
@@ -64,12 +68,23 @@ def _emit_row(
         offset = builder.mul(at, _constant(channels))
         if mirrored:
             offset = builder.sub(_constant((1 - LANES) * channels), offset)
+        if scaled:
+            _fetch(builder, builder.add(source, builder.add(offset, _constant(_AHEAD))))
         data = load(builder, builder.add(source, offset), ir.VectorType(ir.IntType(8), LANES * channels))
         place = builder.add(target, builder.mul(at, _constant(item if planar else item * channels)))
         for part, spread_factors in zip(parts, spread, strict=True):
             block = builder.shuffle_vector(data, data, lanes_of(places[part]))
             store(builder, _normalised(builder, block, spread_factors) if scaled else block, place)
             place = builder.add(place, plane if planar else _constant(LANES * item))
+
+
+def _fetch(builder: Any, address: Any) -> None:
+    """A hint that memory will be read; there need be none."""
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    fetch = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+    to_read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+    builder.call(fetch, [builder.inttoptr(address, byte), to_read, keep, data])
 
 
 def _constant(value: int) -> ir.Constant:
