@@ -34,7 +34,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.rows import Numbers, Rows
-from accel.sources import Files
+from accel.sources import Sources
 from accel.system import counters
 
 
@@ -189,7 +189,7 @@ class _Files(NamedTuple):
             Refused: one of them is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
-        if isinstance(opened, Files):
+        if isinstance(opened, Sources):
             sizes = np.empty((len(opened), 2), np.int64)
             sizes[:, 0], sizes[:, 1], colour = opened.sizes()
             return opened, sizes, ~colour, self.targets
