@@ -138,11 +138,20 @@ def test_a_fill_that_is_changed_behind_its_name(make: Callable[..., Any], root: 
     helpers.assert_equal_runs(run)
 
 
-@pytest.mark.parametrize("label", [str, lambda n: [n, "a"], lambda n: {"n": n}, np.float32, torch.tensor])
+_LABELS: list[Callable[[int], Any]] = [str, bool, lambda n: n or True, lambda n: -n - 2**62, np.int64, np.float32]
+
+
+@pytest.mark.parametrize("label", [*_LABELS, lambda n: [n, "a"], lambda n: {"n": n}, torch.tensor])
 def test_labels_of_any_kind(label: Callable[[int], Any], root: Path) -> None:
     dataset = ImageFolder(str(root), PIPELINES["eval"]())
     dataset.samples = [(path, label(target)) for path, target in dataset.samples]
     assert check(dataset, seeds=1) == {TOGETHER: 26}
+
+
+def test_a_label_of_too_many_bits(root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES["eval"]())
+    dataset.samples = [(path, 2**63 - 1 + target) for path, target in dataset.samples]
+    helpers.assert_equal_runs(lambda: helpers.attempt(lambda: [*DataLoader(dataset, 13)]))
 
 
 @pytest.mark.parametrize("indices", [[0, 1, 99], [2, "a"], [np.int64(3), -1], [torch.tensor(2), True]])
