@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -137,38 +137,6 @@ def even(count: int, height: int, width: int, channels: int) -> Numbers:
     parts = np.empty((count, 3), np.int64)
     parts[:, 0], parts[:, 1:] = np.arange(count) * (height * width * channels), (height, width)
     return parts
-
-
-class Unread(Sources):
-    """Pictures of one size that are kept somewhere, of which some are read in one call.
-
-    Attributes:
-        header: of each.
-    """
-
-    __slots__ = ("_read", "_sources", "header")
-
-    def __init__(self, sources: Sequence[Source], read: Callable[[range, npt.NDArray[np.uint8]], bool]) -> None:
-        """``read``: fills uint8 [pictures, height, width, channels] with some; see ``read``."""
-        super().__init__(sources[0].selection)
-        self._sources, self._read, self.header = sources, read, sources[0].header
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def _one(self, place: int) -> Source:
-        return self._sources[place]
-
-    def sizes(self) -> Sizes:
-        width, height, mode = self.header.width, self.header.height, self.header.mode
-        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
-
-    def read(self, which: range, out: npt.NDArray[np.uint8]) -> bool:
-        """Read some, uint8 [pictures, height, width, channels]; False: one is damaged, and each is to be asked."""
-        return self._read(which, out)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (list(self),)
 
 
 class Files(Sources):

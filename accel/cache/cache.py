@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from accel.cache import folder as folders
+from accel.cache import reading
 from accel.cache.entry import (
     FORMAT,
     KINDS,
@@ -30,7 +31,6 @@ from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
-from accel.cache.segments import File as Segment
 from accel.cache.table import Row
 from accel.cache.worth import Worth
 from accel.system import counters, fork, log
@@ -164,9 +164,9 @@ class Cache:
                 done += 1
         return lost
 
-    def files(self, entries: Sequence[Entry]) -> list[Segment]:
-        """The segments' files that entries are in, for who reads many at once; of fewer, where one cannot be opened."""
-        return self._segments.files(entries)
+    def together(self, entries: Sequence[Entry]) -> reading.Together | None:
+        """Entries as compiled code reads them; None where each is to be read by itself."""
+        return reading.together(self._segments.files(entries), entries)
 
     def _lost(self, entry: Entry) -> None:
         """Count an entry that cannot be read, unless it was taken back; it is not found again."""

@@ -91,14 +91,15 @@ class Entry(NamedTuple):
 class File:
     """What is kept of a file: what whoever put it had to say of the file, and its entries by kind.
 
-    ``believed``: what whoever looks it up makes of that, for the next time.
+    ``believed``, ``begun``: what whoever looks it up makes of that, for the next time.
     """
 
-    __slots__ = ("believed", "entries", "header")
+    __slots__ = ("begun", "believed", "entries", "header")
 
     def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
         self.header, self.entries = header, entries
         self.believed: Any = None
+        self.begun: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:

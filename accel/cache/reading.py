@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,30 @@ def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | 
         return None
     numbers = b"".join([each[1].numbers for each in wanted])
     return np.frombuffer(rows, np.int64).reshape(-1, rd.ROW), np.frombuffer(numbers, np.uint32)
+
+
+class Together(NamedTuple):
+    """Entries as compiled code reads them.
+
+    Attributes:
+        held: keeps their files open. rows, numbers: see ``asked``. begins: where the numbers of each begin.
+    """
+
+    held: Sequence[Any]
+    rows: Numbers
+    numbers: npt.NDArray[np.uint32]
+    begins: Numbers
+
+
+def together(files: Sequence[Any], entries: Sequence[Entry]) -> Together | None:
+    """All parts of entries, each in its segment's file; None where a file is missing, or compiled code may not."""
+    if len(files) < len(entries):
+        return None
+    found = asked([(file.descriptor, entry, 0, entry.parts) for file, entry in zip(files, entries, strict=True)])
+    if found is None:
+        return None
+    counts = 3 * found[0][:, rd.COUNT]
+    return Together(files, *found, np.cumsum(counts) - counts)
 
 
 def call(out: npt.NDArray[np.uint8]) -> Call:

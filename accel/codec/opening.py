@@ -37,7 +37,7 @@ _read_behind = UNIT.function(
     "codec.opening_kernels", "read_behind", "i8[1] u1[1] int u1[1]w int int int i8[1]w i8[2]w i8[2]w i8[1]w"
 )
 
-_look = UNIT.function("codec.opening_kernels", "look", "int u1[1] int i8[1]w i8[2]w")
+_look = UNIT.function("codec.opening_kernels", "look", "i8[1] u1[1] int i8[1]w i8[2]w")
 
 
 class File(NamedTuple):
@@ -146,8 +146,9 @@ def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int,
 
 
 def keys(paths: Sequence[Any]) -> Keys | None:
-    """The keys of files by their paths; None where each is to be asked for in the usual way."""
-    if not paths or os.stat is not _STAT or set(map(type, paths)) != {str} or not agrees():
+    """The keys of files by their paths, which can be trusted of those that may be read; None where each is to be asked
+    for in the usual way."""
+    if not paths or (os.stat, os.access) != _STAT or set(map(type, paths)) != {str} or not agrees():
         return None
     try:
         names = _joined(paths)
@@ -156,7 +157,7 @@ def keys(paths: Sequence[Any]) -> Keys | None:
     if names is None:
         return None
     found, oldest = np.empty((len(paths), of.FIELDS), np.int64), int((time.time() - memory.SETTLED) * 1e9)
-    _look(int(calls()[1]), np.frombuffer(names, np.uint8), oldest, _work.status, found)
+    _look(calls(), np.frombuffer(names, np.uint8), oldest, _work.status, found)
     rows = np.ascontiguousarray(found[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
     return Keys(rows, found[:, of.STATE] == of.PLAIN)
 
@@ -223,10 +224,10 @@ def plain_header(row: list[int]) -> Header:
 
 
 _new: Any = tuple.__new__  # a named tuple's own takes longer
-_OPEN, _STAT = os.open, os.stat
+_OPEN, _STAT = os.open, (os.stat, os.access)
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
-_NAMES = ("open", "statx", "pread", "close")
+_NAMES = ("open", "statx", "pread", "close", "access")
 
 
 class _Work(threading.local):

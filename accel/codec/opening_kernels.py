@@ -17,7 +17,7 @@ from accel.native.intrinsics import emitted
 from . import opening_fields as of
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
-_HERE, _EMPTY_PATH, _BASIC = -100, 0x1000, 0x7FF  # AT_FDCWD, AT_EMPTY_PATH, STATX_BASIC_STATS
+_HERE, _EMPTY_PATH, _BASIC, _TO_READ = -100, 0x1000, 0x7FF, 4  # AT_FDCWD, AT_EMPTY_PATH, STATX_BASIC_STATS, R_OK
 
 
 def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[Any, ir.Type]) -> Any:
@@ -47,6 +47,11 @@ def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, path: Any, option
 def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any) -> Any:
     begin = ir.Constant(_WORD, 0)
     return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
+
+
+@emitted(_int64, _int64, _int64)
+def _access(builder: ir.IRBuilder, call: Any, path: Any) -> Any:
+    return _called(builder, call, _INT, (path, _WORD), (ir.Constant(_WORD, _TO_READ), _INT))
 
 
 @emitted(_int64, _int64, _int64)
@@ -114,18 +119,18 @@ def read_behind(
 
 
 @njit
-def look(call: int, names: Any, oldest: int, status: Any, found: Any) -> Any:
-    """Fill a row of ``found`` for each file, which is not opened: the key, and ``PLAIN`` where it is to be believed.
+def look(calls: Any, names: Any, oldest: int, status: Any, found: Any) -> Any:
+    """Fill a row of ``found`` for each file, which is not opened: the key, and ``PLAIN`` where it is to be believed and
+    the file may be read.
 
-    Args:
-        call: the address of statx. names, oldest, status: as above.
+    ``calls``: as above, and the address of access. ``names``, ``oldest``, ``status``: as above.
     """
     begin, name = i64(0), _address(pointer_to(names))
     for i in range(len(found)):
         found[i, of.STATE] = of.NONE
-        if _status(call, _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
+        if _status(calls[1], _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
             _key(status, found, i)
-            if _is_believed(found, i, oldest):
+            if _is_believed(found, i, oldest) and _access(calls[4], name + begin) == 0:
                 found[i, of.STATE] = of.PLAIN
         begin = _end(names, begin) + 1
 

@@ -23,6 +23,7 @@ from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source
 from accel.runtime import batch_files, cached, cached_together
+from accel.runtime.cached_together import CachedFiles
 from accel.sources import Files
 from accel.system.private_names import private
 from accel.workers import slot_files
@@ -75,11 +76,16 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     if not cached.in_use:
         return _read_together(paths, selection)
     looks_first = cached_together.finds(selection)
-    found = cached_together.opened(paths, selection) if looks_first else {}
+    found = dict[int, Source]()
+    if looks_first:
+        looked = cached_together.opened(paths, selection)
+        if len(looked) == len(paths) and _all_allowed(looked):
+            return looked
+        found = looked.by_numbers()
     others = [number for number in range(len(paths)) if number not in found]
     together = _read_together([paths[each] for each in others], selection) if others else []
     if not looks_first:
-        found = cached_together.opened(paths, selection, _keys(together))
+        found = cached_together.opened(paths, selection, _keys(together)).by_numbers()
     allowed = {number: source for number, source in found.items() if cached.allowed(source.header)}
     if isinstance(together, Files) and all(number in allowed and _is_jpeg(source) for number, source in found.items()):
         together.take(others, found)
@@ -90,6 +96,12 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
             source = _by_pillow(paths[number], selection) if read is None else read
             sources[number] = source if source is None or source.is_read or cached.allowed(source.header) else None
     return sources
+
+
+def _all_allowed(files: CachedFiles) -> bool:
+    """Whether Pillow would open all of them, and say nothing; an accelerator has no use for them together."""
+    heights, widths, _ = files.sizes()
+    return not backend_of(files.selection).devices and bool((heights * widths <= _many_pixels()).all())
 
 
 def _keys(sources: Sequence[Source | None]) -> Keys:

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import numpy as np
 import PIL
 import torch
 import torchvision
@@ -125,18 +126,20 @@ def opened(
     except (OSError, ValueError, TypeError):  # Pillow will say it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
-    return None if file is None else source_of(path, key, cache, file, selection, is_open=status is not None)
-
-
-def source_of(
-    path: Any, key: Key | None, cache: Cache, file: File, selection: Selection, *, is_open: bool = False
-) -> Source | None:
-    """The source of a file of which the cache has something that is believed, and that may be read."""
-    known = _known(cache, file)
-    if known is None or not (is_open or os.access(path, os.R_OK)):
+    known = None if file is None else believed(cache, file)
+    if known is None or not (status is not None or os.access(path, os.R_OK)):
         return None
-    name = os.fsdecode(path) if isinstance(path, bytes) else str(path)
-    return Source(None, _header(known.said), name, selection, key=key, path=_whole(path), cached=known)
+    return source(name_of(path), whole(path), key, known, selection)
+
+
+def source(name: str, path: Any, key: Key | None, known: Known, selection: Selection) -> Source:
+    """The source of a file of which the cache has something that is believed, and that may be read."""
+    return Source(None, _header(known.said), name, selection, key=key, path=path, cached=known)
+
+
+def name_of(path: Any) -> str:
+    """What to call a file in messages."""
+    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
 
 
 def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
@@ -159,7 +162,7 @@ def known(key: Key | None, selection: Selection, header: Header | Raw | None = N
     """What the cache has of a file that somebody, or another process, looked up."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
-    return None if cache is None or file is None else _known(cache, file)
+    return None if cache is None or file is None else believed(cache, file)
 
 
 def place(source: Source) -> Key | bytes:
@@ -175,7 +178,7 @@ def _place(key: Key, decoder: str) -> Key | bytes:
     return key if decoder in ("", PILLOW) else variant(key, decoder.encode())
 
 
-def _whole(path: Any) -> Any:
+def whole(path: Any) -> Any:
     """A path that stays right when the process goes to another folder; ".." after a link is the system's to follow."""
     name = os.fspath(path)
     if os.path.isabs(name):
@@ -183,7 +186,8 @@ def _whole(path: Any) -> Any:
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def _known(cache: Cache, file: File) -> Known | None:
+def believed(cache: Cache, file: File) -> Known | None:
+    """What a cache has of a file, made by the same versions of everything; None: nothing."""
     mark = tag()
     if file.believed is None or file.believed[0] is not mark:
         file.believed = mark, _believed(cache, file, mark)
@@ -217,7 +221,15 @@ def allowed(header: Header | Raw) -> bool:
 # -- what is said of a file ---------------------------------------------------------------------------------
 
 _HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
+SAID = np.dtype({
+    "names": ["mode", "width", "height"],
+    "formats": ["u1", "<u4", "<u4"],
+    "offsets": [0, 2, 6],
+    "itemsize": _HEADER.size,
+})  # fmt: skip
+"""What of it is of use for many at once."""
 _MODES = ("", "L", "RGB")
+RGB = _MODES.index("RGB")
 _OF_PIXELS = RESULT, PLANES, PIXELS  # as Known has them
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4

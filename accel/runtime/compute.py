@@ -27,7 +27,8 @@ from accel.planning.plan import Plan, plan, plans_of
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
-from accel.runtime import cached, planes, result_making, results, sharing, torch_ops
+from accel.runtime import cached, planes, result_making, results, results_together, sharing, torch_ops
+from accel.runtime.cached_together import CachedFiles
 from accel.runtime.parallel import ParallelFor
 from accel.runtime.result_making import Wanted
 from accel.sources import Files, Sources
@@ -96,6 +97,11 @@ def from_cache(
         backend: the one that makes those that it takes. run: has it do so; they are on the host then.
         fill: is told of files that the cache takes otherwise (``results.begun``).
     """
+    if isinstance(recipes, Rows) and isinstance(recipes.sources, CachedFiles):
+        found = results_together.rows_of(recipes, recipes.sources, pixels)
+        if found is not None:
+            return found
+        recipes = Rows([*recipes.sources], recipes.structure, recipes.numbers)
     begins, wanted = results.begun(recipes, pixels, fill)
     made = _made(wanted, selection_of(recipes), backend, run) if wanted else []
     for each, pixels_of in made:
@@ -141,7 +147,7 @@ def _of_cache(recipes: Sequence[Recipe]) -> bool:
     """Whether a cache may have something of the images: one is in use, or was when they were opened."""
     sources = recipes.sources if isinstance(recipes, Rows) else [recipes[0].source]
     if isinstance(sources, Sources):
-        return cached.in_use and isinstance(sources, Files)
+        return isinstance(sources, CachedFiles) or (cached.in_use and isinstance(sources, Files))
     return cached.in_use or sources[0].cached is not None
 
 

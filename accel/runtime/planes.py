@@ -12,7 +12,6 @@ import numpy.typing as npt
 from accel.cache import reading
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
-from accel.cache.reading_fields import COUNT
 from accel.codec import decode, stream_index
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
@@ -54,8 +53,7 @@ class Together(NamedTuple):
 
     Attributes:
         files: that are read, which are to be held. largest: the bytes of the largest entry.
-        descriptions: uint16 [files, META_SIZE]. asked, numbers: ``reading.asked``, and begins: where in numbers, which
-            are anew for each call.
+        descriptions: uint16 [files, META_SIZE]. asked, numbers, begins: see ``reading.Together``; anew for each call.
     """
 
     files: Sequence[Any]
@@ -80,16 +78,11 @@ def together(sources: Sequence[Source]) -> Together | None:
     if len(caches) != 1:
         return None
     entries = [source.cached.planes for source in sources]
-    files = caches.pop().files(entries)
-    if len(files) < len(entries):
-        return None
-    asked = reading.asked([(file.descriptor, entry, 0, 0) for file, entry in zip(files, entries, strict=True)])
+    asked = caches.pop().together(entries)
     if asked is None:
         return None
     meta = np.frombuffer(b"".join([entry.meta[cached.MARK :] for entry in entries]), np.uint16).reshape(-1, META_SIZE)
-    rows, numbers = asked
-    counts = 3 * rows[:, COUNT]
-    return Together(files, max(entry.size for entry in entries), meta, rows, numbers, np.cumsum(counts) - counts)
+    return Together(asked.held, max(entry.size for entry in entries), meta, *asked[1:])
 
 
 def used(sources: Sequence[Source], regions: int, of: int, count: int, took: float) -> None:

@@ -6,22 +6,27 @@ Of results of one size several are read in one call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from time import thread_time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from accel.backend import backend_of
+from accel.cache import reading
+from accel.cache.cache import Cache
 from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
-from accel.codec.header import Raw
+from accel.codec.header import Header, Raw
+from accel.options import Selection
 from accel.planning.order import Steps, parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Rows, Structure
 from accel.runtime.result_entries import channels
-from accel.sources import Pictures, Sources, Unread
+from accel.sources import Pictures, Sizes, Sources
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -65,6 +70,66 @@ class Result(Source):
         return whole.reshape(self.header.height, self.header.width, -1)
 
 
+class Unread(Sources):
+    """Results of one size, which are read together, or each by whoever looks at it.
+
+    Attributes:
+        header: of each.
+    """
+
+    __slots__ = ("_cache", "_entries", "_make", "header")
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        header: Raw,
+        cache: Cache,
+        selection: Selection,
+        make: Callable[[int], Source],
+    ) -> None:
+        """``make``: gives the source of one."""
+        super().__init__(selection)
+        self._entries, self.header, self._cache, self._make = entries, header, cache, make
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _one(self, place: int) -> Source:
+        return self._make(place)
+
+    def sizes(self) -> Sizes:
+        width, height, mode = self.header.width, self.header.height, self.header.mode
+        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+
+    def read(self, out: Pixels) -> bool:
+        """Read all, one behind the other; False: one is damaged, and each is to be asked."""
+        begun = thread_time()
+        if self._cache.read_all([(entry, 0, entry.parts) for entry in self._entries], out):
+            return False
+        self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
+        self.used(len(self))
+        return True
+
+    def asked(self) -> reading.Together | None:
+        """All of them as compiled code reads them; None where each is to be asked."""
+        if self._cache.worth.asks:
+            self._measure()
+        return self._cache.together(self._entries)
+
+    def _measure(self) -> None:
+        """Note how long it takes to read one."""
+        entry, out, begun = self._entries[0], _parts.take(self._entries[0].size), thread_time()
+        if self._cache.read(entry, 0, entry.parts, out):
+            self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
+
+    def used(self, count: int) -> None:
+        """Note that so many were read, and were sound."""
+        counters.count(counters.RESULT_HITS, count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)
+
+
 def rows_after(
     rows: Rows, sources: Sequence[Source], lengths: Sequence[int], pictures: Sources | None = None
 ) -> Rows | None:
@@ -76,7 +141,7 @@ def rows_after(
     if structure is None:
         return None
     numbers = rows.numbers[:, : structure.columns]
-    if pictures is None and _shows_most(structure, numbers[0].tolist(), sources[0]):
+    if pictures is None and shows_most(structure, numbers[0].tolist(), sources[0].header):
         pictures = _together(sources)
     if backend_of(rows.selection).devices:  # an accelerator plans rows of files, or of pictures
         pictures = _read(pictures) if isinstance(pictures, Unread) else pictures
@@ -87,11 +152,18 @@ def rows_after(
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
     forms = rows.structure.forms
+    if all(form.drawn < 0 for form in forms):
+        return _structure_after(rows.structure, lengths[0]) if len(set(lengths)) == 1 else None
     there = [np.ones(len(rows), bool) if form.drawn < 0 else rows.numbers[:, form.drawn] != 0 for form in forms]
     behind = np.cumsum([np.zeros(len(rows), int), *there], axis=0) == lengths
     if not (same := behind.all(axis=1)).any():
         return None
-    first, rest = _split(forms, int(same.argmax()))
+    return _structure_after(rows.structure, int(same.argmax()))
+
+
+@lru_cache(maxsize=64)
+def _structure_after(structure: Structure, count: int) -> Structure | None:
+    first, rest = _split(structure.forms, count)
     if len(parts(first)[0]) < len(first):  # a step on pixels that led others
         return None
     return Structure.of(*rest)
@@ -101,13 +173,13 @@ def _split(forms: Sequence[Form], count: int) -> tuple[Steps, Sequence[Form]]:
     return tuple([(form.name, form.params) for form in forms[:count]]), forms[count:]
 
 
-def _shows_most(structure: Structure, row: Sequence[int], result: Source) -> bool:
+def shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
     """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
         return True
     _, _, height, width = steps[0][1]
-    return bool(_MOSTLY * height * width >= result.header.height * result.header.width)
+    return bool(_MOSTLY * height * width >= result.height * result.width)
 
 
 def _together(sources: Sequence[Source]) -> Unread | None:
@@ -115,19 +187,9 @@ def _together(sources: Sequence[Source]) -> Unread | None:
     results = [each for each in sources if isinstance(each, Result)]
     if len(results) < len(sources) or any(each.header != results[0].header for each in results):
         return None
-    cache = results[0].of.source.cached.cache
-
-    def read(which: range, out: Pixels) -> bool:
-        wanted = [results[place].entry for place in which]
-        begun = thread_time() if cache.worth.asks else 0.0
-        if cache.read_all([(entry, 0, entry.parts) for entry in wanted], out):
-            return False
-        if begun:
-            cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
-        counters.count(counters.RESULT_HITS, len(wanted))
-        return True
-
-    return Unread(results, read)
+    first, entries = results[0], [each.entry for each in results]
+    assert isinstance(first.header, Raw)
+    return Unread(entries, first.header, first.of.source.cached.cache, first.selection, results.__getitem__)
 
 
 def _read(together: Unread) -> Pictures | None:
@@ -135,5 +197,5 @@ def _read(together: Unread) -> Pictures | None:
     header = together.header
     shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
     pixels = memory.results.empty(shape, torch.uint8).numpy()
-    whole = together.read(range(len(pixels)), pixels)
+    whole = together.read(pixels)
     return Pictures(pixels, "results of a cache", together.selection) if whole else None

@@ -237,7 +237,7 @@ def _each_split(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, _Split | No
     if not isinstance(recipes, Rows):
         return [(source, _split(steps)) for source, steps in recipes]
     rows = map(tuple, recipes.numbers.tolist())
-    return zip(recipes.sources, map(_split_row, repeat(recipes.structure), rows), strict=True)
+    return zip(recipes.sources, map(split_row, repeat(recipes.structure), rows), strict=True)
 
 
 def _split(steps: Steps) -> _Split | None:
@@ -246,7 +246,7 @@ def _split(steps: Steps) -> _Split | None:
 
 
 @lru_cache(maxsize=1024)
-def _split_row(structure: Structure, row: tuple[int, ...]) -> _Split | None:
+def split_row(structure: Structure, row: tuple[int, ...]) -> _Split | None:
     """Of steps that come each time, for each size of pictures."""
     return _split(structure.steps(row))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, plane_shares, rows, shares, stages
+from accel.backends.cpu import effects, passes, plane_shares, result_shares, rows, shares, stages
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
@@ -25,6 +25,7 @@ from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
 from accel.runtime import cached, read
 from accel.runtime.parallel import ParallelFor
+from accel.runtime.result_pixels import Unread
 from accel.sources import Files, Sources
 from accel.system import fork
 from accel.system.memory import Allocate
@@ -71,7 +72,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                kept = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT]
+                of_cache = jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT, result_shares.UNIT
+                kept = [] if self.options.cache_size is None else of_cache
                 units.ready([columns.UNIT, passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
                 opening.agrees()  # what opens files in workers, and reads a cache, is shared by those that are forked
@@ -127,6 +129,8 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
         """The files of the plan that compiled calls take together; it takes all others one by one."""
         sources, shared = plan.rows.sources, list[rows.Shared]()
+        if isinstance(sources, Unread) and (sources.header.mode == "RGB") == (plan.columns.channels == 3):
+            return [result_shares.Shared(plan.columns, sources)]
         if isinstance(sources, Sources) and not isinstance(sources, Files):
             return ()
         if cached.in_use:

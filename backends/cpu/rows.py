@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import passes, plane_shares, shares, stages
+from accel.backends.cpu import passes, plane_shares, result_shares, shares, stages
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
@@ -21,8 +21,7 @@ from accel.planning.column_fields import SIZE, START, WINDOW, WINDOW_STEP
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
-from accel.sources import PicturesApart, Unread, even
-from accel.system.memory import Scratch
+from accel.sources import PicturesApart
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
@@ -30,13 +29,10 @@ Work = Callable[[], "Iterable[Task] | None"]
 Task = tuple[int, Work]
 """The first image that it computes, and the work, which gives more of it that it leaves."""
 
-_AT_LEAST, _IN_CACHE = 16, 4
-"""Pictures that a thread takes at a time; and of those that it reads, so that they are still in a core's own cache."""
+_AT_LEAST = 16
+"""Pictures that a thread takes at a time."""
 
-_pixels = Scratch()
-
-
-Shared = shares.Shared | plane_shares.Shared
+Shared = shares.Shared | plane_shares.Shared | result_shares.Shared
 """Images of a batch that threads take together, in compiled calls."""
 
 
@@ -58,8 +54,6 @@ def tasks(
         pictures = pictures.apart()
     if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
         return run.of_pictures(pictures, plan.shape, threads)
-    if isinstance(pictures, Unread) and (pictures.header.mode == "RGB") == (channels == 3):
-        return run.of_unread(pictures, plan, read)
     return run.of_files(plan, read, threads, share())
 
 
@@ -82,28 +76,6 @@ class _Run:
         columns, (table, factors) = self._columns, self._values
         given = rows, cols, columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
-
-    def of_unread(self, pictures: Unread, plan: ColumnPlan, read: Read) -> Iterator[Task]:
-        columns, shape = self._columns, plan.shape[2:]
-        axes = columns.axes.copy()
-        axes[..., START] += columns.boxes[:, :2].T
-        both = [(axis, _windows(axis, length)) for axis, length in zip(axes, shape, strict=True)]
-        for first in range(0, len(pictures), _IN_CACHE):
-            which = range(first, min(first + _IN_CACHE, len(pictures)))
-            yield first, partial(self._unread, pictures, which, both, plan, read)
-
-    def _unread(self, pictures: Unread, which: range, both: Any, plan: ColumnPlan, read: Read) -> Iterator[Task] | None:
-        columns, (table, factors), header = self._columns, self._values, pictures.header
-        shape = len(which), header.height, header.width, columns.channels
-        pixels = _pixels.take(math.prod(shape))
-        part = slice(which.start, which.stop)
-        if not pictures.read(which, pixels.reshape(shape)):
-            return self._each(plan, read, which)
-        rows, cols = [(axis[part], windows[part]) for axis, windows in both]
-        given = rows, cols, columns.resample, columns.rows_first[part], self._fills, table
-        target, parts = self._target[part], even(*shape)
-        passes.run_batch(pixels, parts, range(len(which)), *given, target, self._planar, factors=factors)
-        return None
 
     def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image, ImageFile
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -15,7 +16,9 @@ from accel.errors import DecodeError
 from accel.planning import columns
 from accel.rows import Rows
 from accel.runtime import compute, result_entries, results
-from accel.sources import PicturesApart, Unread
+from accel.runtime.cached_together import CachedFiles
+from accel.runtime.result_pixels import Unread
+from accel.sources import PicturesApart
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
@@ -172,3 +175,47 @@ def test_a_damaged_one_that_is_not_kept_is_named(folder: Path, place: str, unwan
         with pytest.raises(DecodeError, match=Path(unwanted[1]).name) as raised:
             batch.sum()
         assert f"image {position} of a batch of {COUNT}" in str(raised.value)
+
+
+def test_of_a_batch_that_is_there_no_source_is_made(folder: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But to learn, once, that its results are those of the steps that come."""
+    dataset, made = ImageFolder(folder, EVALUATION), list[int]()
+
+    def counted(original: Any) -> Any:
+        def one(self: Any, number: int) -> Any:
+            made.append(number)
+            return original(self, number)
+
+        return one
+
+    for number in range(2):
+        check(dataset, place, number)
+    for cls in (CachedFiles, Unread):
+        monkeypatch.setattr(cls, "_one", counted(cls._one))
+    check(dataset, place, 2)
+    assert sorted(set(made)) == sorted(made)
+    del made[:]
+    counts = Counts()
+    check(dataset, place, 3)
+    assert (made, counts()) == ([], {"results used": COUNT})
+
+
+def test_a_batch_that_is_there_is_looked_at_anew(
+    folder: Path, place: str, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever may change from one batch to the next: what Pillow would open, a file, the steps."""
+    for number in range(3):
+        check(ImageFolder(folder, EVALUATION), place, number)
+    counts = Counts()
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+        with accel.image_backend("cpu", cache=place), pytest.raises(Image.DecompressionBombError):
+            epoch(ImageFolder(folder, EVALUATION))
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+        check(ImageFolder(folder, EVALUATION), place, 3)
+    check(ImageFolder(folder, SQUARE), place, 4)
+    assert counts().get("results used", 0) == 0
+    Path(files[4]).write_bytes(helpers.jpeg(100, 140, seed=50))
+    check(ImageFolder(folder, EVALUATION), place, 5)
+    assert counts().get("results used", 0) == COUNT - 1

@@ -21,6 +21,7 @@ from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
 from accel.runtime import cached_together, lacking, read
 from accel.runtime.batch_files import ReadFiles
+from accel.runtime.cached_together import CachedFiles
 from accel.runtime.pace import Pace
 from accel.sources import Files
 from accel.system import memory
@@ -90,7 +91,7 @@ def test_some_are_in_the_cache(
         for finds in (True, False):
             cached_together._finding[selection.options] = finds
             together = tv_files.opened_together(files, selection)
-            assert type(together) is (list if finds and part == COUNT else ReadFiles)
+            assert type(together) is (CachedFiles if finds and part == COUNT else ReadFiles)
             assert list(map(said, together)) == list(map(said, one_by_one))  # type: ignore[arg-type]
             assert [bytes(each.data) for each in together] == [Path(path).read_bytes() for path in files]  # type: ignore[union-attr]
             assert cached_together.finds(selection) is (part >= COUNT / 8)

@@ -31,7 +31,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.rows import Rows
-from accel.sources import Files
+from accel.sources import Sources
 from accel.system import counters
 
 
@@ -176,7 +176,7 @@ class _Files(NamedTuple):
             Refused: one of them is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
-        if isinstance(opened, Files):
+        if isinstance(opened, Sources):
             heights, widths, colour = opened.sizes()
             sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
             return opened, sizes, (~colour).tolist(), self.targets

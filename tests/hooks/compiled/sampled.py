@@ -160,12 +160,17 @@ class Mixing:
         return self.mix(*default_collate(samples))
 
 
+def collating(rng: random.Random) -> Callable[[list[Any]], Any]:
+    """A collate function: mostly torch's own."""
+    mixing = Mixing(rng.choice((v2.CutMix, v2.MixUp))(num_classes=20))
+    return rng.choice((default_collate, default_collate, default_collate, with_states, _stacked, _apart, mixing))
+
+
 def loader(dataset: Any, rng: random.Random, **options: Any) -> Callable[[], DataLoader[Any]]:
     """What makes a loader of it."""
     streams = isinstance(dataset, IterableDataset)
     size, seed, last, own = rng.choice((1, 3, 4, 5, 8)), rng.randrange(99), rng.random() < 0.2, rng.random() < 0.2
-    mixing = Mixing(rng.choice((v2.CutMix, v2.MixUp))(num_classes=20))
-    collate = rng.choice((None, None, None, with_states, _stacked, _apart, mixing))
+    collate = collating(rng)
     order = "none" if streams else rng.choice(("shuffle", "shuffle", "none", "batches", "some", "weighted"))
 
     def make() -> DataLoader[Any]:

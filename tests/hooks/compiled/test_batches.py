@@ -12,7 +12,6 @@ from torchvision.transforms import v2
 import accel
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check, epochs, ways, with_states
 from tests.support import helpers
-from tests.support.loaders import started_by
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -44,20 +43,11 @@ def test_collate_functions_get_torchvisions_samples(collate: Any, name: str, roo
     assert (TOGETHER in found) == (name != "train of v2")
 
 
-@pytest.mark.parametrize(
-    ("method", "workers", "name"),
-    [
-        ("fork", 2, "train"),
-        ("spawn", 1, "train of v2"),
-        pytest.param("forkserver", 2, "one of several", marks=pytest.mark.sweep),
-    ],
-)
-def test_workers_draw_from_their_own_seeds(method: str, workers: int, name: str, root: Path) -> None:
-    dataset = ImageFolder(str(root), PIPELINES[name]())
-    collate = default_collate if name == "train of v2" else with_states
-    options = {"num_workers": workers, "collate_fn": collate, "batch_size": 7}
+def test_workers_draw_from_their_own_seeds(root: Path) -> None:
+    dataset = ImageFolder(str(root), PIPELINES["train"]())
+    options = {"num_workers": 2, "multiprocessing_context": "fork", "collate_fn": with_states, "batch_size": 7}
     before = accel.stats()["ways"]
-    helpers.assert_equal_runs(lambda: epochs(dataset, 1, **options, **started_by(method))())
+    helpers.assert_equal_runs(epochs(dataset, 1, **options))
     assert ways(before) == {TOGETHER: 13}
 
 

@@ -24,7 +24,6 @@ from accel.hooks.compiled import compositions, single
 from tests.hooks.compiled.alone import COMPILED, Own, assert_not_compiled, check
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TO_FLOAT, epochs, ways
 from tests.support import helpers
-from tests.support.loaders import started_by
 
 pytestmark = [
     pytest.mark.usefixtures("from_the_first"),
@@ -230,10 +229,9 @@ def test_a_dataset_that_changes_between_epochs(root: Path) -> None:
     helpers.assert_equal_runs(run)
 
 
-@pytest.mark.parametrize("workers", ["fork", "spawn"])
-def test_in_workers(workers: str, root: Path) -> None:
+def test_in_workers(root: Path) -> None:
     dataset = Own(root, PIPELINES["train"]())
-    helpers.assert_equal_runs(lambda: epochs(dataset, 1, num_workers=1, **started_by(workers))())
+    helpers.assert_equal_runs(epochs(dataset, 1, num_workers=1, multiprocessing_context="fork"))
 
 
 def test_threads(root: Path) -> None:

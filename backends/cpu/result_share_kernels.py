@@ -1,0 +1,44 @@
+"""A thread's share of a batch of results of a cache in one call: of each its pixels, checked, and the pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from accel.cache import reading_fields as rd
+from accel.codec.jpeg.memory import pointer_to
+from accel.native.call_kernels import caller, show
+
+from . import share_fields as sh
+from .share_steps import OTHERWISE, passed, settled, taken
+
+_read = caller(rd.SIGNATURE)
+
+
+@njit
+def run_result_share(
+    counter: Any, asked: Any, numbers: Any, begins: Any, height: int, width: int, axes: Any, rows_first: Any,
+    left: Any, said: Any, read: Any, fused: Any, windows: Any, pixels: Any, out: Any, parts: Any, item: int,
+    channels: int, planar: bool,
+) -> Any:  # fmt: skip
+    """Take one result after the other, as other threads do, until there is none; ``result_shares`` says what is what.
+
+    What is damaged is noted in ``left``. It returns early, to be called again, where it ``said`` that it needs more
+    working memory.
+    """
+    while True:
+        number = taken(counter, said)
+        if number >= len(asked):
+            said[sh.CURRENT] = -1
+            return
+        show(read, rd.WANTED, asked.ctypes.data + 8 * rd.ROW * number, 1, rd.ROW)
+        show(read, rd.NUMBERS, numbers.ctypes.data + 4 * begins[number], 3 * asked[number, rd.COUNT])
+        state = OTHERWISE
+        if _read(pointer_to(read)) == 1:
+            state = passed(
+                number, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels,
+                planar,
+            )  # fmt: skip
+        if not settled(state, number, number, left, said):
+            return

@@ -1,0 +1,69 @@
+"""A batch of results of a cache shared by threads, of which each takes its images in one compiled call.
+
+What the call leaves, because it is damaged, goes the way of a single image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu import passes, shares
+from accel.backends.cpu import share_fields as sh
+from accel.cache import reading
+from accel.native import units
+from accel.planning.column_fields import START
+from accel.planning.columns import Columns
+from accel.runtime.result_pixels import Unread
+from accel.system.memory import Scratch
+
+_SOURCES = "backends/cpu/result_share_kernels.py", "cache/reading_fields.py"
+UNIT = units.Unit("result_share", *_SOURCES, *shares.STEPS, seconds=1)
+_run_result_share = UNIT.function(
+    "backends.cpu.result_share_kernels",
+    "run_result_share",
+    "i8[1]w i8[2] u4[1] i8[1] int int i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i4[2]w u1[1]w any[1]w i8[2] int int bool",
+)
+_pixels = Scratch()
+
+
+class Shared:
+    """The images of a batch that begin with results of one size. ``others``: the places of all, where compiled code
+    may not read them."""
+
+    def __init__(self, columns: Columns, results: Unread) -> None:
+        self.columns, self._results = columns, results
+        self._asked = results.asked()
+        self.others = range(len(results)) if self._asked is None else range(0)
+        self.counter = np.zeros(1, np.int64)
+        self._axes = columns.axes.copy()
+        self._axes[..., START] += columns.boxes[:, :2].T  # onto the whole result
+
+    def __len__(self) -> int:
+        return len(self._results) - len(self.others)
+
+    def run(self, given: shares.Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
+        """Take images until there is none; the places of those that are left to Python."""
+        assert self._asked is not None
+        columns, item, header = self.columns, target.dtype.itemsize, self._results.header
+        _, rows, numbers, begins = self._asked
+        pixels = _pixels.take(header.height * header.width * columns.channels)
+        reads, fused = reading.call(pixels), shares.pass_call(columns, given, item, planar)
+        left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
+        said[sh.CURRENT] = -1
+        windows = np.empty((2, max(columns.largest)), np.int32)
+        while True:
+            _run_result_share(
+                self.counter, rows, numbers, begins, header.height, header.width, self._axes,
+                columns.rows_first.view(np.uint8), left, said, reads.words, fused.words, windows, pixels, target,
+                columns.parts, item, columns.channels, planar,
+            )  # fmt: skip
+            if said[sh.CURRENT] < 0:
+                break
+            fused.hold(ps.SCRATCH, passes.larger(int(said[sh.ROOM])))
+        self._results.used(int(said[sh.DONE]))
+        found: list[int] = left[: said[sh.LEFT]].tolist()
+        return found
