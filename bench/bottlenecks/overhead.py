@@ -2,7 +2,7 @@
 
     python -m bench.bottlenecks.overhead [--data DIR] [--images N] [--rounds N] [--out FILE]
 
-On: a DataLoader of photos, cropped alike each time, without workers and with one that stays. Pairs of short epochs, with
+On: a DataLoader of photos, cropped alike each time, without workers and with one that stays. Pairs of epochs, with
 ``accel.profile`` and without, each pair in the other order than the one before; timed from an epoch's first batch to
 its last. What counts is the median of the pairs' ratios, with the interval that medians of pairs drawn anew, again and
 again, have in 95 of 100 cases. "off again" compares epochs without it that follow each other across two pairs: how far
