@@ -8,9 +8,10 @@ epochs with all of it, and with a cache of half the size. Beside it: ``cache=Non
 indexes. At last so many epochs of training that a cache is filled by them.
 
 A training runs one configuration without a break. So a turn with a full cache, or with half of it, is an epoch that is
-not measured and two that are, and so is everybody else's beside it, torchvision's as well: what the switch, the opening
-of the table and cold memory take, which is much beside 200 images, is then no part of it. What fills is measured from
-its first image on.
+not measured and several that are, and so is everybody else's beside it, torchvision's as well: what the switch, the
+opening of the table and cold memory take, which is much beside 200 images, is then no part of it. With a full one there
+are several such turns in a round, of which everybody's median counts: 200 hits take 15 ms, in which anything may
+happen. How many epochs and turns there were is in the result. What fills is measured from its first image on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
@@ -42,7 +43,18 @@ from bench.pipelines import MEAN, STD
 
 _VALUES = (T.ToTensor(), T.Normalize(MEAN, STD))
 _BUDGET, _EPOCHS = 4_000_000_000, 12
-_BEFORE, _MEASURED = 1, 2  # epochs of a turn
+_BEFORE = 1  # epochs of a turn, not measured
+
+
+class Steady(NamedTuple):
+    """What is measured of a state that lasts: epochs of a turn, and turns of each round."""
+
+    epochs: int
+    turns: int
+
+
+PHOTOS, LARGE = Steady(5, 3), Steady(2, 1)
+"""Of photos as they are, and of those that take so long that little is needed."""
 
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     "train": T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
@@ -59,8 +71,8 @@ ON_LARGE = ("train", "resize, crop")
 class Turns:
     """The same epochs with a cache, without any (``cache=None``), by stream indexes alone ("auto"), in turns."""
 
-    def __init__(self, root: Path, name: str, option: str) -> None:
-        self.root, self.name, self.option = root, name, option
+    def __init__(self, root: Path, name: str, option: str, steady: Steady) -> None:
+        self.root, self.name, self.option, self._steady = root, name, option, steady
         self.indexes = {which: _no_indexes() for which in ("cached", "auto")}
 
     def epoch(self, seed: int, *others: str, steady: bool = False) -> dict[str, float]:
@@ -68,12 +80,19 @@ class Turns:
         runs = {which: partial(self._one, seed, which, steady) for which in ("cached", *others)}
         return alike(self.name, runs, turn=seed)
 
+    def full(self, seed: int, *others: str) -> dict[str, float]:
+        """The median of each over several steady turns, of which another one begins each."""
+        turns = [self.epoch(seed + number, *others, steady=True) for number in range(self._steady.turns)]
+        return {which: median(each[which] for each in turns) for which in turns[0]}
+
     def _one(self, seed: int, which: str, steady: bool) -> tuple[float, int]:
         store._store = self.indexes.get(which)
         backend = "torchvision" if which == "torchvision" else "cpu"
         option = {"cached": self.option, "auto": "auto"}.get(which)
         dataset = ImageFolder(self.root, PIPELINES[self.name])
-        return epoch(dataset, seed, option, backend, before=_BEFORE * steady, count=_MEASURED if steady else 1)
+        return epoch(
+            dataset, seed, option, backend, before=_BEFORE * steady, count=self._steady.epochs if steady else 1
+        )
 
     def filled(self) -> float:
         """Fill the cache ahead; milliseconds of CPU time an image."""
@@ -90,25 +109,27 @@ def _no_indexes() -> store.Store:
     return entries
 
 
-def measure(name: str, root: Path, files: Sequence[str], rounds: int, place: Path) -> dict[str, Any]:
+def measure(
+    name: str, root: Path, files: Sequence[str], rounds: int, place: Path, steady: Steady = PHOTOS
+) -> dict[str, Any]:
     """Epochs of a pipeline, in turns."""
     whole, count = size_of(files), len(files)
     with tempfile.TemporaryDirectory(dir=place) as there:  # what is compiled at first use is
-        warm = Turns(root, name, f"{there}:{_BUDGET // 1000}kB")
+        warm = Turns(root, name, f"{there}:{_BUDGET // 1000}kB", steady)
         for seed in range(2):
             warm.epoch(seed, "none", "auto")
             warm.filled()
     found: list[dict[str, float]] = []
     for number in range(rounds):
         with tempfile.TemporaryDirectory(dir=place) as there:
-            turns = Turns(root, name, f"{there}:{_BUDGET // 1000}kB")
+            turns = Turns(root, name, f"{there}:{_BUDGET // 1000}kB", steady)
             first = turns.epoch(3 * number, "none", "auto")
             second = turns.epoch(3 * number + 1, "none", "auto")
             ahead = turns.filled() if name in RANDOM else 0.0
-            full = turns.epoch(3 * number + 2, "none", "auto", "torchvision", steady=True)
+            full = turns.full(3 * number + 2, "none", "auto", "torchvision")
             used = _used(turns.option)
         with tempfile.TemporaryDirectory(dir=place) as there:
-            turns = Turns(root, name, f"{there}:{used // 2000}kB")
+            turns = Turns(root, name, f"{there}:{used // 2000}kB", steady)
             if name in RANDOM:
                 turns.filled()
             else:
@@ -134,18 +155,20 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int, place: Pat
                 "indexes by full": full["auto"] / full["cached"],
                 "torchvision by full": full["torchvision"] / full["cached"],
                 "bytes by files'": used / whole,
-                "half: hits": hits / count / (_BEFORE + _MEASURED),
+                "half: hits": hits / count / (_BEFORE + steady.epochs),
                 "half: without by cached": half["none"] / half["cached"],
             }
         )
-    return {"medians": {key: median(each[key] for each in found) for key in found[0]}, "images": count, "rounds": found}
+    medians = {key: median(each[key] for each in found) for key in found[0]}
+    measured = {"epochs before": _BEFORE, **steady._asdict()}
+    return {"medians": medians, "images": count, "full, in each round": measured, "rounds": found}
 
 
 def filling(root: Path, count: int, epochs: int, place: Path) -> list[dict[str, float]]:
     """Epochs of training from an empty cache on: how many files were found, and what it takes so far, by the others."""
     found, total = list[dict[str, float]](), dict.fromkeys(("cached", "none", "auto"), 0.0)
     with tempfile.TemporaryDirectory(dir=place) as there:
-        turns = Turns(root, RANDOM[0], f"{there}:{_BUDGET // 1000}kB")
+        turns = Turns(root, RANDOM[0], f"{there}:{_BUDGET // 1000}kB", PHOTOS)
         for seed in range(epochs):
             before = accel.stats()["planes used"]
             spent = turns.epoch(seed, "none", "auto")
@@ -176,7 +199,7 @@ def main() -> int:
         for name in chosen:
             if name in ON_LARGE:
                 large = given.large, given.large_files
-                work[f"{name}, 12 megapixels"] = partial(measure, name, *large, args.rounds, place)
+                work[f"{name}, 12 megapixels"] = partial(measure, name, *large, args.rounds, place, LARGE)
         result: dict[str, Any] = {}
         with screen.Bar("cache", len(work) + 1) as bar:
             for name, run in work.items():

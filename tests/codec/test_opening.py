@@ -17,6 +17,7 @@ from accel.codec.header import claim
 from accel.system.memory import SETTLED
 from tests.support import helpers
 from tests.support.helpers import jpeg
+from tests.support.processes import descriptors
 
 SMALL, ORDINARY = FileBuffers.SMALL, FileBuffers.ORDINARY
 
@@ -76,15 +77,14 @@ def test_times_that_are_not_settled_make_no_key(tmp_path: Path, read: Any) -> No
 def test_what_is_no_file_is_left(tmp_path: Path, read: Any) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(8, 8))
     good = str(tmp_path / "a.jpg")
-    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     missing = [str(tmp_path / "none"), str(tmp_path), "", good + "/b"]
     found = read([good, *missing, good])
     assert [file is not None for file in found] == [True, False, False, False, False, True]
     for name in (good + "\0", None, 3.5):
         assert [file is not None for file in read([good, name, good])] == [True, False, True]
     assert all(file is not None for file in read([Path(good), good.encode(), good]))
-    if before:
-        assert len(os.listdir("/proc/self/fd")) == before
+    if os.path.isdir("/proc/self/fd"):
+        assert descriptors(tmp_path) == 0
 
 
 def photoshop(*resources: tuple[bytes, bytes]) -> bytes:

@@ -16,6 +16,7 @@ from torchvision.transforms import functional as F
 import accel
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, opened, outcome
+from tests.support.processes import descriptors
 
 COLOUR, GREY = helpers.pictures()[0], helpers.pictures()[3]
 
@@ -81,10 +82,9 @@ def test_filename(path: Path, kind: str) -> None:
 
 
 def test_a_users_file_is_left_open_and_pillows_own_closed(path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     with accel.image_backend("cpu"), path.open("rb") as file:
         images = [Image.open(path) for _ in range(50)]
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert descriptors(path) == 1
         mine = Image.open(file)
         assert not file.closed
         with Image.open(file) as again:
@@ -98,16 +98,13 @@ def test_a_users_file_is_left_open_and_pillows_own_closed(path: Path) -> None:
 def test_nothing_leaks_when_opening_fails(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.jpg").write_text("no picture")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
     with accel.image_backend("cpu"):
         for _ in range(20):
             with pytest.raises(Image.DecompressionBombError):
                 Image.open(path)
             with pytest.raises(Image.UnidentifiedImageError):
                 Image.open(tmp_path / "text.jpg")
-        gc.collect()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors(tmp_path) == 0
 
 
 def test_a_file_read_into_reused_memory_stays_what_it_was(paths: list[str]) -> None:

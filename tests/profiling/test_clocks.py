@@ -76,7 +76,7 @@ def assert_moved(processes: list[Process], stage: str, least: float, stages: tup
 @pytest.mark.parametrize("backend", ["cpu", "torchvision"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_each_stage_is_moved_by_its_own_work(
-    backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch, slept: None
 ) -> None:
     def run(dataset: Dataset[Any], collate: Any = None) -> list[Process]:
         with accel.image_backend(backend):
@@ -91,9 +91,6 @@ def test_each_stage_is_moved_by_its_own_work(
     assert_moved(run(Sleeping(folder, transform=late)), "user", EACH * SLEEP)
     monkeypatch.setattr(T.Normalize, "forward", napping(T.Normalize.forward))
     assert_moved(run(Sleeping(folder)), "record" if backend == "cpu" else "transform", EACH * SLEEP)
-    monkeypatch.undo()
-    if count:
-        assert_moved(run(Sleeping(folder), with_slow_message), "send", SLEEP * 12)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_each_stage_is_moved_by_its_own_work(
     ],
 )
 def test_stages_of_accel_are_told_apart(
-    place: str, stage: str, times: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, stage: str, times: int, folder: Path, monkeypatch: pytest.MonkeyPatch, slept: None
 ) -> None:
     with accel.image_backend("cpu"):
         loader = DataLoader(Sleeping(folder), 4, num_workers=1)
@@ -115,27 +112,10 @@ def test_stages_of_accel_are_told_apart(
         assert_moved(workers(measured(loader)), stage, times * SLEEP)
 
 
-class Clock:
-    """Time in which only naps take long, and whoever looks a little."""
-
-    def __init__(self) -> None:
-        self.ns = 1_000_000
-
-    def __call__(self) -> int:
-        self.ns += 1000
-        return self.ns
-
-    def nap(self, seconds: float) -> None:
-        self.ns += int(seconds * 1e9)
-
-
 @pytest.mark.parametrize("count", [0, 2])
 @pytest.mark.parametrize("backend", ["cpu", "torchvision"])
-def test_stages_add_up(backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_add_up(backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch, slept: None) -> None:
     """To the time of their process, whatever else the machine does meanwhile."""
-    clock = Clock()
-    monkeypatch.setattr(clocks, "now", clock)
-    monkeypatch.setattr(time, "sleep", clock.nap)
     monkeypatch.setattr(T.Normalize, "forward", napping(T.Normalize.forward, 0.03))
     with accel.image_backend(backend):
         loader = DataLoader(Sleeping(folder, user=0.05), 1, num_workers=count, collate_fn=slow_collate)
@@ -206,7 +186,7 @@ def test_a_fork_in_the_middle_of_a_stage() -> None:
         collect.stop()
 
 
-def test_times_are_own_times() -> None:
+def test_times_are_own_times(slept: None) -> None:
     collect.start()
     try:
         inner = clocks.timed(clocks.DECODE, lambda: time.sleep(0.03))
@@ -214,18 +194,15 @@ def test_times_are_own_times() -> None:
         with pytest.raises(KeyError):
             clocks.timed(clocks.READ, {}.__getitem__)(1)
         found = sums.total()[0]
-        assert found[clocks.DECODE, clocks.NS] >= 60_000_000
-        assert 10_000_000 <= found[clocks.TRANSFORM, clocks.NS] < 40_000_000
+        assert found[clocks.DECODE, clocks.NS] == pytest.approx(60e6, rel=0.01)
+        assert found[clocks.TRANSFORM, clocks.NS] == pytest.approx(10e6, rel=0.01)
         assert found[clocks.READ, clocks.COUNT] == 1
         assert clocks.clock().inside > 0
     finally:
         collect.stop()
 
 
-def test_a_worker_that_sends_does_not_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(clocks, "now", clock)
-    monkeypatch.setattr(time, "sleep", clock.nap)
+def test_a_worker_that_sends_does_not_wait(folder: Path, slept: None) -> None:
     loader = DataLoader(Sleeping(folder), 1, num_workers=1, prefetch_factor=1, collate_fn=with_slow_message)
     (worker,) = workers(measured(loader))
     assert seconds([worker], "send") == pytest.approx(EACH * SLEEP * 6, rel=0.02)
@@ -249,7 +226,7 @@ def test_what_is_read_of_a_message_is_told_from_waiting_for_it(folder: Path, mon
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("backend", ["cpu", "torchvision"])
 def test_fetches_are_divided_as_those_that_were_told_apart(
-    backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch, slept: None
 ) -> None:
     """What most fetches took as a whole comes out as if each stage had been timed in all of them."""
     told: Counter[bool] = Counter()
@@ -259,9 +236,6 @@ def test_fetches_are_divided_as_those_that_were_told_apart(
         begin()
         told[clocks.telling] += 1  # of the others most are not asked for
 
-    clock = Clock()
-    monkeypatch.setattr(clocks, "now", clock)
-    monkeypatch.setattr(time, "sleep", clock.nap)
     late = T.Compose([TRAIN, T.Lambda(napping(lambda values: values, 0.004))])
     monkeypatch.setattr(T.Normalize, "forward", napping(T.Normalize.forward, 0.002))
     with accel.image_backend(backend):

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,20 @@ def in_threads(functions: list[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def descriptors() -> int:
-    """How many files this process has open, without those that nothing refers to any more."""
+def descriptors(below: Path | None = None) -> int:
+    """How many files this process has open, without those that nothing refers to any more.
+
+    ``below``: of a folder, or one file; others may be closed by what earlier tests have left, at any time.
+    """
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    numbers = os.listdir("/proc/self/fd")
+    if below is None:
+        return len(numbers)
+    names = []
+    for number in numbers:
+        with suppress(FileNotFoundError):  # the list's own, and what threads close
+            names.append(Path(os.readlink(f"/proc/self/fd/{number}")))
+    return sum(name == below or below in name.parents for name in names)
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

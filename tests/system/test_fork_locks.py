@@ -288,10 +288,12 @@ def test_an_interrupt_while_a_fork_waits_reaches_who_forks() -> None:
     script = """
 import os, signal, threading, time
 from accel.system import imports
-inside = threading.Event()
+inside, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)  # what is registered last is called first
 def compile():
     with imports.importing:
         inside.set()
+        forking.wait()
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)

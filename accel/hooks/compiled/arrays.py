@@ -16,11 +16,10 @@ from torchvision.datasets import CIFAR10, MNIST, SVHN, USPS
 
 from accel.codec import arrow
 from accel.hooks.compiled import stock
-from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
 from accel.options import Selection
-from accel.rows import Pictures
+from accel.rows import Numbers, Pictures
 
 Pixels = npt.NDArray[np.uint8]
 FROM_ARRAY = Image.fromarray
@@ -76,19 +75,19 @@ class Found(NamedTuple):
 
     array: Pixels
     places: npt.NDArray[np.int64]
-    targets: list[Any]
+    targets: Sequence[Any]
 
     @property
     def begin(self) -> Kind:
         """The kind of Pillow image that torchvision would make of them."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool], list[Any]]:
+    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], Sequence[Any]]:
         """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)
         pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
-        return pictures, [(height, width)] * count, [False] * count, self.targets
+        return pictures, np.full((count, 2), (height, width)), np.zeros(count, np.bool_), self.targets
 
 
 def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:

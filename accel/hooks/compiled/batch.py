@@ -11,6 +11,8 @@ from contextlib import suppress
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 import torchvision
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
@@ -24,13 +26,14 @@ from accel.hooks import tv_files
 from accel.hooks.compiled import arrays, compositions, fake, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
+from accel.hooks.compiled.program import Which
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.targets import transformed
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.rows import Rows
+from accel.rows import Numbers, Rows
 from accel.sources import Sources
 from accel.system import counters
 
@@ -41,7 +44,7 @@ class Made(NamedTuple):
     kind: Kind
     recipes: Rows | tuple[Recipe, ...]
     sizes: list[Size]
-    targets: list[Any]
+    targets: Sequence[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
         """The samples that the dataset gives."""
@@ -61,7 +64,17 @@ class Made(NamedTuple):
         if kind.cls is LazyTVImage and keeps_class():
             return None
         images = LazyTensor.of(self.recipes, (len(self.sizes),), (kind.channels, *size), kind.dtype)
-        return [images, default_collate(tuple(self.targets))]  # type: ignore[arg-type]  # of strings it returns it
+        return [images, _labels(self.targets)]
+
+
+def _labels(targets: Sequence[Any]) -> Any:
+    """What ``default_collate`` makes of targets."""
+    if {int}.issuperset(map(type, targets)):
+        with suppress(OverflowError):
+            labels = torch.empty(len(targets), dtype=torch.int64, device="cpu")
+            labels.numpy()[:] = targets  # torch takes several times as long for a list
+            return labels
+    return default_collate(tuple(targets))  # type: ignore[arg-type]  # of strings it returns it
 
 
 FEW = 4
@@ -165,28 +178,28 @@ _IN_MEMORY = "the collate function may look at how tensors lie in memory"
 class _Files(NamedTuple):
     """Images that are files, which become RGB as they are read."""
 
-    paths: list[Any]
-    targets: list[Any]
+    paths: Sequence[Any]
+    targets: Sequence[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], list[Size], list[bool], list[Any]]:
-        """The files, their sizes, which of them are grey, and their targets.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, Sequence[Any]]:
+        """The files, their heights and widths, which of them are grey, and their targets.
 
         Raises:
             Refused: one of them is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
-            heights, widths, colour = opened.sizes()
-            sizes = list(zip(heights.tolist(), widths.tolist(), strict=True))
-            return opened, sizes, (~colour).tolist(), self.targets
+            sizes = np.empty((len(opened), 2), np.int64)
+            sizes[:, 0], sizes[:, 1], colour = opened.sizes()
+            return opened, sizes, ~colour, self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("a file is none that accel claims")
         headers = [source.header for source in sources]
-        sizes, grey = [(each.height, each.width) for each in headers], [each.mode != "RGB" for each in headers]
-        return sources, sizes, grey, self.targets
+        sizes = np.array([(each.height, each.width) for each in headers], np.int64)
+        return sources, sizes, np.array([each.mode != "RGB" for each in headers]), self.targets
 
 
 def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
@@ -221,12 +234,11 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         raise Refused("the loader is not torchvision's")
     samples = own["samples"]
     try:
-        chosen = [samples[whole_number(each)] for each in indices] if type(samples) is list else []
-        pairs = [(path, target) for path, target in chosen]
+        chosen = [samples[each] for each in map(whole_number, indices)] if type(samples) is list else []
+        paths, targets = zip(*chosen, strict=True)
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    targets = transformed(own["target_transform"], [target for _, target in pairs])
-    return _Files([path for path, _ in pairs], targets), own["transform"]
+    return _Files(paths, transformed(own["target_transform"], targets)), own["transform"]
 
 
 def _place(index: Any) -> int:

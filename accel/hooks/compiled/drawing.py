@@ -48,14 +48,15 @@ class Alike(NamedTuple):
     tables: tuple[Kind, ...]
 
 
-Known = dict[tuple[int, "Size | None"], Alike]
-"""Of images that begin with a part of a program and have one size then, or (None) any."""
+Known = dict["Size | None", Alike]
+"""Of images of a size, or (None) of any."""
 
 
-def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run, known: Known) -> tuple[Numbers, Size] | None:
+def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tuple[Numbers, Size] | None:
     """Draw for images of these sizes; None, with nothing used of the tape, where they are to be drawn one by one.
 
     Args:
+        sizes: heights and widths, int64 [images, 2].
         run: what they have in common before the first part of the program, and then after the last.
         known: what was found out about this program.
 
@@ -68,29 +69,26 @@ def numbers_of(ops: Sequence[Op], sizes: Sequence[Size], run: Run, known: Known)
     limit, tape = Image.MAX_IMAGE_PIXELS, run.tape
     if type(limit) is not int and limit is not None:
         return None
-    size: Size | None = sizes[0]
-    begin, first = 0, next(place for place, op in enumerate(ops) if op.most)
-    if sizes.count(sizes[0]) < len(sizes):
-        begun_with = _begun(ops[:first], sizes, run) if type(ops[first]) is ResizedCrop else None
-        if begun_with is None:  # what they become differs
-            return None
-        begin, sizes = first, begun_with
-    if begin == first and type(ops[first]) is ResizedCrop:
-        size = None
-    alike = known.get((begin, size))
+    alike = known.get(None)
     if alike is None:
-        try:
-            alike = _alike(ops[begin:], sizes[0])
-        except Refused:  # it may be for what is drawn here alone
+        height, width = sizes[0].tolist()
+        size = None if _takes_any_size(ops) else (height, width)
+        if size is not None and (sizes != sizes[0]).any():  # what they become differs
             return None
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        known[begin, size] = alike
+        alike = known.get(size)
+        if alike is None:
+            try:
+                alike = _alike(ops, (height, width))
+            except Refused:  # it may be for what is drawn here alone
+                return None
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[size] = alike
     row = [*run.row, *alike.row] if run.row else alike.row
     numbers = np.empty((len(sizes), len(row)), np.int64)
     numbers[:] = row
     most = _MOST if limit is None else min(limit, _MOST)
-    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), np.array(sizes, np.int64)
+    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes
     at = _draw(*given, most, tape.at, numbers)
     if at == of.SHORT:
         raise IndexError("the tape is too short")
@@ -118,26 +116,14 @@ def _alike(ops: Sequence[Op], size: Size) -> Alike:
     return Alike(run.pieces, np.array(run.row, np.int64), size, *given)
 
 
-def _begun(ops: Sequence[Op], sizes: Sequence[Size], run: Run) -> Sequence[Size] | None:
-    """Do what draws nothing with the run, of the first of these sizes; the sizes that all images have then.
+def _takes_any_size(ops: Sequence[Op]) -> bool:
+    """Whether images become the same whatever size they have: one to which all are resized is drawn first."""
+    first = next(op for op in ops if not _keeps_size(op))
+    return type(first) is ResizedCrop
 
-    None, with the run as it was, where images differ in more than that.
-    """
-    if not ops:
-        return sizes
-    made: dict[Size, Size] = {}
-    first: Run | None = None
-    for size in dict.fromkeys(sizes):
-        one, after = run.alike(list(run.row)), size
-        for op in ops:
-            after = op.draw(one, *after)
-        first = first or one
-        if one.pieces != first.pieces or one.row != first.row:
-            return None
-        made[size] = after
-    assert first is not None
-    run.pieces, run.row = first.pieces, first.row
-    return [made[size] for size in sizes]
+
+def _keeps_size(op: Op) -> bool:
+    return isinstance(op, Fixed) and op.keeps_size
 
 
 def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, int], tuple[float, float]]:
@@ -150,7 +136,7 @@ def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, in
     if isinstance(op, Flip):
         tables.append((False, UNIT))
         return (len(tables) - 1, 0, 0), (op.probability, 0.0)
-    return (*before, 0), (0.0, 0.0)
+    return (-1, -1, 0) if _keeps_size(op) else (*before, 0), (0.0, 0.0)
 
 
 _KINDS: dict[type, int] = {ResizedCrop: of.RESIZED, Crop: of.CROP, Flip: of.FLIP, Fixed: of.ALIKE}

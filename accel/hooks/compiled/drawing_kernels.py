@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import njit, types
 
 from accel.hooks.compiled.drawing_codes import (
+    ALIKE,
     COLUMNS,
     CROP,
     FIRST,
@@ -69,11 +70,11 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
                     return SHORT
                 row[0] = floats[code[FIRST], at] < reals[part, 0]
                 at += 1
-            elif height != code[FIRST] or width != code[SECOND]:
+            elif code[FIRST] >= 0 and (height != code[FIRST] or width != code[SECOND]):
                 return OTHERWISE
             if at < 0:
                 return at
-            if kind != FLIP:
+            if kind != FLIP and not (kind == ALIKE and code[FIRST] < 0):
                 height, width = code[ROWS], code[WIDE]
             column += len(row)
     return at

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 from torchvision import transforms as v1
@@ -19,11 +20,10 @@ from torchvision.datasets import FakeData
 from accel.codec import arrow
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.arrays import FROM_ARRAY, Pixels
-from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
 from accel.options import Selection
-from accel.sources import Pictures
+from accel.sources import Numbers, Pictures
 
 ATTRIBUTES = frozenset({"size", "num_classes", "image_size", "random_offset", "transform", "target_transform"})
 
@@ -43,7 +43,7 @@ class Found(NamedTuple):
         """The kind of Pillow image that torchvision would make of them."""
         return Kind(None, self.shape[0])
 
-    def opened(self, selection: Selection) -> tuple[Pictures, list[Size], list[bool], list[Any]]:
+    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], list[Any]]:
         """The images, their sizes, that none is to be RGB, and the targets.
 
         Raises:
@@ -59,7 +59,7 @@ class Found(NamedTuple):
         pixels = planes[:, 0] if channels == 1 else arrow.of_planes(planes, np.arange(len(planes)))
         count = len(self.seeds)
         pictures = Pictures(pixels, "image in memory", selection)
-        return pictures, [(height, width)] * count, [False] * count, targets
+        return pictures, np.full((count, 2), (height, width)), np.zeros(count, np.bool_), targets
 
 
 def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:

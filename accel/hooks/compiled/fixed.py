@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+from torchvision import transforms as v1
+from torchvision.transforms import v2
 
 from accel import switch
 from accel.codec.header import Raw
@@ -104,6 +107,7 @@ class Fixed:
 
     Attributes:
         after: the kind of image that they make.
+        keeps_size: whether they do the same to an image of any size, and leave that as it is.
     """
 
     most = 0
@@ -113,6 +117,7 @@ class Fixed:
         self._most_sizes = most_sizes
         self._transforms = copy.deepcopy(list(transforms))
         self._before = before
+        self.keeps_size = _KEEPING_SIZE.issuperset(map(type, transforms))
         self._known: dict[Size, tuple[Piece, list[int], Size]] = {}
         self._pieces: dict[tuple[Form, ...], Piece] = {}
         self.after: Kind | None = None
@@ -155,6 +160,11 @@ class Fixed:
         piece = self._pieces.setdefault(forms, Piece(*forms))
         return piece, numbers, size
 
+
+_KEEPING_SIZE = frozenset(
+    {nn.Identity, v2.Identity, v2.RGB, v2.ToImage, v2.ToDtype, v2.ToPureTensor, v1.ToTensor}
+    | {getattr(v, name) for v in (v1, v2) for name in ("PILToTensor", "ConvertImageDtype", "Normalize", "Grayscale")}
+)
 
 _NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_exact": 2}
 

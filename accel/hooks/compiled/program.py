@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.hooks.compiled import drawing, draws, known, stock
@@ -20,6 +21,8 @@ from accel.hooks.compiled.tape import Tape, of_default
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
+
+Which = npt.NDArray[np.bool_]
 
 
 class Program:
@@ -41,11 +44,11 @@ class Program:
         self._together = False  # whether compiled code draws as the parts do
         self._why = "it records something else"
 
-    def run(self, sizes: Sequence[Size], grey: Sequence[bool]) -> Drawn:
+    def run(self, sizes: Numbers, grey: Which) -> Drawn:
         """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
 
         Args:
-            grey: which of them become RGB before anything else.
+            sizes: heights and widths, int64 [images, 2]. grey: which of them become RGB before anything else.
 
         Raises:
             Refused: that is left to torchvision.
@@ -95,28 +98,28 @@ class Program:
             self._trusted = False
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
-    def _drawn(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
+    def _drawn(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn:
         together = self._drawn_together(sizes, grey, tape) if self._together else None
         return together or self._drawn_one_by_one(sizes, grey, tape)
 
-    def _drawn_together(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn | None:
-        run = Run(tape)
-        if True in grey:
+    def _drawn_together(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn | None:
+        run, any_grey = Run(tape), grey.any()
+        if any_grey:
             run.pieces.append(_TO_RGB)
-            run.row.append(grey[0])
+            run.row.append(0)
         found = drawing.numbers_of(self._ops, sizes, run, self._alike)
         if found is None:
             return None
         numbers, size = found
-        if True in grey:
+        if any_grey:
             numbers[:, 0] = grey
         return Drawn([run], [size] * len(sizes), tape, numbers)
 
-    def _drawn_one_by_one(self, sizes: Sequence[Size], grey: Sequence[bool], tape: Tape) -> Drawn:
+    def _drawn_one_by_one(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
-        any_grey = True in grey
-        for (height, width), is_grey in zip(sizes, grey, strict=True):
+        any_grey = grey.any()
+        for (height, width), is_grey in zip(sizes.tolist(), grey.tolist(), strict=True):
             run = Run(tape)
             if any_grey:
                 run.pieces.append(_TO_RGB)
@@ -150,10 +153,10 @@ class Program:
             counters.fallback("batches are drawn by Python: compiled code does not draw them as it does")
         return same
 
-    def _draws_same_together(self, sizes: Sequence[Size], seed: int) -> bool:
+    def _draws_same_together(self, of_images: Sequence[Size], seed: int) -> bool:
         state = torch.Generator().manual_seed(seed).get_state()
-        length = len(sizes) * self._most + 1
-        grey = [self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))]
+        length, sizes = len(of_images) * self._most + 1, np.array(of_images, np.int64)
+        grey = np.array([self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))])
         try:
             expected = self._drawn_one_by_one(sizes, grey, Tape(state, length))
         except Refused:
@@ -174,7 +177,7 @@ class Program:
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         try:
-            drawn = self.run([size], [False])
+            drawn = self.run(np.array([size], np.int64), np.zeros(1, np.bool_))
         except Refused:
             return True  # it will then be refused as well
         python = drawn.tape.python

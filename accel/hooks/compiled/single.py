@@ -104,14 +104,15 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     """The tensor that a program makes of an image, with what was drawn."""
     kind, (run, size) = own.kind, drawn
     assert kind.cls is not None
-    if kind.interleaved is None:
-        interleaved, view = _lies(run.steps(), image)
-    else:
-        interleaved, view = kind.interleaved, 0
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
     stacked = isinstance(source.selection.options, AcceleratorOptions)  # as rows
-    sums = any(piece.kernels for piece in run.pieces)  # on as many threads as there are now
-    recipes = Row(source, before, run) if stacked and not sums else (Recipe(source, before + run.steps()),)
+    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # on as many threads as there are now
+    steps = () if stacked and kind.interleaved is not None else run.steps()
+    if kind.interleaved is None:
+        interleaved, view = _lies(steps, image)
+    else:
+        interleaved, view = kind.interleaved, 0
+    recipes = Row(source, before, run) if stacked else (Recipe(source, before + steps),)
     tensor = kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, interleaved)
     if view:
         tensor.lazy.view = view

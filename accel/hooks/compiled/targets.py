@@ -28,7 +28,7 @@ _METHODS: dict[type, tuple[str, ...]] = {
 }
 
 
-def transformed(transform: Any, targets: list[Any]) -> list[Any]:
+def transformed(transform: Any, targets: Sequence[Any]) -> Sequence[Any]:
     """What a dataset's ``target_transform`` makes of targets.
 
     Raises:

@@ -119,5 +119,6 @@ def run(cases: list[Case], method: str) -> Iterator[Any]:
         epoch.batches = []
         list(loader)
     finally:
-        loader._iterator._shutdown_workers()  # type: ignore[union-attr]
+        if loader._iterator is not None:
+            loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
     yield dataset.states

@@ -52,7 +52,7 @@ def recorded(transform: Any, seed: int) -> tuple[Any, Any]:
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         if compiled:
-            drawn = own.run([(40, 50)], [False])
+            drawn = own.run(np.array([(40, 50)]), np.array([False]))
             drawn.tape.commit()
             steps = drawn.runs[0].steps()
         else:

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -17,7 +18,7 @@ from accel.recipe import Recipe
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check
 
 CODED = ["train", "train of v2", "retries", "no crop fits", "padded", "padded by v2", "whole or not", "grey"]
-SIZED = {"padded", "padded by v2", "whole or not"}
+SIZED = {"padded", "padded by v2", "whole or not", "grey"}
 SIZES = {
     "one size": lambda source: [(source.randint(40, 90), source.randint(40, 90))] * 20,
     "photos": lambda source: [(source.randint(1, 700), source.randint(1, 700)) for _ in range(60)],
@@ -37,8 +38,8 @@ def test_compiled_code_draws_what_is_drawn_one_by_one(name: str, sizes: str, mon
         own = compositions.program_of(PIPELINES[name](), RGB)
         for seed in range(10):
             source = random.Random(seed)
-            given = SIZES[sizes](source)
-            grey = [source.random() < 0.2 * (seed % 3) for _ in given]
+            given = np.array(SIZES[sizes](source))
+            grey = np.array([source.random() < 0.2 * (seed % 3) for _ in given])
             torch.manual_seed(seed)
             torch.rand(seed * 60)
             found = own.run(given, grey)
@@ -48,7 +49,7 @@ def test_compiled_code_draws_what_is_drawn_one_by_one(name: str, sizes: str, mon
             assert steps(found) == steps(expected)
             assert (found.sizes, found.tape.at) == (expected.sizes, expected.tape.at)
             assert expected.numbers is None
-            assert (found.numbers is None) == (len(set(given)) > 1 and name in SIZED)
+            assert (found.numbers is None) == (len({*map(tuple, given.tolist())}) > 1 and name in SIZED)
 
 
 def test_python_draws_one_image_of_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +58,9 @@ def test_python_draws_one_image_of_a_pipeline(monkeypatch: pytest.MonkeyPatch) -
 
     with accel.image_backend("cpu"):
         own = compositions.program_of(PIPELINES["train"](), RGB)
-        own.run([(40, 50), (60, 70)], [False, False])
+        own.run(np.array([(40, 50), (60, 70)]), np.array([False, False]))
         monkeypatch.setattr(draws.ResizedCrop, "draw", draw)
-        assert own.run([(80, 90), (30, 20)], [False, True]).numbers is not None
+        assert own.run(np.array([(80, 90), (30, 20)]), np.array([False, True])).numbers is not None
 
 
 def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +83,8 @@ def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch:
 def test_a_crop_that_pillow_warns_of_is_left_to_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     with accel.image_backend("cpu"):
         own = compositions.program_of(PIPELINES["no crop fits"](), RGB)
-        given = [(20, 20), *[(40, 40)] * 5]
-        assert own.run(given, [False] * 6).numbers is not None
+        given = np.array([(20, 20), *[(40, 40)] * 5])
+        assert own.run(given, np.zeros(6, bool)).numbers is not None
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
         with pytest.raises(Refused, match="larger"):
-            own.run(given, [False] * 6)
+            own.run(given, np.zeros(6, bool))
