@@ -41,7 +41,7 @@ class Photos(NamedTuple):
 def photos(data: Path | None, images: int) -> Iterator[Photos]:
     """Photos as ``ImageFolder`` has them, by links; all have times that files are known by."""
     torch.set_num_threads(1)
-    with folder(data) as (root, _), tempfile.TemporaryDirectory() as made, _modules_not_collected():
+    with folder(data) as (root, _), tempfile.TemporaryDirectory() as made, modules_not_collected():
         files = sorted(str(path) for path in root.rglob("*.jpg"))[:images]
         large = [f"{made}/{number}.jpg" for number in range(min(LARGE, images))]
         for number, path in enumerate(large):
@@ -52,7 +52,7 @@ def photos(data: Path | None, images: int) -> Iterator[Photos]:
 
 
 @contextmanager
-def _modules_not_collected() -> Iterator[None]:
+def modules_not_collected() -> Iterator[None]:
     """To look through all modules takes Python's collector 0.2 s, as long as an epoch of 200 photos takes."""
     gc.collect()
     gc.freeze()

@@ -240,15 +240,18 @@ def pickled(original: Any) -> Any:
         if not _is_sender():
             return plain(*args, **kwargs)
         own, ring, begun = clocks.clock(), measuring.rings[1], now()
-        telling, own.inside = clocks.telling, 0
+        traced, own.inside = clocks.events is not None or clocks.ranges is not None, 0
+        cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu and not traced else None
         try:
-            return (told if telling else plain)(*args, **kwargs)
+            return (told if traced else plain)(*args, **kwargs)
         finally:  # who takes the batch finds what it took
             took = now() - begun
-            entries = () if telling else (took - own.inside << 6 | SEND,)
             _sent_ns += took
-            if not ring.put(*entries) or telling:
-                measuring.flush(_ended, add_up=False, own=ring)
+            ns = took - own.inside
+            if cpu_begun is not None:
+                own.cpu.append((SEND, ns, clocks.cpu_ns() - cpu_begun))
+            if traced or not ring.put(ns << 6 | SEND):
+                measuring.flush(_ended, own=ring)
 
     return classmethod(dumps)
 

@@ -256,35 +256,35 @@ def _clock_receiving(iterator: Any) -> None:
     plain = getattr(queue, "_recv_bytes", None)
     if plain is None or hasattr(plain, "__wrapped__"):
         return
-    receiving = clocks.timed(RECEIVE, plain)
-
-    @wraps(plain)
-    def receive(*args: Any) -> Any:
-        return (receiving if measuring.measuring() else plain)(*args)
-
-    queue._recv_bytes = receive  # of this queue only, which nobody else reads
+    queue._recv_bytes = _timed_often(RECEIVE, plain)  # of this queue only, which nobody else reads
 
 
 def unpickled(original: Any) -> Any:
     """``ForkingPickler.loads``, in a thread that takes batches."""
     plain = original.__func__ if isinstance(original, staticmethod) else original
+    return staticmethod(_timed_often(UNPACK, plain))
+
+
+def _timed_often(stage: int, plain: Function) -> Function:
+    """The function, as a stage that is timed in every batch, for which little is done in most of them."""
     now = clocks.now
-    unpacking = clocks.timed(UNPACK, plain)
+    timed = clocks.timed(stage, plain)
 
     @wraps(plain)
-    def load(*args: Any, **kwargs: Any) -> Any:
+    def stage_of(*args: Any, **kwargs: Any) -> Any:
         own = getattr(clocks.local, "clock", None)
         if own is None or clocks.telling:
-            return (plain if get_worker_info() is not None else unpacking)(*args, **kwargs)
+            clocked = measuring.measuring() and get_worker_info() is None
+            return (timed if clocked else plain)(*args, **kwargs)
         outside, own.inside, begun = own.inside, 0, now()
         try:
             return plain(*args, **kwargs)
         finally:
             took = now() - begun
-            own.done.append(took - own.inside << 6 | UNPACK)
+            own.done.append(took - own.inside << 6 | stage)
             own.inside = outside + took
 
-    return staticmethod(load)
+    return stage_of
 
 
 REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (

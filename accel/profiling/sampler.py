@@ -1,4 +1,4 @@
-"""A thread that looks, 11 times a second, which statement of the user's runs; and how late it comes to look."""
+"""A thread that looks, first 11 times a second, which statement of the user's runs; and how late it comes to look."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from accel.system import clocks, fork, measuring
 from accel.system.clocks import GIL
-from accel.system.row_words import TEXTS
+from accel.system.row_words import TEXTS, TEXTS_BEGIN
 
 _HERTZ = 11
-_RANKED_EVERY = 64  # looks
+_MANY = 64  # looks, after which a quarter as many are enough
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(
@@ -25,19 +25,23 @@ _LIBRARIES = tuple(
 
 
 class Sampler:
+    """What it does at each look is little: behind work on images nothing of Python's is in the processor's caches."""
+
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._ends = threading.Event()
-        self._watched = 0
-        self._found: Counter[tuple[CodeType, int, bool]] = Counter()
-        self._places: dict[tuple[CodeType, int, bool], int] = {}
+        self._ends = threading.Lock()
+        self._watched = self._looks = 0
+        self._found: Counter[tuple[int, int, bool]] = Counter()
+        self._places: dict[tuple[int, int, bool], int] = {}
         """Where in this process's row those statements are that are written there."""
         self._row: Any = None
-        self._kinds: dict[CodeType, int] = {}
+        self._kinds: dict[int, tuple[int, CodeType]] = {}
+        """What codes are, by their identity: a code's hash is made of all its names and constants each time."""
 
     def forget(self) -> None:
         """In a forked child the thread is gone."""
         self._thread = self._row = None
+        self._looks = 0
         self._found.clear()
         self._places.clear()
 
@@ -51,14 +55,15 @@ class Sampler:
         self._run()
 
     def _run(self) -> None:
-        self._ends = threading.Event()  # a new one: a fork may have come while another was held
+        self._ends = threading.Lock()  # a new one: a fork may have come while another was held
+        self._ends.acquire()
         self._thread = threading.Thread(target=self._look, args=(self._ends,), name="accel-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._ends.set()
+            self._ends.release()
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -74,38 +79,42 @@ class Sampler:
             if pauses:
                 self._run()
 
-    def _look(self, ends: threading.Event) -> None:
-        clock, looks = clocks.clock(), 0
-        period = 1_000_000_000 // _HERTZ
-        wanted = clocks.now() + period
-        while not ends.wait(period / 1e9) and measuring.measuring():
-            late = clocks.now() - wanted
-            clock.add(GIL, max(late, 0))
+    def _look(self, ends: threading.Lock) -> None:
+        clock, now = clocks.clock(), clocks.now
+        period = self._period()
+        wanted = now() + period
+        while not ends.acquire(timeout=period / 1e9) and measuring.measuring():
+            clock.done.append(max(now() - wanted, 0) << 6 | GIL)
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 self._note(frame)
             del frame
-            looks += 1
-            if looks % _RANKED_EVERY == 0:
+            self._looks += 1
+            if self._looks % _MANY == 0:
                 self._rank()
-            wanted = clocks.now() + period
+                period = self._period()
+            wanted = now() + period
         self._rank()
+
+    def _period(self) -> int:
+        return 1_000_000_000 * (1 if self._looks < _MANY else 4) // _HERTZ
 
     def _note(self, frame: FrameType | None) -> None:
         """Count the innermost statement of the user's, unless a stage of another's runs inside of it."""
+        kinds = self._kinds
         while frame is not None:
             code = frame.f_code
-            kind = self._kinds.get(code)
-            if kind is None:
-                kind = self._kinds[code] = _kind(code)
-            if kind == _STAGE:
+            known = kinds.get(id(code))
+            if known is None:
+                known = kinds[id(code)] = _kind(code), code  # which stays, and so does its identity
+            if known[0] == _STAGE:
                 return
-            if kind == _USERS:
-                self._count((code, frame.f_lineno, _loads(frame)))
+            if known[0] == _USERS:
+                self._count((id(code), frame.f_lineno, _loads(frame)))
                 return
             frame = frame.f_back
 
-    def _count(self, statement: tuple[CodeType, int, bool]) -> None:
+    def _count(self, statement: tuple[int, int, bool]) -> None:
         """Count a statement, and write how often it was found."""
         self._found[statement] += 1
         row = measuring.row()
@@ -114,9 +123,13 @@ class Sampler:
         if row is not self._row:
             self._row = row
             self._places.clear()
-        place = self._places.setdefault(statement, len(self._places))
-        if place < TEXTS:
-            measuring.write_text(row, place, *self._written(statement))
+        place = self._places.get(statement)
+        if place is not None and place < TEXTS:
+            row[TEXTS_BEGIN + place] += 1
+        elif place is None:
+            place = self._places[statement] = len(self._places)
+            if place < TEXTS:
+                measuring.write_text(row, place, *self._written(statement))
 
     def _rank(self) -> None:
         """Write the statements that were found most often, where there is no room for all."""
@@ -127,8 +140,9 @@ class Sampler:
                 self._places[statement] = place
                 measuring.write_text(row, place, *self._written(statement))
 
-    def _written(self, statement: tuple[CodeType, int, bool]) -> tuple[str, int]:
-        code, line, loads = statement
+    def _written(self, statement: tuple[int, int, bool]) -> tuple[str, int]:
+        of, line, loads = statement
+        code = self._kinds[of][1]
         name = f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}"
         return name, self._found[statement]
 

@@ -1,18 +1,20 @@
-"""What the profiler costs: on, in turns with off by CPU time; off, the guards that are left, counted and timed.
+"""What the profiler costs: on, in turns with off, on the clock on the wall; off, the guards that are left.
 
     python -m bench.bottlenecks.overhead [--data DIR] [--images N] [--rounds N] [--out FILE]
 
-On: a DataLoader of photos, cropped alike each time, without workers and with one that stays; epochs with
-``accel.profile``, without, and without again, in turns. CPU time is that of all threads of the process and of its
-worker, for each batch; of each batch the median over the rounds counts, and what follows from the rounds drawn anew,
-again and again, is the spread. How far "without again" is from "without" says how far to trust the rest. The first
-batches, which are measured with more care, are also left out: a long training. Beginning and ending to measure is not
-counted, which is once a training.
+On: a DataLoader of photos, cropped alike each time, without workers and with one that stays. Pairs of epochs, with
+``accel.profile`` and without, each pair in the other order than the one before; timed from an epoch's first batch to
+its last. What counts is the median of the pairs' ratios, with the interval that medians of pairs drawn anew, again and
+again, have in 95 of 100 cases. "off again" compares epochs without it that follow each other across two pairs: how far
+that is from 0 says how far to trust the rest. The first batches, which are measured with more care, are also left out:
+a long training. CPU times of all threads of the process and of its worker stand beside it. Beginning and ending to
+measure is not counted, which is once a training.
+
+Off: the guards are counted and timed.
 """
 
 from __future__ import annotations
 
-import random
 import sys
 import tempfile
 import time
@@ -35,11 +37,11 @@ from accel.cli.data import folder
 from accel.cli.tables import Table, show
 from accel.profiling import collect
 from accel.system import clocks, measuring
-from bench.epochs import linked
+from bench.epochs import linked, modules_not_collected
 from bench.machine import parser, write
 
 MOST_ON, MOST_OFF = 0.01, 500.0
-"""Of the CPU time; nanoseconds an image."""
+"""Of the time of 50 batches; nanoseconds an image."""
 _BATCH = 32
 _FIRST = 12
 """Batches at the beginning of an epoch."""
@@ -51,7 +53,8 @@ _WATCHED = (measuring.__file__, clocks.__file__, str(Path(collect.__file__).pare
 @command("overhead")
 def main() -> int:
     """Exit status 1: it costs more than it may."""
-    options = parser("bench.bottlenecks.overhead", str(__doc__).partition("\n")[0], out="profiler.json", rounds=25)
+    what, least = str(__doc__).partition("\n")[0], ((_FIRST + 2) * _BATCH, 2)
+    options = parser("bench.bottlenecks.overhead", what, out="profiler.json", rounds=64, least=least)
     options.set_defaults(images=1600)
     args = options.parse_args()
     torch.set_num_threads(1)
@@ -63,7 +66,8 @@ def main() -> int:
         files = sorted(str(path) for path in given.rglob("*.jpg"))
         dataset = ImageFolder(str(linked(files, Path(made))), _pipeline())
         order = [index % len(dataset) for index in range(args.images // _BATCH * _BATCH)]
-        on = {workers: _on(dataset, order, workers, args.rounds) for workers in (0, 1)}
+        with modules_not_collected():
+            on = {workers: _on(dataset, order, workers, args.rounds) for workers in (0, 1)}
         off = {workers: _off(dataset, order[: 4 * _BATCH], workers) for workers in (0, 1)}
     rows = [
         (f"{name}, {workers} workers", f"{share:+.2%} of {each['us']:.0f} µs an image", f"{low:+.2%} to {high:+.2%}")
@@ -75,14 +79,18 @@ def main() -> int:
         )
     ]
     rows += [
+        (f"on, {workers} workers, {clock}", f"{added:+.0f} µs a batch", f"{low:+.0f} to {high:+.0f}")
+        for workers, each in on.items()
+        for clock, (added, low, high) in each["added us a batch"].items()
+    ]
+    rows += [
         (f"off, {workers} workers", f"{each['guards']:.3f} guards an image", f"{each['ns']:.1f} ns an image")
         for workers, each in off.items()
     ]
     show(Table("the profiler's overhead", ("", "", ""), rows))
     write(args.out, {"images": len(order), "on": on, "off": off})
     return int(
-        max(each["on later"][0] for each in on.values()) > MOST_ON
-        or max(each["ns"] for each in off.values()) > MOST_OFF
+        max(each["on"][0] for each in on.values()) > MOST_ON or max(each["ns"] for each in off.values()) > MOST_OFF
     )
 
 
@@ -99,53 +107,62 @@ def _pipeline() -> Callable[[Any], Any]:
 
 
 def _on(dataset: Any, order: list[int], workers: int, rounds: int) -> dict[str, Any]:
-    """Epochs with and without measuring, in turns."""
+    """Pairs of epochs with and without measuring, each the other way round than the one before."""
     loader = DataLoader(dataset, _BATCH, sampler=order, **_with(workers))
 
-    def epoch() -> list[int]:
-        begun: Any = iter(loader)
-        clocks = [time.CLOCK_PROCESS_CPUTIME_ID, *(~each.pid << 3 | 2 for each in getattr(begun, "_workers", ()))]
-        stamps = [sum(map(time.clock_gettime_ns, clocks))]
-        for images, _ in begun:
-            images.to("cpu")  # computes what is lazy
-            stamps.append(sum(map(time.clock_gettime_ns, clocks)))
-        return [int(ns) for ns in np.diff(stamps)]
-
-    def measured() -> list[int]:
-        collect.start()
+    def epoch(measured: bool) -> list[list[int]]:
+        """By each clock, when the first batch came, the first ones had come, and the last."""
+        if measured:
+            collect.start()
         try:
-            return epoch()
+            batches: Any = iter(loader)
+            worker = [~each.pid << 3 | 2 for each in getattr(batches, "_workers", ())]
+            clocks = [time.CLOCK_MONOTONIC, time.CLOCK_PROCESS_CPUTIME_ID, *worker]
+            stamps = []
+            for number, (images, _) in enumerate(batches, 1):
+                images.to("cpu")  # computes what is lazy
+                if number in (1, _FIRST, len(loader)):
+                    stamps.append([time.clock_gettime_ns(each) for each in clocks])
+            return stamps
         finally:
-            collect.stop()
+            if measured:
+                collect.stop()
 
-    turns: dict[str, Callable[[], list[int]]] = {"off": epoch, "on": measured, "again": epoch}
-    found: dict[str, list[list[int]]] = {name: [] for name in turns}
-    epoch()
-    measured()
-    orders = random.Random(1)
+    epoch(False)
+    epoch(True)
+    found = np.zeros((rounds, 2, 3, 2 + workers))
     for number in range(rounds):
-        for name in orders.sample(list(turns), len(turns)):
-            found[name].append(turns[name]())
-        screen.note(f"round {number + 1}: " + ", ".join(f"{name} {sum(found[name][-1]) / 1e9:.3f} s" for name in turns))
-    off, on, again = (np.array(each) for each in found.values())
+        for measured in (False, True) if number % 2 else (True, False):
+            found[number, int(measured)] = epoch(measured)
+        off, on = np.ptp(found[number, ..., 0], 1) / 1e9
+        screen.note(f"pair {number + 1}: off {off:.3f} s, on {on:.3f} s")
+    clocks = ("wall", "main CPU", "worker CPU")[: 2 + workers]
+    whole, later = found[:, :, 2] - found[:, :, 0], found[:, :, 2] - found[:, :, 1]  # [pairs, off or on, clock]
+    across = np.stack([whole[: rounds // 2 * 2 : 2, 0], whole[1::2, 0]], 1)
     return {
-        "on": _beyond(off, on),
-        "on later": _beyond(off[:, _FIRST:], on[:, _FIRST:]),
-        "again": _beyond(off, again),
-        "us": float(np.median(off, 0).mean()) / _BATCH / 1e3,
-        "CPU seconds": {name: [sum(each) / 1e9 for each in epochs] for name, epochs in found.items()},
+        "pairs": rounds,
+        "on": _beyond(whole[..., 0]),
+        "on later": _beyond(later[..., 0]),
+        "again": _beyond(across[..., 0]),
+        "us": float(np.median(whole[:, 0, 0])) / (len(order) - _BATCH) / 1e3,
+        "added us a batch": {
+            name: _middle((whole[:, 1, clock] - whole[:, 0, clock]) / (len(loader) - 1) / 1e3)
+            for clock, name in enumerate(clocks)
+        },
+        "seconds": {name: (whole[..., clock] / 1e9).tolist() for clock, name in enumerate(clocks)},
     }
 
 
-def _beyond(off: Any, on: Any) -> tuple[float, float, float]:
-    """By how much, as a share, one [rounds, batches] costs more than the other: and its 5th and 95th percentiles."""
+def _beyond(pairs: Any) -> tuple[float, float, float]:
+    """By how much, as a share, the second of a pair [pairs, 2] takes longer than the first."""
+    return _middle(pairs[:, 1] / pairs[:, 0] - 1)
 
-    def share(rounds: Any) -> float:
-        return float(np.median(on[rounds], 0).sum() / np.median(off[rounds], 0).sum() - 1)
 
-    drawn = np.random.default_rng(1).integers(0, len(off), (1000, len(off)))
-    low, high = np.percentile([share(rounds) for rounds in drawn], (5, 95))
-    return share(slice(None)), float(low), float(high)
+def _middle(values: Any) -> tuple[float, float, float]:
+    """The median, and in which interval it is in 95 of 100 cases."""
+    drawn = np.random.default_rng(1).integers(0, len(values), (2000, len(values)))
+    low, high = np.percentile(np.median(values[drawn], 1), (2.5, 97.5))
+    return float(np.median(values)), float(low), float(high)
 
 
 class _Counts:

@@ -275,13 +275,13 @@ def test_what_a_worker_has_not_added_up_is_read() -> None:
         measuring.flush()
         for number in range(1, 4):
             clocks.clock().add(clocks.READ, 1000 * number)
-            measuring.flush(clocks.now(), add_up=False)
+            measuring.flush(clocks.now())
             (row,) = measuring.rows_of()
             assert row.stages[clocks.READ, clocks.COUNT] == number
             assert row.stages[clocks.READ, clocks.NS] == 500 * number * (number + 1)
         for _ in range(row_words.MOST_UNADDED):
             clocks.clock().add(clocks.READ, 1)
-        measuring.flush(add_up=False)
+        measuring.flush()
         (row,) = measuring.rows_of()
         assert row.stages[clocks.READ, clocks.COUNT] == 3 + row_words.MOST_UNADDED
     finally:
