@@ -17,11 +17,15 @@ from accel.system.row_words import TEXTS, TEXTS_BEGIN
 
 _HERTZ = 11
 _MANY = 64  # looks, after which a quarter as many are enough
+_MOST_KINDS = 4096  # codes
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(
     {os.path.dirname(os.__file__) + os.sep, *(path + os.sep for path in sys.path if "-packages" in path)}
 )
+
+Statement = tuple[str, str, int, bool]
+"""A statement's file, function and line, whatever code object it is in; and whether it makes a batch."""
 
 
 class Sampler:
@@ -31,12 +35,13 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._ends = threading.Lock()
         self._watched = self._looks = 0
-        self._found: Counter[tuple[int, int, bool]] = Counter()
-        self._places: dict[tuple[int, int, bool], int] = {}
+        self._found: Counter[Statement] = Counter()
+        self._places: dict[Statement, int] = {}
         """Where in this process's row those statements are that are written there."""
         self._row: Any = None
         self._kinds: dict[int, tuple[int, CodeType]] = {}
-        """What codes are, by their identity: a code's hash is made of all its names and constants each time."""
+        """What codes are, by their identity: a code's hash is made of all its names and constants each time. They stay
+        while they are here, and so do their identities."""
 
     def forget(self) -> None:
         """In a forked child the thread is gone."""
@@ -106,15 +111,17 @@ class Sampler:
             code = frame.f_code
             known = kinds.get(id(code))
             if known is None:
-                known = kinds[id(code)] = _kind(code), code  # which stays, and so does its identity
+                if len(kinds) >= _MOST_KINDS:  # somebody makes ever new ones
+                    kinds.clear()
+                known = kinds[id(code)] = _kind(code), code
             if known[0] == _STAGE:
                 return
             if known[0] == _USERS:
-                self._count((id(code), frame.f_lineno, _loads(frame)))
+                self._count((code.co_filename, code.co_name, frame.f_lineno, _loads(frame)))
                 return
             frame = frame.f_back
 
-    def _count(self, statement: tuple[int, int, bool]) -> None:
+    def _count(self, statement: Statement) -> None:
         """Count a statement, and write how often it was found."""
         self._found[statement] += 1
         row = measuring.row()
@@ -140,10 +147,9 @@ class Sampler:
                 self._places[statement] = place
                 measuring.write_text(row, place, *self._written(statement))
 
-    def _written(self, statement: tuple[int, int, bool]) -> tuple[str, int]:
-        of, line, loads = statement
-        code = self._kinds[of][1]
-        name = f"{loads:d}\n{line}\n{code.co_name[:60]}\n{code.co_filename[-160:]}"
+    def _written(self, statement: Statement) -> tuple[str, int]:
+        file, function, line, loads = statement
+        name = f"{loads:d}\n{line}\n{function[:60]}\n{file[-160:]}"
         return name, self._found[statement]
 
 

@@ -336,6 +336,27 @@ def test_the_hottest_statement(folder: Path) -> None:
     }
 
 
+def test_a_statement_of_code_that_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one statement however often it is made, and the codes are not kept for ever."""
+    monkeypatch.setattr(sampler, "_MOST_KINDS", 5)
+    kinds: dict[int, Any] = {}
+    monkeypatch.setattr(sampler.sampler, "_kinds", kinds)
+    looks = 3 * row_words.TEXTS
+
+    def run() -> None:
+        for _ in range(looks):
+            exec(compile("look(sys._getframe())", "/made.py", "exec"), {"sys": sys, "look": sampler.sampler._note})
+
+    collect.start()
+    try:
+        with sampler.sampler.paused(True):
+            run()
+        assert len(kinds) <= 5
+    finally:
+        found = collect.stop().samples
+    assert [each.count for each in found if each.file == "/made.py"] == [looks]
+
+
 def test_copies_to_a_device(folder: Path) -> None:
     def copy(batch: Any) -> None:
         assert batch[0].to("meta").device.type == "meta"
