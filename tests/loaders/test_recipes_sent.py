@@ -275,8 +275,9 @@ def test_batches_in_slots_are_computed_late(tmp_path: Path, ran: list[str]) -> N
 
 def test_labels_go_by_value() -> None:
     """Small tensors, with what they share; larger ones as torch sends them."""
-    base = torch.arange(12)
+    base, odd = torch.arange(12), torch.arange(17, dtype=torch.uint8)
     batch = [base, base[2:6], base.view(3, 4).t(), base, torch.zeros(100_000), {"a": torch.tensor(3.5)}]
+    batch.append(odd[:16].view(torch.int64))  # of memory that is no whole number of these
     pool: Any = type("Pool", (), {"message": lambda _, tensor: None})()
     restore, arguments = slot_pool._Outgoing(pool, batch).__reduce__()
     found = restore(*arguments)
