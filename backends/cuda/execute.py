@@ -60,8 +60,8 @@ class Execution:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
         self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
-        self._pool.give_back(self._buffer, self._device.mark())
-        self._given_back = True
+        mark, self._given_back = self._device.mark(), True  # before: see ``Ready.launch``
+        self._pool.give_back(self._buffer, mark)
 
     def launch(self) -> None:
         """Compute the result, as often as it is called."""

@@ -99,8 +99,8 @@ class Ready:
             Work(memory, copies, cleared, self._launches, (told, told + said[Said.TOLD_SIZE]), self._told)
         )
         mark = self._device.mark()
+        self._given_back = True  # before: what is interrupted after that must not give it back twice
         self._pool.give_back(self._buffer, mark)
-        self._given_back = True
         points = self._ahead.part(Part.POINTS).view(np.int64).reshape(2, -1)
         self.decoding.queued((), memory, (states, self._told, mark), points)
 

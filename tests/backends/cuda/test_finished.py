@@ -14,6 +14,7 @@ from accel.backends.cuda import backend, budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend
 from accel.backends.cuda.jpeg import Decoder, wanted
 from accel.backends.cuda.jpeg.layout import PICTURE
+from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import Ready, sent_and_taken, sizes_of
 from accel.codec import stream_index
 from accel.codec.header import Raw
@@ -119,6 +120,30 @@ def test_the_first_image_that_fails_speaks_for_the_batch(made: list[str]) -> Non
                 said.append((caught.value.position, str(caught.value)))
             assert said[0] == said[1]
             assert said[0][0] == (2 if files[3] is on_host else 1)
+
+
+@pytest.mark.parametrize("finished_by_worker", [True, False])
+def test_a_buffer_is_given_back_once_where_that_is_interrupted(
+    finished_by_worker: bool, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, give_back = list[int](), PinnedPool.give_back
+
+    def interrupted(self: PinnedPool, memory: torch.Tensor, mark: Any) -> None:
+        given.append(memory.data_ptr())
+        give_back(self, memory, mark)
+        if len(given) == 1:
+            raise KeyboardInterrupt
+
+    with accel.image_backend("cuda", device="cpu", threads=1, decode="accel" if finished_by_worker else "host"):
+        rows: Any = sent(cropped(COLOUR)) if finished_by_worker else list(cropped(COLOUR))
+        expected = values(rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(PinnedPool, "give_back", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                values(rows)
+        assert len(given) == len(set(given)) == 1
+        assert torch.equal(values(rows), expected)
+    assert ("finished" in made) == finished_by_worker
 
 
 def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
