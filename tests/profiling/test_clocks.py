@@ -357,6 +357,14 @@ def test_a_statement_of_code_that_is_made_anew(monkeypatch: pytest.MonkeyPatch) 
     assert [each.count for each in found if each.file == "/made.py"] == [looks]
 
 
+def test_cpu_times_are_written_before_anything_is_added_up(folder: Path) -> None:
+    result = measured(DataLoader(Sleeping(folder), 4, num_workers=1))
+    for each in workers(result):
+        assert each.stages["decode"].cpu_ns
+        assert each.stages["transform"].cpu_ns
+    assert main(result).stages["wait"].cpu_ns is not None
+
+
 def test_copies_to_a_device(folder: Path) -> None:
     def copy(batch: Any) -> None:
         assert batch[0].to("meta").device.type == "meta"
