@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.system import fork
+
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
 """Of draws: whether the exponential is taken, and their bounds."""
@@ -161,6 +163,10 @@ class Tape:
 
 _OF_ONE_THREAD = 2048
 """Numbers that torch computes by one thread: to wake others takes longer than all of it."""
+
+in_turn = fork.Lock()
+"""Held from when a batch reads ahead until it commits, and while a trial has the generators in states of its own: two
+threads would draw the same numbers."""
 
 _last: list[Tape] = []
 _AHEAD, _MOST = 16, 1 << 14  # times what is needed is read ahead where nobody else draws, so many outputs at most
