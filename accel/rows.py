@@ -147,7 +147,7 @@ class Rows(Sequence[Recipe]):
     def selection(self) -> Selection:
         """The selection of the images, which is one for all that are stacked."""
         sources = self.sources
-        return sources.selection if isinstance(sources, Sources) else sources[0].selection
+        return sources[0].selection if isinstance(sources, tuple) else sources.selection
 
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, which are the same of all of them."""
@@ -156,7 +156,7 @@ class Rows(Sequence[Recipe]):
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
         """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
         count = len(self)
-        if isinstance(self.sources, Sources):
+        if not isinstance(self.sources, tuple):
             return self.sources.sizes()
         headers = [source.header for source in self.sources]
         sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
@@ -164,16 +164,14 @@ class Rows(Sequence[Recipe]):
 
     def of_lazy_pixels(self) -> bool:
         """Whether some are made from pixels that are lazy themselves."""
-        if isinstance(self.sources, Sources):
-            return False
-        return any(source.origin is not None for source in self.sources)
+        return isinstance(self.sources, tuple) and any(source.origin is not None for source in self.sources)
 
     def each_apart(self) -> bool:
         """Whether no two images are made from one source."""
-        return isinstance(self.sources, Sources) or len(set(map(id, self.sources))) == len(self.sources)
+        return not isinstance(self.sources, tuple) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.numbers)
 
     @overload
     def __getitem__(self, place: int) -> Recipe: ...

@@ -50,9 +50,8 @@ class _NullDevice(Device):
         return torch.zeros(size, dtype=torch.uint8)  # nothing is ever told of a picture
 
     def submit(self, work: Work) -> None:
-        moves = work.moves()
-        done, _ = queued(moves, work.launches, _HANDLES, _FUNCTIONS, 0)
-        assert done == len(moves) + len(work.launches)
+        done, _ = queued(work.moves, work.launches, _HANDLES, _FUNCTIONS, 0)
+        assert done == len(work.moves) + len(work.launches)
 
     def free_memory(self) -> int:
         return 1 << 40

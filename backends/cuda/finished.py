@@ -36,7 +36,8 @@ _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
 UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
-fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[1] i4[1] int int int u8[1] u1[1]w u8[1]w u8[2]w")
+_FILL = "u1[1] i8[1] i4[1] int int int int u1[1]w u8[1]w int u8[1]w u8[2]w"
+fill_upload = UNIT.function(_MODULE, "fill_upload", _FILL)
 _bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] int int u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
@@ -59,19 +60,25 @@ class Part(IntEnum):
 
 
 class Said(IntEnum):
-    """Numbers of a batch: bytes of files, of scratch memory; parts of that, which are zero, and told to the host."""
+    """Numbers of a batch. On the device there are files, the program behind them, and working memory."""
 
-    FILES = 0
-    SCRATCH = 1
-    CLEARED = 2  # from there
-    CLEARED_END = 3
-    TOLD = 4  # from there
-    TOLD_SIZE = 5
-    IN_PLACE = 6  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
-    INDEXED = 7  # files that are decoded by their index
-    MISFITS = 8  # files whose index was another's
-    WANTED = 9  # files of which an index is to be made
-    TAKEN = 10  # all the memory that the batch takes on the device
+    FILES = 0  # bytes of files
+    BEHIND = 1  # where the program begins
+    SENT = 2  # bytes of both
+    WORKING = 3  # where the working memory begins
+    MEMORY = 4  # bytes of all that
+    CLEARED = 5  # from there on, in the working memory, it must be zero
+    CLEARED_END = 6
+    TOLD = 7  # from there on, there, it is told to the host
+    TOLD_SIZE = 8
+    IN_PLACE = 9  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
+    LAUNCHES = 10
+    DECODED = 11  # images that the decoder takes
+    HOLES = 12  # images that the host decodes
+    INDEXED = 13  # files that are decoded by their index
+    MISFITS = 14  # files whose index was another's
+    WANTED = 15  # files of which an index is to be made
+    TAKEN = 16  # all the memory that the batch takes on the device, results as well
 
 
 def room(plan: ColumnPlan) -> int:
@@ -137,7 +144,10 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     (told, told_size), points = batch.told()
     said = np.zeros(len(Said), np.int64)
-    said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
+    said[Said.FILES], said[Said.BEHIND] = found.size, -(-found.size // ALIGNED) * ALIGNED
+    said[Said.SENT] = said[Said.BEHIND] + len(program)
+    said[Said.WORKING] = -(-said[Said.SENT] // _APART) * _APART
+    said[Said.MEMORY] = said[Said.WORKING] + scratch + schedule.scratch.size
     said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
     said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
     said[Said.IN_PLACE] = (pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size
@@ -146,6 +156,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     said[Said.INDEXED] = np.count_nonzero(known[0])
     said[Said.MISFITS], said[Said.WANTED] = np.count_nonzero(known[1]), np.count_nonzero(known[2])
     on_host = np.flatnonzero(addresses == 0).tolist()
+    said[Said.LAUNCHES], said[Said.DECODED], said[Said.HOLES] = len(listed), len(numbers), len(on_host)
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     return [
         said,
@@ -169,6 +180,7 @@ def _files(plan: ColumnPlan) -> Files:
 
 
 _program = Scratch()
+_APART = 512  # bytes that the parts of the device's memory are aligned to
 
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:

@@ -60,7 +60,7 @@ def submit_launches(
         moves: uint64 [m, 4]: the number of one of the ``driver``'s functions, to where, from where (or which byte), and
             how many bytes; of these so many come ``behind`` the launches.
         launches: uint64 [n, 4]: the number of one of the ``kernels``, its blocks, addresses of items and of owners.
-        driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first. stream: uint64 [1].
+        driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first.
         room: uint64 [5], for a moment; then the last of it is the driver's error.
     """
     place, first = pointer_to(room), len(moves) - behind
@@ -69,12 +69,12 @@ def submit_launches(
             k = n - first
             room[0], room[1] = launches[k, 2], launches[k, 3]
             kernel = kernels[launches[k, 0]]
-            error = _launch(driver[0], kernel, launches[k, 1], threads, stream[0], advanced(place, 0))
+            error = _launch(driver[0], kernel, launches[k, 1], threads, stream, advanced(place, 0))
         else:
             k = n if n < first else n - len(launches)
             error = _NONE
             if moves[k, 3] > 0:
-                error = _move(driver[moves[k, 0]], moves[k, 1], moves[k, 2], moves[k, 3], stream[0])
+                error = _move(driver[moves[k, 0]], moves[k, 1], moves[k, 2], moves[k, 3], stream)
         if error != 0:
             room[4] = error
             return n
