@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
-from accel.rows import Ahead, Pictures
+from accel.rows import Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
@@ -121,7 +121,7 @@ class CudaBackend(AcceleratorBackend):
         engine = self._engine(device)
         outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
-            result, ahead = plan.empty(engine.device.empty), _ahead_of(plan)
+            result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
             said = None if ahead is None else said_of(ahead)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
@@ -129,7 +129,7 @@ class CudaBackend(AcceleratorBackend):
                     counters.fallback(_IN_CHUNKS)
                 self._run(part, engine, result, self._decoder(engine), said if part is plan else None)
 
-            known = (None, None) if said is None else (said[Said.SENT], said[Said.TAKEN])
+            known = () if said is None else (said.sent, said.taken)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
@@ -170,8 +170,8 @@ class CudaBackend(AcceleratorBackend):
 
     def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with what is made of it, and its decoding."""
-        if (ahead := _ahead_of(plan)) is not None:
-            return sizes_of(ahead)
+        if isinstance(plan, ColumnPlan) and plan.ahead is not None:
+            return sizes_of(plan.ahead)
         decodes = self.options.decoder == "accel"
         if _by_columns(plan):
             found, rows = plan.columns, plan.rows
@@ -197,16 +197,13 @@ class CudaBackend(AcceleratorBackend):
         found = self._engines.get(device)
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
-    def _run(
-        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Sequence[int] | None = None
-    ) -> None:
+    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
         """Run a plan, or a chunk of one, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
         images: list[nvimg.Pixels | None] = []
         execution: Execution | Ready
         wanted: Callable[[int], Decode]
         if decoder == "accel" and said is not None:
-            rows: Any = plan.rows  # type: ignore[attr-defined]
-            execution = Ready(rows.ahead, said, rows.sources.content, result, engine.device, engine.pool)
+            execution = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
             decoding, wanted, on_host = execution.decoding, partial(_hole, plan, execution), list(execution.holes)
         else:
             decodes = plan.sources if _by_columns(plan) else plan.decodes
@@ -274,10 +271,6 @@ _DESCRIBED = {
 
 def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
     return isinstance(plan, ColumnPlan) and columns.taken(plan)
-
-
-def _ahead_of(plan: Plan) -> Ahead | None:
-    return plan.ahead if isinstance(plan, ColumnPlan) else None
 
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:

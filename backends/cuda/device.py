@@ -27,26 +27,31 @@ from accel.system.imports import LazyModule
 _core = LazyModule("cuda.core")
 
 UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
-_submit = UNIT.function(
-    "backends.cuda.submit_launches", "submit_launches", "u8[2] int u8[2] u8[1] u8[1] int int u8[1]w"
-)
+_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2]w int u8[1] u8[1] int int")
 
 Launches = npt.NDArray[np.uint64]
 """uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
+
+ROOM = 2  # rows
 
 
 class Work(NamedTuple):
     """What is to be done on a device.
 
     Attributes:
-        memory: of the device, uint8[...], in which all is. launches: see there.
-        moves: uint64 [n, 4], a ``Call`` of the driver's, and to where, from where (or which byte), and how many bytes
-            it moves. The last one comes behind the launches, all others before them.
+        memory: of the device, uint8[...], in which all is.
+        calls: uint64 [moves + launches + ROOM, 4]. A move is a ``Call`` of the driver's, to where, from where (or which
+            byte), and how many bytes; the last one comes behind the launches, all others before them.
+        moves: how many there are.
     """
 
     memory: torch.Tensor
-    moves: npt.NDArray[np.uint64]
-    launches: Launches
+    calls: npt.NDArray[np.uint64]
+    moves: int
+
+    @property
+    def launches(self) -> Launches:
+        return self.calls[self.moves : -ROOM]
 
 
 class Mark(Protocol):
@@ -116,7 +121,7 @@ class Device:
 
     def submit(self, work: Work) -> None:
         """Queue it. What the host has of it stays until a mark behind it is reached."""
-        *before, behind = work.moves.tolist()
+        *before, behind = work.calls[: work.moves].tolist()
         for move in before:
             _queue(work.memory, *move)
         self.launch_all(work.launches)
@@ -192,24 +197,23 @@ class CudaDevice(Device):
         if driver.functions() is None:
             super().submit(work)
             return
-        moves, launches = work.moves, work.launches
-        done, error = self._queued(moves, launches)
-        first = len(moves) - 1
-        if first <= done < first + len(launches):
-            self.launch_all(launches[done - first :])
-            moves, launches = moves[first:], launches[:0]
-            done, error = self._queued(moves, launches)
-        if done < len(moves) + len(launches):
+        done, error = self._queued(work)
+        first = work.moves - 1
+        if first <= done < first + len(work.launches):
+            self.launch_all(work.launches[done - first :])
+            work = Work(work.memory, work.calls[[first, -2, -1]], 1)
+            done, error = self._queued(work)
+        if done < len(work.calls) - ROOM:
             raise RuntimeError(f"the driver refuses to copy between {self.torch_device} and the host (error {error})")
 
-    def _queued(self, moves: npt.NDArray[np.uint64], launches: Launches) -> tuple[int, int]:
+    def _queued(self, work: Work) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
         if not hasattr(self._thread, "has_context"):  # torch may have called nothing yet that gives the thread one
             torch.cuda.mem_get_info(self.torch_device)
             self._thread.has_context = True
         stream = torch.cuda.current_stream().cuda_stream
-        return queued(moves, launches, self._handles, driver.functions(), stream)
+        return queued(work, self._handles, driver.functions(), stream)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -235,13 +239,10 @@ def _at(address: int, size: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
 
 
-def queued(
-    moves: npt.NDArray[np.uint64], launches: Launches, kernels: npt.NDArray[np.uint64], functions: Any, stream: int
-) -> tuple[int, int]:
-    """Have the driver's ``functions`` queue ``Work``: how many moves and launches were, and why no more."""
-    room = np.zeros(5, np.uint64)
-    done = _submit(moves, 1, launches, kernels, functions, stream, THREADS, room)
-    return done, int(room[4])
+def queued(work: Work, kernels: npt.NDArray[np.uint64], functions: Any, stream: int) -> tuple[int, int]:
+    """Have the driver's ``functions`` queue it: how many moves and launches were, and the error if these are not all."""
+    done = _submit(work.calls, work.moves, kernels, functions, stream, THREADS)
+    return done, int(work.calls[-1, 0]) if done < len(work.calls) - ROOM else 0
 
 
 _ENTERED = nullcontext()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
@@ -25,6 +26,19 @@ def copied(builder: Any, target: Any, source: Any, size: Any) -> None:
     cgutils.raw_memcpy(builder, target, source, size, 1)
 
 
+def _as(kind: Any) -> Any:
+    """A function of a pointer: the same, to numbers of this kind."""
+
+    @emitted(types.CPointer(kind), None)
+    def pointing(builder: Any, pointer: Any) -> Any:
+        return builder.bitcast(pointer, ir.IntType(kind.bitwidth).as_pointer())
+
+    return pointing
+
+
+numbers, addresses, halves = _as(types.int64), _as(types.uint64), _as(types.int32)
+
+
 @njit
 def bind_words(words: Any, fixups: Any, begin: int, count: int, bases: Any, first: int) -> int:
     """Have places, so many from ``fixups[begin]`` on, behind the word ``first``, become addresses: ``bases`` are those
@@ -37,51 +51,49 @@ def bind_words(words: Any, fixups: Any, begin: int, count: int, bases: Any, firs
 
 @njit
 def fill_upload(
-    files: Any,
     slot: Any,
-    halves: Any,
+    files: int,
     parts: int,
     in_place: int,
     memory: int,
     result: int,
     host: Any,
-    words: Any,
     first: int,
-    bases: Any,
     work: Any,
 ) -> int:
     """Copy pieces of files, and a program behind them, whose places become addresses, and say what the device is to do.
 
     Args:
-        files: pieces are of these. slot: all that was sent; ``halves``: the same, in words of 32 bits.
+        slot: all that was sent. files: where in that they begin.
         parts: from this word on it says where each part (``finished.Part``) begins, and how many bytes it has.
         in_place: whether the device copies the files from where they are. memory, result: addresses of its own.
-        host: what is told comes there, and what is sent is filled in from ``first`` on; ``words``: the same.
-        bases: of regions, for a moment.
-        work: ``device.Work``: 4 moves, and launches behind them. It has addresses of ``files`` and ``host``.
+        host: what is told comes there, and what is sent is filled in from ``first`` on.
+        work: ``device.Work.calls``: 4 moves, launches, and room. It has addresses of ``slot`` and ``host``.
     """
-    source, target, sent = pointer_to(files), pointer_to(host), pointer_to(slot)
-    said, part = slot[parts] // 8, parts + 2 * _PROGRAM
-    behind, size = slot[said + _BEHIND], slot[part + 1]
+    sent, target = pointer_to(slot), pointer_to(host)
+    source, sent_words, bases = advanced(sent, files), numbers(sent), advanced(pointer_to(work), 4 * len(work) - 8)
+    said, part = sent_words[parts] // 8, parts + 2 * _PROGRAM
+    behind, size = sent_words[said + _BEHIND], sent_words[part + 1]
     bases[0], bases[_FILES], bases[_UPLOAD], bases[_RESULT] = 0, memory, memory + behind, result
-    bases[_SCRATCH] = scratch = memory + slot[said + _WORKING]
-    begin, at = slot[parts + 2 * _PIECES] // 8, first
+    bases[_SCRATCH] = scratch = memory + sent_words[said + _WORKING]
+    begin, at = sent_words[parts + 2 * _PIECES] // 8, first
     if not in_place:
-        for n in range(begin, begin + slot[parts + 2 * _PIECES + 1] // 8, 3):
-            copied(advanced(target, first + slot[n + 1]), advanced(source, slot[n]), slot[n + 2])
+        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 3):
+            copied(advanced(target, first + sent_words[n + 1]), advanced(source, sent_words[n]), sent_words[n + 2])
         at += behind
-    copied(advanced(target, at), advanced(sent, slot[part] // 8), size)
+    copied(advanced(target, at), advanced(sent, sent_words[part]), size)
     part = parts + 2 * _FIXUPS
-    bind_words(words, halves, slot[part] // 4, slot[part + 1] // 4, bases, at // 8)
-    _move(work, 0, _TO_DEVICE, memory, files.ctypes.data, slot[said] * in_place)
+    bind_words(addresses(target), halves(sent), sent_words[part] // 4, sent_words[part + 1] // 4, bases, at // 8)
+    _move(work, 0, _TO_DEVICE, memory, slot.ctypes.data + files, sent_words[said] * in_place)
     staged = at - first  # bytes of files
     _move(work, 1, _TO_DEVICE, memory + behind - staged, host.ctypes.data + first, staged + size)
-    _move(work, 2, _FILL, scratch + slot[said + _CLEARED], 0, slot[said + _CLEARED_END] - slot[said + _CLEARED])
-    _move(work, 3, _TO_HOST, host.ctypes.data, scratch + slot[said + _TOLD], slot[said + _TOLD_SIZE])
-    begin = slot[parts + 2 * _LAUNCHES] // 8
-    for n in range(len(work) - 4):
+    cleared = sent_words[said + _CLEARED]
+    _move(work, 2, _FILL, scratch + cleared, 0, sent_words[said + _CLEARED_END] - cleared)
+    _move(work, 3, _TO_HOST, host.ctypes.data, scratch + sent_words[said + _TOLD], sent_words[said + _TOLD_SIZE])
+    begin = sent_words[parts + 2 * _LAUNCHES] // 8
+    for n in range(len(work) - 6):
         for k in range(4):
-            work[4 + n, k] = np.uint64(slot[begin + 4 * n + k])
+            work[4 + n, k] = np.uint64(sent_words[begin + 4 * n + k])
         work[4 + n, 2] += bases[_UPLOAD]
         work[4 + n, 3] += bases[_UPLOAD]
     return 0

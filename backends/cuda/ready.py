@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backends.cuda.device import Device, Work
+from accel.backends.cuda.device import ROOM, Device, Work
 from accel.backends.cuda.finished import Part, Said, fill_upload
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import Indexing, Made
@@ -38,31 +38,30 @@ class Ready:
     """
 
     def __init__(
-        self, ahead: Ahead, said: Sequence[int], files: Bytes, result: torch.Tensor, device: Device, pool: PinnedPool
+        self, ahead: Ahead, said: Said, result: torch.Tensor, device: Device, pool: PinnedPool
     ) -> None:
-        """``said``: see ``said_of``."""
-        self._device, self._memory, self._begun = device, device.scratch(said[Said.MEMORY]), False
-        block = ahead.memory if said[Said.IN_PLACE] else None
+        self._device, self._memory, self._begun = device, device.scratch(said.memory), False
+        block = ahead.memory if said.in_place else None
         in_place = block is not None and block.locked(device.torch_device.type, device.lock)
         if in_place:
             counters.count(counters.IN_PLACE, ahead.shape[0])
-        first = -(-said[Said.TOLD_SIZE] // _ALIGNED) * _ALIGNED
-        begin = first - (said[Said.BEHIND] if in_place else 0)  # of what the host has of the device's memory
-        buffer = pool.take(begin + said[Said.SENT])
-        indexing = Indexing(said[Said.INDEXED], said[Said.MISFITS], said[Said.WANTED], partial(_known, ahead))
-        self.decoding = Decoding([], said[Said.DECODED], partial(_taken, ahead), indexing)
+        first = -(-said.told_size // _ALIGNED) * _ALIGNED
+        begin = first - (said.behind if in_place else 0)  # of what the host has of the device's memory
+        buffer = pool.take(begin + said.sent)
+        indexing = Indexing(said.indexed, said.misfits, said.wanted, partial(_known, ahead))
+        self.decoding = Decoding([], said.decoded, partial(_taken, ahead), indexing)
         self.decoding.watched = pool, buffer, None
         self._host: Bytes = buffer.numpy()
-        self._work = np.empty((_MOVES + said[Said.LAUNCHES], 4), np.uint64)
+        calls = np.empty((_MOVES + said.launches + ROOM, 4), np.uint64)
+        self._work = Work(self._memory, calls, _MOVES)
         fill_upload(
-            files, ahead.slot.view(np.int64), ahead.slot.view(np.int32), ahead.first,
-            in_place, self._memory.data_ptr(), result.data_ptr(),
-            self._host, self._host.view(np.uint64), first, np.empty(5, np.uint64), self._work,
+            ahead.slot, ahead.files, ahead.first, in_place, self._memory.data_ptr(), result.data_ptr(),
+            self._host, first, calls,
         )  # fmt: skip
         self.holes: dict[int, Box] = {}
-        if said[Said.HOLES]:
+        if said.holes:
             holes = ahead.part(Part.HOLES).view(np.int64).reshape(-1, 6).tolist()
-            self._holes = {number: begin + said[Said.BEHIND] + offset for number, offset, *_ in holes}
+            self._holes = {number: begin + said.behind + offset for number, offset, *_ in holes}
             self.holes = {number: (a, b, c, d) for number, _, a, b, c, d in holes}
 
     def pixels(self, number: int, size: int) -> Bytes:
@@ -79,7 +78,7 @@ class Ready:
     def launch(self) -> None:
         """Send what the host has, and compute the result."""
         self._begun = True
-        self._device.submit(Work(self._memory, self._work[:_MOVES], self._work[_MOVES:]))
+        self._device.submit(self._work)
         self.decoding.queued((), self._memory, self._device.mark())
 
     def abandon(self) -> None:
@@ -101,10 +100,8 @@ def _known(ahead: Ahead) -> Made:
     return headers, known, ahead.part(Part.POINTS).view(np.int64).reshape(2, -1)
 
 
-def said_of(ahead: Ahead) -> list[int]:
-    """See ``Said``."""
-    said: list[int] = ahead.part(Part.SAID).view(np.int64).tolist()
-    return said
+def said_of(ahead: Ahead) -> Said:
+    return Said(*ahead.part(Part.SAID).view(np.int64).tolist())
 
 
 def sizes_of(ahead: Ahead) -> npt.NDArray[np.int64]:

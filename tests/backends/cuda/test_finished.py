@@ -160,8 +160,8 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexed"] - before["indexed"] == 5 * epoch
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
-        parts = found.ahead.part  # type: ignore[union-attr]
-        assert parts(finished.Part.SAID).view(np.int64)[finished.Said.FILES] < sum(map(len, files)) / 2
+        assert found.ahead is not None
+        assert said_of(found.ahead).files < sum(map(len, files)) / 2
     assert made.count("finished") == 3
 
 
@@ -181,7 +181,7 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
         found = sent(rows)
         assert found.ahead is not None
         said = said_of(found.ahead)
-        sent_bytes, taken = said[finished.Said.SENT], said[finished.Said.TAKEN]
+        sent_bytes, taken = said.sent, said.taken
         assert sum(sizes_of(found.ahead)) == taken > 1 << 20 > sent_bytes
         assert torch.equal(values(found), values(list(rows)))
         assert made.count("finished") == 1
