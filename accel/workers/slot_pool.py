@@ -150,7 +150,7 @@ def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease
 
 
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
-    """A plain tensor, in the parent; at its end the slot may be used again. ``place``: its offset, shape and strides."""
+    """A plain tensor, in the parent; with its end the slot is free. ``place``: its offset, shape and strides."""
     storage = torch.from_numpy(received(number, slot, sent, size)[0]).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
