@@ -62,7 +62,7 @@ class LazyImageBase(Image.Image):
         assert self._recipe is not None
         self._touched_by = caller()
         what = f"the pixels of a lazy image were asked for by {self._touched_by}"
-        counters.early(what if self._recipe.steps else None)
+        counters.early(self._touched_by, what if self._recipe.steps else None)
         with log.flushing:
             pixels = compute.pixels(self._recipe)
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im

@@ -252,6 +252,6 @@ def values_of(tensor: LazyTensorBase) -> torch.Tensor:
     lazy = peek(tensor)
     alone = lazy is not None and not lazy.lead and not lazy.together
     if alone and (lazy.progress is None or lazy.part is not None):  # type: ignore[union-attr]
-        in_pipeline = get_worker_info() is not None
-        counters.early(f"the values of a single lazy tensor were asked for by {caller()}" if in_pipeline else None)
+        asker = caller() if get_worker_info() is not None else None
+        counters.early(asker, asker and f"the values of a single lazy tensor were asked for by {asker}")
     return LazyTensorBase.materialize(tensor)

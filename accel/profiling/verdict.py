@@ -126,9 +126,9 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits
         text += f" ({place(sample)})"
     early = measured.counters.get("computed early")
     if isinstance(early, int) and early > its.count * its.images / 2:
-        text += f"; {early} images were computed one at a time, because something asked for their pixels"
-        if sample := hottest(measured):
-            text += f" ({place(sample)})"
+        askers = measured.counters.get("computed early by", {})
+        who = max(askers, key=askers.get, default="something")
+        text += f"; {early} images were computed one at a time, because {who} asked for their pixels"
     return _NAMES.get(name, name), text
 
 

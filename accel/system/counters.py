@@ -23,7 +23,7 @@ KERNELS, KEPT, IN_PLACE = "finished by torchvision", "kept", "sent in place"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
-_FALLBACK, _WAY = "fallback: ", "way: "
+_FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _FIRST = (
     *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE),
@@ -77,12 +77,15 @@ def way(name: str, images: int) -> None:
     count(_WAY + name, images)
 
 
-def early(reason: str | None) -> None:
+def early(asker: str | None, reason: str | None) -> None:
     """Count an image whose values were asked for one at a time, before a batch was made.
 
-    ``reason``: steps were recorded that now run apart from what follows; that is a fallback as well.
+    ``asker``: who did, where that is not the script as a whole. ``reason``: steps were recorded that now run apart from
+    what follows; that is a fallback as well.
     """
     count(COMPUTED_EARLY)
+    if asker is not None:
+        count(_ASKER + asker)
     if reason is not None:
         fallback(reason)
 
@@ -96,7 +99,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last three entries.
+        A dictionary of ints, but for the last four entries.
 
         - ``images``: lazy images whose pixels were computed;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
@@ -116,6 +119,7 @@ def stats() -> dict[str, Any]:
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
           ``one by one`` and why; and images that came to a composition of transforms one by one: ``alone, compiled``,
           or ``alone, not compiled`` and why;
+        - ``computed early by``: the images of ``computed early`` by who asked for their pixels, a dictionary;
         - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.
     """
     totals: dict[str, int] = {}
@@ -128,7 +132,7 @@ def stats() -> dict[str, Any]:
     result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
-    for entry, prefix in (("ways", _WAY), ("fallbacks", _FALLBACK)):
+    for entry, prefix in (("ways", _WAY), ("computed early by", _ASKER), ("fallbacks", _FALLBACK)):
         result[entry] = {name.removeprefix(prefix): n for name, n in totals.items() if name.startswith(prefix)}
     return result
 

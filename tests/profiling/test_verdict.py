@@ -314,7 +314,9 @@ def test_who_asked_for_pixels_is_said() -> None:
     measured = costly("decode")(random.Random(0)).run()
     assert "one at a time" not in judge(measured).why
     measured.counters = {"computed early": 10**6}
-    assert "1000000 images were computed one at a time" in judge(measured).why
+    assert "1000000 images were computed one at a time, because something asked" in judge(measured).why
+    measured.counters["computed early by"] = {"rare (data.py:3)": 1, "dark (data.py:37)": 10**6 - 1}
+    assert "because dark (data.py:37) asked for their pixels" in judge(measured).why
 
 
 def test_a_loader_that_is_new_for_each_epoch_is_to_be_kept() -> None:

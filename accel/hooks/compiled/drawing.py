@@ -17,7 +17,7 @@ from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, Kind, Tape
+from accel.hooks.compiled.tape import Kind, Tape
 from accel.native import units
 from accel.rows import Numbers
 
@@ -134,8 +134,7 @@ def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, in
     if isinstance(op, Crop):
         return (op.both, 0, 0), (0.0, 0.0)
     if isinstance(op, Flip):
-        tables.append((False, UNIT))
-        return (len(tables) - 1, 0, 0), (op.probability, 0.0)
+        return (0, 0, 0), (op.probability, 0.0)
     return (-1, -1, 0) if _keeps_size(op) else (*before, 0), (0.0, 0.0)
 
 

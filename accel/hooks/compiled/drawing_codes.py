@@ -8,7 +8,7 @@ KIND, COLUMNS, ROWS, WIDE, FIRST, SECOND, THIRD = range(CODES)
 
 - ``RESIZED``: the table of parts of an area, that of ratios, whether a crop of all is a step;
 - ``CROP``: whether both places are drawn, or none;
-- ``FLIP``: the table of chances (it leaves the size as it is);
+- ``FLIP``: nothing (it leaves the size as it is);
 - ``ALIKE``: the height and width that it takes, or -1: any, which it leaves as it is; its numbers are those that all
   have in common.
 """

@@ -28,6 +28,7 @@ from accel.native.intrinsics import emitted
 
 _RETRIES = 10
 _LONGEST = float(1 << 31)
+_OF_FLOAT = (1 << 24) - 1  # bits of an output that make a float32 between 0 and 1
 
 
 @emitted(types.float64, types.float64)
@@ -68,7 +69,7 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
             elif kind == FLIP:
                 if at >= len(outputs):
                     return SHORT
-                row[0] = floats[code[FIRST], at] < reals[part, 0]
+                row[0] = float(outputs[at] & _OF_FLOAT) / (_OF_FLOAT + 1) < reals[part, 0]
                 at += 1
             elif code[FIRST] >= 0 and (height != code[FIRST] or width != code[SECOND]):
                 return OTHERWISE

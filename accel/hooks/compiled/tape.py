@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.system import fork
+
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
 """Of draws: whether the exponential is taken, and their bounds."""
@@ -28,12 +30,12 @@ class Tape:
     """What the default generator of the CPU gives next, in float32 and in int64. Not drawn before ``commit``.
 
     Attributes:
-        at: how many outputs have been used. left_as: the generator's state after ``commit``.
+        length: its outputs. at: how many of them have been used. left_as: the generator's state after ``commit``.
     """
 
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
-        self._state, self._length = state, length
+        self._state, self.length = state, length
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
@@ -48,7 +50,7 @@ class Tape:
     @property
     def left(self) -> int:
         """How many outputs have not been used."""
-        return self._length - self.at
+        return self.length - self.at
 
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
@@ -72,8 +74,8 @@ class Tape:
         """What ``uniform`` or ``exp`` gives at any place: a row for each of these kinds."""
         found = self._tables.get(kinds)
         if found is None:
-            rows = [self._exps(bounds) if is_exp else self._uniforms(bounds) for is_exp, bounds in kinds]
-            found = self._tables[kinds] = np.array(rows, np.float32).reshape(len(kinds), self._length)
+            rows = [np.asarray(self._exps(bounds) if is_exp else self._uniforms(bounds)) for is_exp, bounds in kinds]
+            found = self._tables[kinds] = np.array(rows, np.float32).reshape(len(kinds), self.length)
         return found
 
     def _uniforms(self, bounds: Bounds) -> memoryview:
@@ -92,7 +94,7 @@ class Tape:
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's outputs, of 32 bits, of which ``below`` gives the remainder."""
         if self._outputs is None:
-            self._outputs = self._read().numpy()
+            self._outputs = self._read()
             self._raw = self._outputs.data
         return self._outputs
 
@@ -120,16 +122,17 @@ class Tape:
 
     def _floats(self, bounds: Bounds) -> torch.Tensor:
         self._generator.set_state(self._state)
-        return torch.empty(self._length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
+        return torch.empty(self.length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
 
-    def _read(self) -> torch.Tensor:
-        """The generator's outputs: a random int64 shows their remainder."""
-        low, remainder = (torch.empty(self._length, dtype=torch.int64) for _ in range(2))
-        for values, limit in ((low, 1 << 24), (remainder, 257)):
-            self._generator.set_state(self._state)
-            values.random_(0, limit, generator=self._generator)
-        # 2**24 is -1 modulo 257
-        return low + ((low - remainder) % 257 << 24)
+    def _read(self) -> npt.NDArray[np.int64]:
+        """The generator's outputs: two, the first one high, are the bits of a random int64 that may be any."""
+        self._generator.set_state(self._state)
+        words = torch.empty(-(-self.length // 2), dtype=torch.int64)
+        words.random_(-1 << 63, None, generator=self._generator)
+        pairs = np.empty((len(words), 2), np.int64)
+        pairs[:, 0], pairs[:, 1] = words.numpy() >> 32, words.numpy()
+        pairs &= 0xFFFFFFFF
+        return pairs.reshape(-1)[: self.length]
 
     def _follow(self) -> torch.Generator:
         """A generator where this one is when what has been used is drawn."""
@@ -155,15 +158,19 @@ class Tape:
             self._committed, self.left_as = self.at, b""
         if not self.left_as:
             self.left_as = self.after().numpy().tobytes()  # while torch's code for that is in the core's cache
-        if self._length:
+        if self.length:
             _last[:] = [self]
 
 
 _OF_ONE_THREAD = 2048
 """Numbers that torch computes by one thread: to wake others takes longer than all of it."""
 
+in_turn = fork.Lock()
+"""Held from when a batch reads ahead until it commits, and while a trial has the generators in states of its own: two
+threads would draw the same numbers."""
+
 _last: list[Tape] = []
-_AHEAD, _MOST = 16, 1 << 14  # times what is needed is read ahead where nobody else draws, so many outputs at most
+_MOST = 1 << 14  # outputs: where nobody else draws, four times as many as last time are read ahead
 
 
 def of_default(needed: int) -> Tape:
@@ -178,7 +185,7 @@ def of_default(needed: int) -> Tape:
         return Tape(state, needed)
     if last.left_as != state.numpy().tobytes():
         return Tape(state, needed)
-    return last if last.left >= needed else Tape(state, max(needed, min(_AHEAD * needed, _MOST)))
+    return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
 
 
 def rounded(probability: float) -> float:
