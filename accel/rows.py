@@ -179,11 +179,10 @@ class Rows(Sequence[Recipe]):
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
         """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
-        count = len(self)
         if not isinstance(self.sources, tuple):
             return self.sources.sizes()
         headers = [source.header for source in self.sources]
-        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
+        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(-1, 2)
         return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
 
     def of_lazy_pixels(self) -> bool:
