@@ -20,6 +20,7 @@ from accel.cache.entry import (
     LONGEST,
     Entry,
     File,
+    Given,
     numbers_of,
     packed,
     packed_key,
@@ -205,13 +206,9 @@ class Cache:
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self,
-        files: Sequence[tuple[Key | bytes, bytes, bytes, Sequence[int]]],
-        shelf: int,
-        content: Any,
-        begins: Sequence[int] | None = None,
+        self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
-        """``put`` of several files, each a key, header, meta and ends of parts.
+        """``put`` of several files.
 
         ``begins``: where the content of each begins, rising; None: they lie side by side.
         """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel.cache.entry import PIXELS, RESULT, Entry
+from accel.cache.entry import PIXELS, RESULT, Entry, Given
 from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
@@ -204,7 +204,7 @@ def told(structure: Structure, height: int, width: int, count: int, row: tuple[i
 def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
     """Keep results, each with its key and size, whose pixels lie side by side."""
     cache = cached.of(results[0][0].source.selection.options)
-    files: list[tuple[Key | bytes, bytes, bytes, Sequence[int]]] = []
+    files: list[Given] = []
     for (source, steps), key, raw in results:
         header, said = cached.packed(source), _said(source, steps, raw)
         if header is not None and said is not None:
