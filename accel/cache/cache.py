@@ -55,7 +55,7 @@ class Cache:
         self._faults = Faults(folder, writable=there.writable)
         self.worth = Worth()
         self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
-        self._dropped: set[bytes] = set()  # the rows of entries that are damaged
+        self._dropped: set[Row] = set()  # those of entries that are damaged
         self._numbers = Numbers(self._table, self._faults)
         self._known: dict[bytes, File] = {}
         self._known_until = 0.0
@@ -125,12 +125,11 @@ class Cache:
 
     def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
         entries: dict[int, Entry] = {}
-        for number, row in rows:
-            entry = unpacked(row)
-            if entry is None or entry.kind != number % KINDS:
-                self._faults.entry()
-                self._filling.drop((number, row))
-            elif entry.key == name and not (self._dropped and row in self._dropped):
+        for each in rows:
+            entry = unpacked(each[1])
+            if entry is None or entry.kind != each[0] % KINDS:
+                self._drop(each)
+            elif entry.key == name and not (self._dropped and each in self._dropped):
                 entries[entry.kind] = entry
         return File(next(iter(entries.values())).header, entries) if entries else None
 
@@ -174,11 +173,16 @@ class Cache:
         self._segments.forget(entry.segment)
         self._known.clear()
         row = packed(entry)
-        for number, there in self._faults.ask(self._table.rows, place_of(entry.key)) or ():
-            if there == row:
-                self._faults.entry()
-                self._dropped.add(row)
-                self._filling.drop((number, row))
+        for each in self._faults.ask(self._table.rows, place_of(entry.key)) or ():
+            if each[1] == row:
+                self._drop(each)
+
+    def _drop(self, row: Row) -> None:
+        """Count an entry that is damaged, once, and have it forgotten."""
+        if row not in self._dropped:
+            self._dropped.add(row)
+            self._faults.entry()
+            self._filling.drop(row)
 
     def put(
         self,

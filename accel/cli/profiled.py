@@ -59,7 +59,8 @@ def _try(report: Report, words: list[str], told: Environment, progress: bool) ->
         return
     _say(f"a second run, with {advice.text}; what it prints and writes is that of another run")
     profile, other = _changes(advice, report)
-    status, second = _measured(words, told, {"trace": False, "progress": progress, **profile}, **other)
+    told_more = {"trace": False, "progress": progress, "trial": False, **profile}
+    status, second = _measured(words, told, told_more, **other)
     _say(f"the second run has ended, with {status}")
     flow = None if second is None else second.flow
     if second is None or flow is None or status != 0:

@@ -39,6 +39,7 @@ class _Now:
         self.trace = bool(told.get("trace"))
         self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
         self.line = _line_of(told)
+        self.tries = self.file is not None and told.get("trial", True)
         self.started = self.looked = False
         self.next = {"line": 0.0, "file": time.monotonic() + _LEAST_S["file"]}
 
@@ -49,9 +50,8 @@ class _Now:
             return
         self.started = True
         loading.listeners[:] = [self.look]  # not those of the process that forked this one
-        loading.ends[:] = (
-            [partial(collect.try_another, say=_say)] if self.file else []
-        )  # when the script ends no process can be started any more
+        # when the script ends no process can be started any more
+        loading.ends[:] = [partial(collect.try_another, say=_say)] if self.tries else []
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
@@ -78,7 +78,7 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        if self.file is None:  # nobody asks what another backend would bring
+        if not self.tries:  # nobody asks what another backend would bring
             loading.watched.samples.clear()
         with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
             measured = collect.stop(_say)
@@ -121,8 +121,8 @@ def begin(told: dict[str, Any]) -> None:
     """Measure from the first loader on, as told.
 
     Args:
-        told: "folder", to leave it in, or None; "trace" and "progress", whether these are wanted; "loader": None, or
-            arguments of the script's loaders to put in the place of its own, and of which ("like").
+        told: "folder", to leave it in, or None; "trace", "progress" and "trial", whether these are wanted; "loader":
+            None, or arguments of the script's loaders to put in the place of its own, and of which ("like").
     """
 
     def iterate(original: Function, self: Any) -> Any:

@@ -113,7 +113,7 @@ class Sampler:
             if known is None:
                 if len(kinds) >= _MOST_KINDS:  # somebody makes ever new ones
                     kinds.clear()
-                known = kinds[id(code)] = _kind(code), code
+                known = kinds[id(code)] = _kind(frame), code
             if known[0] == _STAGE:
                 return
             if known[0] == _USERS:
@@ -156,11 +156,12 @@ class Sampler:
 _USERS, _STAGE, _OTHER = range(3)
 
 
-def _kind(code: CodeType) -> int:
-    file = code.co_filename
+def _kind(frame: FrameType) -> int:
+    code, file = frame.f_code, frame.f_code.co_filename
     if code is _STAGE_CODE or code in of_stages or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
         return _STAGE
-    return _OTHER if file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
+    generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # as what makes a dataclass is
+    return _OTHER if generated or file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
 
 
 def _loads(frame: FrameType | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from typing import cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -147,7 +147,9 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         return _run_on(backend, plan, device).cpu()
 
     counters.count(counters.IMAGES, len(recipes))
-    backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
+    backend: Any = backend_of(selection_of(recipes))
+    if isinstance(recipes, Rows) and recipes.ahead is not None and not interleaved:
+        return _run_on(backend, _plan(recipes, interleaved), device)
     if _of_cache(recipes):
         recipes = from_cache(
             recipes,

@@ -138,6 +138,28 @@ def test_damage_is_counted_and_made_good(folder: Path) -> None:
     assert right(cache, 2) == 2
 
 
+@pytest.mark.parametrize("harm", ["content", "row"])
+def test_damage_is_counted_once_however_often_it_is_met(folder: Path, harm: str) -> None:
+    cache = filled(folder, 4)
+    found = cache.look(key(2))
+    assert found is not None
+    if harm == "content":
+        for path in (folder / folders.SEGMENTS).iterdir():
+            os.truncate(path, 0)
+    else:
+        connection = sqlite3.connect(folder / folders.TABLE)
+        with connection:
+            connection.execute("UPDATE entries SET row = x'00'")
+        connection.close()
+    with fallbacks() as counted:
+        for _ in range(3):  # until the end of a batch it is in the table
+            cache._known.clear()
+            cache.look(key(2))
+            for entry in found.entries.values() if harm == "content" else ():
+                assert not cache.read(entry, 0, 1, bytearray(entry.span(0, 1)[1]))
+    assert counted == {ENTRY: 2}
+
+
 @pytest.mark.parametrize("harm", ["removed", "short", "empty"])
 def test_segments_that_are_cut_or_gone(folder: Path, harm: str) -> None:
     filled(folder, 4).close()

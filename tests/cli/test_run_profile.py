@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel.cli import profiled, run
 from accel.launch import environment, process
-from accel.profiling import folder, launched
+from accel.profiling import collect, folder, launched, loading
 from accel.profiling.advice import Advice
 from accel.profiling.measured import Batch, Loader, Measured, Process
 from accel.profiling.report import Report
@@ -285,6 +285,26 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         profiled._measured([], partial(run.telling, arguments), found, **other)
     assert [(each["backend"], each["options"]) for each in told] == [row[2] for row in expected]
     assert [each["profile"].get("loader") for each in told] == [row[1].get("loader") for row in expected]
+
+
+@pytest.mark.parametrize("trial", [True, False])
+def test_a_second_run_tries_no_other_backend(trial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "ends", [])
+    monkeypatch.setattr(loading, "listeners", [])
+    monkeypatch.setattr(loading.watched, "samples", {1: None})
+    for owner, name in ((launched, "Finalize"), (collect, "start"), (collect, "stop")):
+        monkeypatch.setattr(owner, name, mock.Mock())
+    now = launched._Now({"folder": str(tmp_path), **({} if trial else {"trial": False})})
+    now.start()
+    assert bool(loading.ends) == trial
+    collect.stop.return_value.loaders = []  # type: ignore[attr-defined]
+    now.end()
+    assert bool(loading.watched.samples) == trial
+    told = mock.Mock(return_value={})
+    monkeypatch.setattr(process, "ended", lambda *given: 0)
+    monkeypatch.setattr(profiled, "_changes", lambda *given: ({}, {}))
+    profiled._try(mock.Mock(advice=[mock.Mock(change={"threads": 2}, text="")]), [], told, False)
+    assert told.call_args.args[0]["trial"] is False
 
 
 def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:

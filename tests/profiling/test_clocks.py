@@ -357,6 +357,26 @@ def test_a_statement_of_code_that_is_made_anew(monkeypatch: pytest.MonkeyPatch) 
     assert [each.count for each in found if each.file == "/made.py"] == [looks]
 
 
+def test_code_that_a_library_makes_is_none_of_the_users() -> None:
+    """As a dataclass makes some; what ``python -c`` runs is."""
+    text = "look(sys._getframe())"
+
+    def run(name: str) -> None:
+        exec(text, {"__name__": name, "sys": sys, "look": sampler.sampler._note})  # what called it
+
+    collect.start()
+    try:
+        with sampler.sampler.paused(True):
+            for name in ("dataclasses", "__main__"):
+                run(name)
+    finally:
+        found = collect.stop().samples
+    assert sorted((Path(each.file).name, each.function) for each in found) == [
+        ("<string>", "<module>"),
+        ("test_clocks.py", "run"),
+    ]
+
+
 def test_cpu_times_are_written_before_anything_is_added_up(folder: Path) -> None:
     result = measured(DataLoader(Sleeping(folder), 4, num_workers=1))
     for each in workers(result):

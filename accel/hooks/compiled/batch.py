@@ -157,17 +157,18 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
     sources, begun, grey, targets = images.opened(switch.current())
-    try:
-        drawn = own.run(begun, grey)
-    except Exception:
-        if isinstance(images, _Files):
-            tv_files.ahead.keep(images.paths, sources)
-        raise
-    sizes = drawn.sizes
-    if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
-        raise Refused(_IN_MEMORY)
-    made = Made(own.kind, drawn.recipes(sources), sizes, targets)
-    drawn.tape.commit()
+    with tape.in_turn:
+        try:
+            drawn = own.run(begun, grey)
+        except Exception:
+            if isinstance(images, _Files):
+                tv_files.ahead.keep(images.paths, sources)
+            raise
+        sizes = drawn.sizes
+        if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
+            raise Refused(_IN_MEMORY)
+        made = Made(own.kind, drawn.recipes(sources), sizes, targets)
+        drawn.tape.commit()
     return made
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.system import fork
+
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
 """Of draws: whether the exponential is taken, and their bounds."""
@@ -162,6 +164,10 @@ class Tape:
 
 _OF_ONE_THREAD = 2048
 """Numbers that torch computes by one thread: to wake others takes longer than all of it."""
+
+in_turn = fork.Lock()
+"""Held from when a batch reads ahead until it commits, and while a trial has the generators in states of its own: two
+threads would draw the same numbers."""
 
 _last: list[Tape] = []
 _MOST = 1 << 14  # outputs: where nobody else draws, four times as many as last time are read ahead

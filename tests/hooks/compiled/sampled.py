@@ -137,10 +137,6 @@ def dataset(root: Path, rng: random.Random, seed: int) -> tuple[Any, Any]:
     return made[kind](), transform
 
 
-def _stacked(samples: list[Any]) -> Any:
-    return torch.stack([each[0] for each in samples]), [each[1:] for each in samples]
-
-
 def _apart(samples: list[Any]) -> Any:
     """The samples as they are, but for how views lie in memory, which lazy tensors do not tell."""
 
@@ -148,6 +144,10 @@ def _apart(samples: list[Any]) -> Any:
         return (torch.clone(value) + 0).contiguous() if isinstance(value, torch.Tensor) else value
 
     return tree_map(plain, samples)
+
+
+def _stacked(samples: list[Any]) -> Any:
+    return torch.stack([each[0] for each in samples]), _apart([each[1:] for each in samples])
 
 
 class Mixing:

@@ -5,6 +5,7 @@ torch's, as accel has them.
 """
 
 import hashlib
+import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -65,6 +66,14 @@ class _Cases(Dataset[Any]):
     def __init__(self, cases: list[Case]) -> None:
         self.cases = cases
         self.states = torch.zeros(len(cases), WORKERS, dtype=torch.int64).share_memory_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the cases as bytes: else a descriptor would be sent for each of their tensors, and a fork server takes
+        256."""
+        return {"cases": pickle.dumps(self.cases), "states": self.states}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.cases, self.states = pickle.loads(state["cases"]), state["states"]
 
 
 class _Epoch:
