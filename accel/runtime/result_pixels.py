@@ -77,7 +77,7 @@ class Unread(Sources):
         raws: what each is. mode: of all.
     """
 
-    __slots__ = ("_cache", "_entries", "_make", "mode", "raws")
+    __slots__ = ("_cache", "_entries", "_make", "_sizes", "mode", "raws")
 
     def __init__(
         self,
@@ -91,6 +91,8 @@ class Unread(Sources):
         super().__init__(selection)
         self._entries, self.raws, self.mode = entries, raws, raws[0].mode
         self._cache, self._make = cache, make
+        widths, heights = np.array([each[:2] for each in raws], np.int64).T
+        self._sizes = heights, widths, np.full(len(raws), self.mode == "RGB")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -99,8 +101,7 @@ class Unread(Sources):
         return self._make(place)
 
     def sizes(self) -> Sizes:
-        sizes = np.array([each[:2] for each in self.raws], np.int64)
-        return sizes[:, 1], sizes[:, 0], np.full(len(self), self.mode == "RGB")
+        return self._sizes
 
     def read(self, out: Pixels) -> bool:
         """Read all, one behind the other; False: one is damaged, and each is to be asked."""
