@@ -18,9 +18,9 @@ from accel.backends.cuda import columns, compile, effects, encoding, finished, h
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.finished import Said
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.finished import Said
 from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
@@ -198,7 +198,7 @@ class CudaBackend(AcceleratorBackend):
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
     def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
-        """Run a plan, or a chunk of one, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
+        """Run a plan, or a chunk, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
         images: list[nvimg.Pixels | None] = []
         execution: Execution | Ready
         wanted: Callable[[int], Decode]

@@ -240,7 +240,7 @@ def _at(address: int, size: int) -> torch.Tensor:
 
 
 def queued(work: Work, kernels: npt.NDArray[np.uint64], functions: Any, stream: int) -> tuple[int, int]:
-    """Have the driver's ``functions`` queue it: how many moves and launches were, and the error if these are not all."""
+    """Have the driver's ``functions`` queue it: how many moves and launches were, and the error if not all."""
     done = _submit(work.calls, work.moves, kernels, functions, stream, THREADS)
     return done, int(work.calls[-1, 0]) if done < len(work.calls) - ROOM else 0
 

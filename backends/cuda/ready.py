@@ -37,9 +37,7 @@ class Ready:
         holes: the boxes that the host decodes, by the number of the image: these are filled in before ``upload``.
     """
 
-    def __init__(
-        self, ahead: Ahead, said: Said, result: torch.Tensor, device: Device, pool: PinnedPool
-    ) -> None:
+    def __init__(self, ahead: Ahead, said: Said, result: torch.Tensor, device: Device, pool: PinnedPool) -> None:
         self._device, self._memory, self._begun = device, device.scratch(said.memory), False
         block = ahead.memory if said.in_place else None
         in_place = block is not None and block.locked(device.torch_device.type, device.lock)

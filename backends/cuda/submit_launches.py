@@ -55,7 +55,7 @@ def submit_launches(calls: Any, moves: int, kernels: Any, driver: Any, stream: i
     Returns the number of the first of all that the driver refuses, or how many there are.
 
     Args:
-        calls: ``device.Work.calls``, so many ``moves`` first. The first word of the last row becomes the driver's error.
+        calls: ``device.Work.calls``, so many ``moves`` first. The last row's first word becomes the driver's error.
         kernels: uint64 [...], handles. driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first.
     """
     room, first, launches = advanced(pointer_to(calls), 4 * len(calls) - 8), moves - 1, len(calls) - moves - 2
