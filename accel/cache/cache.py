@@ -224,8 +224,7 @@ class Cache:
             Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
             for (key, header, meta, _), own in zip(files, numbers_of(content, ends_of_all, begins), strict=True)
         ]
-        view = memoryview(content).cast("B")
-        kept = self._filling.put(entries, begins, view, shelf, self._has_all(entries))
+        kept = self._filling.put(entries, begins, memoryview(content).cast("B"), shelf, self._has_all(entries))
         for entry, done in zip(entries, kept, strict=True):
             if done:
                 self._numbers.add(place_of(entry.key) + kind)

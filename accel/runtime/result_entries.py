@@ -28,7 +28,7 @@ from accel.system.memory import Key
 _BAND, _BANDS = 1 << 15, 64
 """Bytes of a part of a result, about, and how many of them there are at most: what is read is whole parts."""
 
-_SMALL = 1 << 18  # bytes that any result may have; a larger one no more than the picture has samples
+_SMALL = 3 << 17  # bytes that any result may have; a larger one no more than the picture has samples
 _PAYS = 1e-9  # seconds of decoding that a byte of pixels must spare; reading and checking it takes a third of that
 _META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
 _REFERENCES = "pillow", "torchvision", "none", *DECODERS
@@ -71,8 +71,13 @@ def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found
     for entry in entries:
         raw = None if entry is None else _fits(source, begins, entry)
         if entry is not None and raw is not None:
-            return Found(entry, raw, _META.unpack_from(entry.meta, cached.MARK)[2])
+            return Found(entry, raw, steps_of(entry))
     return None
+
+
+def steps_of(entry: Entry) -> int:
+    """Of how many steps a result is."""
+    return int(_META.unpack_from(entry.meta, cached.MARK)[2])
 
 
 def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
