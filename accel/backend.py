@@ -143,7 +143,7 @@ class AcceleratorBackend(Backend):
         raise NotImplementedError
 
     def room_ahead(self, plan: ColumnPlan) -> int:
-        """At most how many bytes ``ahead`` gives of a plan; 0: it is not to be asked."""
+        """At most how many bytes ``ahead`` gives of a plan; 0: ``ahead`` is not to be asked (its host has a part)."""
         return 0
 
     def ahead(self, plan: ColumnPlan) -> Sequence[Any]:

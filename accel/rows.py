@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -100,6 +100,7 @@ class Ahead(NamedTuple):
         slot: uint8, what all lies in that was sent.
         first: the word of that, of 64 bits, from which on it says of each of the backend's own parts
             (``AcceleratorBackend.ahead``) where it begins, a multiple of 64, and how many bytes it has.
+        files: where in the slot the files begin. selection: the backend that runs them.
         memory: the slot, where a device may have it locked.
     """
 
@@ -107,6 +108,8 @@ class Ahead(NamedTuple):
     dtype: torch.dtype
     slot: npt.NDArray[np.uint8]
     first: int
+    files: int
+    selection: Selection
     memory: Block | None = None
 
     def part(self, number: int) -> npt.NDArray[np.uint8]:
@@ -125,7 +128,10 @@ class Rows(Sequence[Recipe]):
         ahead: what a worker has computed of them already (``Ahead``); None: nothing.
     """
 
-    __slots__ = ("ahead", "numbers", "sources", "structure")
+    __slots__ = ("_rest", "ahead", "numbers", "sources", "structure")
+    sources: tuple[Source, ...] | Sources
+    numbers: Numbers
+    _rest: Callable[[], Rows]
 
     def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
         self.sources = sources if isinstance(sources, Sources) else tuple(sources)
@@ -134,6 +140,22 @@ class Rows(Sequence[Recipe]):
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         if self.numbers.shape != (len(self.sources), structure.columns):
             raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
+
+    @classmethod
+    def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows]) -> Rows:
+        """Rows of which all is computed ahead; ``rest`` gives those that have the sources and numbers as well, when
+        somebody looks at these."""
+        rows = cls.__new__(cls)
+        rows.structure, rows.ahead, rows._rest = structure, ahead, rest
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        # only reached for what is not there yet
+        if name not in ("sources", "numbers"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        rest = self._rest()
+        self.sources, self.numbers = rest.sources, rest.numbers
+        return getattr(self, name)
 
     @staticmethod
     def of(recipes: Sequence[Recipe]) -> Rows | None:
@@ -146,8 +168,10 @@ class Rows(Sequence[Recipe]):
     @property
     def selection(self) -> Selection:
         """The selection of the images, which is one for all that are stacked."""
+        if self.ahead is not None:
+            return self.ahead.selection
         sources = self.sources
-        return sources.selection if isinstance(sources, Sources) else sources[0].selection
+        return sources[0].selection if isinstance(sources, tuple) else sources.selection
 
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, which are the same of all of them."""
@@ -155,25 +179,22 @@ class Rows(Sequence[Recipe]):
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
         """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
-        count = len(self)
-        if isinstance(self.sources, Sources):
+        if not isinstance(self.sources, tuple):
             return self.sources.sizes()
         headers = [source.header for source in self.sources]
-        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(count, 2)
+        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(-1, 2)
         return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
 
     def of_lazy_pixels(self) -> bool:
         """Whether some are made from pixels that are lazy themselves."""
-        if isinstance(self.sources, Sources):
-            return False
-        return any(source.origin is not None for source in self.sources)
+        return isinstance(self.sources, tuple) and any(source.origin is not None for source in self.sources)
 
     def each_apart(self) -> bool:
         """Whether no two images are made from one source."""
-        return isinstance(self.sources, Sources) or len(set(map(id, self.sources))) == len(self.sources)
+        return not isinstance(self.sources, tuple) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.numbers) if self.ahead is None else self.ahead.shape[0]
 
     @overload
     def __getitem__(self, place: int) -> Recipe: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
@@ -25,7 +26,13 @@ Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 """Heights, widths, and whether pictures are of mode "RGB": arrays [images]."""
 
 
-class Sources(Sequence[Source]):
+class _Kind(ABCMeta):
+    """Of what is a sequence: ``isinstance`` asks a class for no more than what is derived from it."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class Sources(Sequence[Source], metaclass=_Kind):
     """Sources of which no two are the same, and none is made from pixels that are lazy themselves.
 
     Attributes:

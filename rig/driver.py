@@ -267,7 +267,8 @@ def copies_overlap() -> None:
 def launches_alone(device: Any, launches: Sequence[tuple[int, ...]]) -> Any:
     """Work that copies nothing."""
     memory = torch.empty(1, dtype=torch.uint8)
-    return device.Work(memory, [], (0, 0), np.array(launches, np.uint64), (0, 0), memory)
+    calls = np.array([(0,) * 4, *launches, *[(0,) * 4] * device.ROOM], np.uint64)
+    return device.Work(memory, calls, 1)
 
 
 def every_kernel() -> None:

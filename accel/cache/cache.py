@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
@@ -20,10 +20,12 @@ from accel.cache.entry import (
     LONGEST,
     Entry,
     File,
+    Given,
     numbers_of,
     packed,
     packed_key,
     place_of,
+    sides,
     unpacked,
 )
 from accel.cache.faults import Faults
@@ -149,7 +151,7 @@ class Cache:
     def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
         """``read`` of parts of many entries, one behind the other; which of them are damaged, or not there any more."""
         spans = [entry.span(first, last) for entry, first, last in wanted]
-        starts = [0, *accumulate([end - begin for begin, end in spans])]
+        starts = [*sides([end - begin for begin, end in spans])]
         view = memoryview(out).cast("B")
         if len(view) != starts[-1]:
             raise ValueError(f"a buffer of {starts[-1]} bytes is needed, got {len(view)}")
@@ -204,22 +206,26 @@ class Cache:
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self, files: Sequence[tuple[Key | bytes, bytes, bytes, Sequence[int]]], shelf: int, content: Any
+        self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
-        """``put`` of several files, each a key, header, meta and ends of parts, whose contents lie side by side."""
+        """``put`` of several files.
+
+        ``begins``: where the content of each begins, rising; None: they lie side by side.
+        """
         if not self._filling.writes():
             return [False] * len(files)
         for _, header, meta, ends in files:
             if max(len(header), len(meta), len(ends)) > LONGEST or max(ends[-1:], default=0) > LARGEST:
                 self._faults.too_large()
                 return [False] * len(files)
-        kind = shelf % KINDS
-        numbers = numbers_of(content, [each[-1] for each in files])
+        kind, ends_of_all = shelf % KINDS, [each[-1] for each in files]
+        begins = [*sides([ends[-1] if len(ends) else 0 for ends in ends_of_all])] if begins is None else begins
         entries = [
             Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
-            for (key, header, meta, _), own in zip(files, numbers, strict=True)
+            for (key, header, meta, _), own in zip(files, numbers_of(content, ends_of_all, begins), strict=True)
         ]
-        kept = self._filling.put(entries, memoryview(content).cast("B"), shelf, self._has_all(entries))
+        view = memoryview(content).cast("B")
+        kept = self._filling.put(entries, begins, view, shelf, self._has_all(entries))
         for entry, done in zip(entries, kept, strict=True):
             if done:
                 self._numbers.add(place_of(entry.key) + kind)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate, islice
+from itertools import accumulate
 from sys import byteorder
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -28,6 +29,9 @@ FORMAT = 3
 
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 """Limits of an entry: its bytes; its parts, and the bytes of its key, header or meta."""
+
+Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
+"""What is put in of a file besides its content: its key, header, meta and the ends of its parts."""
 
 _OF_TABLE = 64  # bytes of a row in the table besides its own
 
@@ -107,17 +111,34 @@ def packed_key(key: Key | bytes) -> bytes:
     return key if isinstance(key, bytes) else store.row(*key)
 
 
+@lru_cache(maxsize=1024)  # it is asked for more than once when an entry is put in
 def place_of(key: bytes) -> int:
     """The first of the ``KINDS`` numbers that rows of a key have in the table: another key's hardly ever."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(content: Any, ends: Sequence[Sequence[int]]) -> list[bytes]:
-    """``Entry.numbers`` of contents that lie side by side, each in parts that end there."""
-    begins = accumulate([each[-1] if len(each) else 0 for each in ends], initial=0)
-    places = [begin + end for begin, each in zip(begins, ends, strict=False) for end in each]
-    found = iter(digests(content, np.array(places, np.int64)).tolist())
-    return [array("q", islice(found, len(each))).tobytes() + array("I", each).tobytes() for each in ends]
+def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Iterable[int] | None = None) -> list[bytes]:
+    """``Entry.numbers`` of contents, each in parts that end there.
+
+    ``begins``: where each begins, rising; None: they lie side by side.
+    """
+    begins = sides([each[-1] if len(each) else 0 for each in ends]) if begins is None else begins
+    places, firsts = [0], list[int]()
+    for begin, each in zip(begins, ends, strict=False):
+        if begin > places[-1]:
+            places.append(begin)  # what lies between
+        firsts.append(8 * len(places))
+        places += [begin + end for end in each]
+    found = digests(content, np.array(places, np.int64)).tobytes()
+    return [
+        found[first : first + 8 * len(each)] + array("I", each).tobytes()
+        for first, each in zip(firsts, ends, strict=True)
+    ]
+
+
+def sides(sizes: Iterable[int]) -> Iterator[int]:
+    """Where contents of these sizes begin that lie side by side, and where the last one ends."""
+    return accumulate(sizes, initial=0)
 
 
 def packed(entry: Entry) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, islice, takewhile
+from itertools import islice, takewhile
 from time import monotonic
 from typing import Any
 
@@ -48,9 +48,9 @@ class _Piece:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Note entries that were written."""
-        for entry in entries:
-            number = place_of(entry.key) + entry.kind
-            self.rows[number] = packed(entry._replace(segment=self.claim.segment, offset=self.at))
+        for key, kind, _, _, *said in entries:
+            entry = Entry(key, kind, self.claim.segment, self.at, *said)
+            self.rows[place_of(key) + kind] = packed(entry)
             self.at, self.left = self.at + entry.size, self.left - entry.charge
 
 
@@ -77,13 +77,20 @@ class Filling:
         """Whether anything is written yet."""
         return not (self._faults.mute or self._faults.broken)
 
-    def put(self, entries: Sequence[Entry], content: memoryview, shelf: int, there: Sequence[bool]) -> list[bool]:
-        """Write the contents of entries, side by side, for a shelf, but of those that are there already.
+    def put(
+        self, entries: Sequence[Entry], begins: Sequence[int], content: memoryview, shelf: int, there: Sequence[bool]
+    ) -> list[bool]:
+        """Write the contents of entries, which begin there, for a shelf, but of those that are there already.
 
         Which are there then: the others too, up to the first that there is no room for.
         """
-        starts = [0, *accumulate([entry.size for entry in entries])]
+        ends = [begin + entry.size for begin, entry in zip(begins, entries, strict=False)]
         kept, first = [*there], 0
+
+        def goes_on(number: int) -> bool:
+            """Whether an entry is written together with the one before."""
+            return not kept[number] and (number == first or begins[number] == ends[number - 1])
+
         with self._lock:
             while first < len(entries):
                 if kept[first]:
@@ -94,10 +101,10 @@ class Filling:
                     piece = self._claimed(shelf, entries[first].size, entries[first].charge)
                 if piece is None:
                     break
-                lacking = takewhile(lambda number: not kept[number], range(first, len(entries)))
+                lacking = takewhile(goes_on, range(first, len(entries)))
                 end = first + piece.fitting(entries[number] for number in lacking)
                 try:
-                    self._segments.write(piece.file, piece.at, content[starts[first] : starts[end]])
+                    self._segments.write(piece.file, piece.at, content[begins[first] : ends[end - 1]])
                 except OSError as error:
                     self._tell_all()
                     self._faults.stop(str(error))

@@ -155,12 +155,12 @@ class Table:
         with _lock:
             self.close()
             connection = self._connect()
+            self._file.chmod(0o600)  # which the log takes over
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
                 for statement in _MADE:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        self._file.chmod(0o600)
 
     def claim(self, wanted: Wanted) -> Claim | None:
         """Claim bytes of a segment, and of the budget; None: it has not so many left."""
@@ -222,7 +222,9 @@ class Table:
     def hurry(self) -> None:
         """Wait for other processes no longer than training may."""
         self._patience = _BUSY
-        self.close()
+        with _lock:
+            if self._connection is not None:  # to open another takes a millisecond
+                self._connection.execute(f"PRAGMA busy_timeout={round(1000 * _BUSY)}")
 
     def _connect(self) -> Any:
         found = os.stat(self._file.parent)

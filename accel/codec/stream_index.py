@@ -117,6 +117,8 @@ def flush() -> None:
 
     Between two decodes, which take all of a core's caches, each would take several times as long.
     """
+    if not (_waiting or _happened):
+        return
     entries = store.current()
     kept = 0
     with suppress(KeyError):  # another thread took the last one

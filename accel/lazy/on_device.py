@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch.utils.data import get_worker_info
 
+from accel.lazy import shell
 from accel.lazy.batch import companions, submit
-from accel.lazy.state import Done, LazyState, peek
+from accel.lazy.state import Done, LazyState, Locating, peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import AcceleratorOptions, Selection
 from accel.runtime import prefetch, streams, task
@@ -67,7 +68,7 @@ def submitted_or_computed(lazy: LazyState, device: torch.device, part: Part | No
     """The values that were submitted (by this part, if it is given), or else computed on ``device`` now."""
     value = lazy.take(part)
     if value is None:
-        with lazy.locating_errors():
+        with Locating(lazy), shell.suspended():
             value = lazy.shaped(task.compute_now(lazy.recipes, lazy.made[2], device))
     return value
 

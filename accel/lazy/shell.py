@@ -128,21 +128,23 @@ fork.wait_for(lambda: swapping, fork.SWAPS)
 
 # -- torch's modes -----------------------------------------------------------------------------------------
 
-_NONE: AbstractContextManager[object] = nullcontext()
-
 
 def _any() -> bool:
     return bool(torch._C._len_torch_dispatch_stack() or ops._len_torch_dispatch_stack_pre_dispatch())
 
 
-@contextmanager
-def suspended() -> Iterator[None]:
+def suspended() -> AbstractContextManager[object]:
     """Compute values outside of the mode, and the transformation of torch.func, of whoever asks first.
 
     They outlive these, and no tracer is to see how they come about.
     """
-    inference = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NONE
-    with inference, dispatch._disable_current_modes() if _any() else _NONE, torch._C._DisableFuncTorch():
+    return _all_suspended() if torch.is_inference_mode_enabled() or _any() else torch._C._DisableFuncTorch()
+
+
+@contextmanager
+def _all_suspended() -> Iterator[None]:
+    inference = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    with inference, dispatch._disable_current_modes(), torch._C._DisableFuncTorch():
         yield
 
 

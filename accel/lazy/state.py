@@ -28,8 +28,7 @@ submitted is computed anew.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -72,9 +71,10 @@ class LazyState(Images):
         aliased: it is part of a batch, or has parts: what changes its values in place does so in the others.
         stacked: whether a batch was made of it.
         pending: a mark, as long as it has no values; see ``pending``.
+        lock: of whoever computes it.
     """
 
-    __slots__ = ("_lock", "after", "aliased", "dtype", "lead", "pending", "shape", "stacked", "view")
+    __slots__ = ("after", "aliased", "dtype", "lead", "lock", "pending", "shape", "stacked", "view")
 
     def __init__(
         self,
@@ -100,15 +100,7 @@ class LazyState(Images):
         self.since = ()
         self.member = None
         self.pending: object = _PENDING
-        self._lock: fork.Lock | None = None
-
-    @property
-    def lock(self) -> fork.Lock:
-        """The lock of whoever computes it, made then: most are never computed, but become part of another."""
-        if self._lock is None:
-            with changing:
-                self._lock = self._lock or fork.Lock()
-        return self._lock
+        self.lock = fork.Lock()
 
     @property
     def value(self) -> torch.Tensor | None:
@@ -140,7 +132,7 @@ class LazyState(Images):
             return values.to("cpu")
         if isinstance(self.progress, Whole):
             return _part(*self.progress)
-        with self.locating_errors():
+        with Locating(self), shell.suspended():
             images = None
             if self.lead and isinstance(selection_of(self.recipes).options, AcceleratorOptions):
                 images = prefetch.compute_on_device(self.recipes, self.made[2], self.loader)
@@ -161,7 +153,7 @@ class LazyState(Images):
             part, self.progress = part or self.progress, None
         if part is None or part.steps != self.since[: len(part.steps)]:  # other steps were foreseen
             return None
-        with self.locating_errors():
+        with Locating(self), shell.suspended():
             images = part.take(len(self.recipes))
             if images is None:
                 return None
@@ -173,19 +165,26 @@ class LazyState(Images):
         batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
         return torch_ops.on_batch(batch, self.after) if self.after else batch
 
-    @contextmanager
-    def locating_errors(self) -> Iterator[None]:
-        """Say in a DecodeError its place along this tensor's first axis and, where known, in the dataset."""
-        try:
-            with shell.suspended():
-                yield
-        except DecodeError as error:
-            if error.position is not None and self.lead:
-                error.position //= prod(self.lead[1:])
-                error.batch = self.lead[0]
-            where = "" if self.member is None else self.member.where(error.position)
-            if not where:
-                raise
+
+class Locating:
+    """Has a DecodeError say its place along a tensor's first axis and, where known, in the dataset."""
+
+    __slots__ = ("_lazy",)
+
+    def __init__(self, lazy: LazyState) -> None:
+        self._lazy = lazy
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, DecodeError):
+            return
+        lead, member = self._lazy.lead, self._lazy.member
+        if error.position is not None and lead:
+            error.position //= prod(lead[1:])
+            error.batch = lead[0]
+        if where := "" if member is None else member.where(error.position):
             raise type(error)(f"{error}{where}") from error
 
 

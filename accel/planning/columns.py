@@ -146,20 +146,21 @@ def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     columns = _columns(rows)
     if columns is None or not columns.alike:
         return None
-    return ColumnPlan.of(columns, (len(rows), columns.channels, *columns.largest), interleaved)
+    return ColumnPlan.of(columns, (len(columns.boxes), columns.channels, *columns.largest), interleaved)
 
 
 def _columns(rows: Rows) -> Columns | None:
     program = _program(rows.structure)
-    if program is None or not len(rows):
+    count = len(rows)
+    if program is None or not count:
         return None
     heights, widths, colour = rows.sizes()
     if program.converted is not None:  # grey becomes RGB
         colour = colour | (rows.numbers[:, program.converted] != 0 if program.converted >= 0 else True)
-    channels = 3 if colour[0] else 1
-    if not (colour.all() if colour[0] else not colour.any()) or not rows.each_apart() or rows.of_lazy_pixels():
+    coloured = np.count_nonzero(colour)
+    if coloured not in (0, count) or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    count = len(rows)
+    channels = 3 if coloured else 1
     sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
     boxes, parts, found = np.empty((count, 4), np.int64), np.empty((count, 3), np.int64), np.empty(FOUND, np.int64)
     axes = np.empty((2, count, 6), np.int64)

@@ -23,6 +23,7 @@ from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import in_memory
+from accel.codec.engines import Data
 from accel.codec.foreign import DECODERS, PILLOW
 from accel.codec.header import Header, Raw
 from accel.options import Options, Selection
@@ -243,9 +244,14 @@ def packed(source: Source) -> bytes | None:
     if isinstance(header, Raw):
         decoder = DECODERS.index(header.decoder) if header.decoder else 0
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, decoder)
+    return packed_header(header, source.data)
+
+
+def packed_header(header: Header, data: Data) -> bytes | None:
+    """``packed`` of a JPEG file, whose bytes begin with ``data``."""
     if not (header.complete and header.ordinary) or header.pictures:
         return None
-    exif = b"Exif" in bytes(source.data[: header.scan])
+    exif = b"Exif" in bytes(data[: header.scan])
     flags = _PROGRESSIVE * header.progressive | _EXIF * exif
     return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
 

@@ -5,11 +5,10 @@ A file that cannot be decoded raises DecodeError here, and in whatever has somet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from time import process_time
-from typing import cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +16,21 @@ import torch
 
 from accel.backend import AcceleratorBackend, Backend, backend_of, host_of, supports_all
 from accel.codec import stream_index
-from accel.codec.engines import Pixels
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning import columns
-from accel.planning.order import has_tail, parts
-from accel.planning.plan import Plan, plan, plans_of
+from accel.planning.order import has_tail
+from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of
 from accel.rows import Rows
-from accel.runtime import cached, planes, result_making, results, results_together, sharing, torch_ops
+from accel.runtime import cached, planes, result_making, results, results_anew, results_together, sharing, torch_ops
 from accel.runtime.cached_together import CachedFiles
 from accel.runtime.parallel import ParallelFor
-from accel.runtime.result_making import Wanted
+from accel.runtime.result_making import Run
 from accel.sources import Files, Sources
 from accel.system import counters, memory
 from accel.system.memory import Allocate
-
-Run = Callable[[Selection, Sequence[Plan]], list[torch.Tensor | Exception]]
 
 
 def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
@@ -101,46 +97,17 @@ def from_cache(
         if found is not None:
             return found
         recipes = Rows([*recipes.sources], recipes.structure, recipes.numbers)
+    unknown = results.unknown(recipes) if isinstance(recipes, Rows) else None
+    if unknown is not None and unknown.fills(fill):
+        return recipes
+    anew = results_anew.of(unknown) if unknown is not None and backend.runs_apart else None
+    if anew is not None and (rows := anew.made(run)) is not None:
+        return rows
     begins, wanted = results.begun(recipes, pixels, fill)
-    made = _made(wanted, recipes, backend, run) if wanted else []
+    made = result_making.made(wanted, recipes, backend, run) if wanted else []
     for each, pixels_of in made:
         result_making.keep(each, pixels_of)
     return result_making.after(recipes, begins, made)
-
-
-def _made(
-    wanted: list[Wanted], recipes: Sequence[Recipe], backend: Backend, run: Run
-) -> list[tuple[Sequence[Wanted], Pixels]]:
-    """Results of recipes that are wanted, each plan's side by side; without those of files that cannot be decoded."""
-    wanted.sort(key=lambda each: (each.key is None, each.shelf))
-    plans = _plans_of_results(wanted, recipes, backend)
-    since = process_time()
-    done = run(result_making.strict(selection_of(recipes)), [each for each, _ in plans])
-    result_making.took(wanted, process_time() - since)
-    return [
-        ([wanted[number] for number in numbers], _in_memory(values))
-        for (_, numbers), values in zip(plans, done, strict=True)
-        if isinstance(values, torch.Tensor)  # else the recipe itself will tell
-    ]
-
-
-def _plans_of_results(
-    wanted: Sequence[Wanted], recipes: Sequence[Recipe], backend: Backend
-) -> list[tuple[Plan, Sequence[int]]]:
-    """Plans of images of any sizes, interleaved, and which of them each makes."""
-    rows = result_making.rows_of(wanted, recipes)
-    if rows is not None:
-        planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
-        if planned is not None:
-            return [(planned, range(len(rows)))]
-    each_parts = [(each.made_of.source, *parts(each.made_of.steps)) for each in wanted]
-    return [*plans_of(each_parts, (True,) * len(wanted))]
-
-
-def _in_memory(values: torch.Tensor) -> Pixels:
-    """Interleaved pixels as they lie in memory."""
-    pixels = values.numpy() if values.ndim == 1 else values.permute(0, 2, 3, 1).numpy()
-    return pixels.reshape(-1)
 
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
@@ -180,7 +147,9 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         return _run_on(backend, plan, device).cpu()
 
     counters.count(counters.IMAGES, len(recipes))
-    backend = cast(AcceleratorBackend, backend_of(selection_of(recipes)))
+    backend: Any = backend_of(selection_of(recipes))
+    if isinstance(recipes, Rows) and recipes.ahead is not None and not interleaved:
+        return _run_on(backend, _plan(recipes, interleaved), device)
     if _of_cache(recipes):
         recipes = from_cache(
             recipes,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel.cache.entry import PIXELS, RESULT, Entry
+from accel.cache.entry import PIXELS, RESULT, Entry, Given
 from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
@@ -20,6 +20,7 @@ from accel.ops import OPS
 from accel.planning.order import Steps
 from accel.planning.prefix import pipeline, resamples, text
 from accel.recipe import Recipe, Source
+from accel.rows import Structure
 from accel.runtime import cached
 from accel.system import counters
 from accel.system.memory import Key
@@ -145,10 +146,13 @@ def _kind(height: int, width: int, count: int, steps: Steps) -> Kind:
 def is_worth_it(before: Recipe) -> bool:
     """Whether a result is to be kept: of a resize, or of a small part, and of a size that is worth its bytes."""
     (width, height, *_), kind = before.source.header, kind_of(before)
-    if not before.steps or kind.text is None:
-        return False
-    own, pixels = size_of(kind.raw), height * width
-    return own <= max(3 * pixels, _SMALL) if kind.resized else own <= pixels
+    return bool(before.steps) and _pays(kind, height * width)
+
+
+def _pays(kind: Kind, pixels: int) -> bool:
+    """Whether results of a kind are to be kept, of pictures of so many pixels."""
+    own = size_of(kind.raw)
+    return kind.text is not None and own <= (max(3 * pixels, _SMALL) if kind.resized else pixels)
 
 
 def pays_as_a_whole(source: Source) -> bool:
@@ -174,10 +178,33 @@ def keep_all(source: Source) -> None:
         put([(Recipe(source, ()), cached.place(source), raw)], PIXELS, content)
 
 
+class Told(NamedTuple):
+    """What is kept of results of JPEG pictures of one size by the same steps.
+
+    ``said``: of each, its entry's meta but for the versions; None: it is not worth it. ``ends``: where its bands end.
+    """
+
+    raw: Raw
+    shelf: int
+    said: bytes | None
+    ends: Sequence[int]
+
+
+@lru_cache(maxsize=4096)
+def told(structure: Structure, height: int, width: int, count: int, row: tuple[int, ...]) -> Told:
+    """What is kept of results of pictures of ``count`` channels, of all steps of a row, which are some."""
+    steps = structure.steps(row)
+    raw, shelf, as_text, _ = kind = _kind(height, width, count, steps)
+    said = None
+    if as_text is not None and _pays(kind, height * width):
+        said = _packed(_REFERENCES.index("pillow"), raw, steps, as_text)
+    return Told(raw, shelf, said, _ends(raw))
+
+
 def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
     """Keep results, each with its key and size, whose pixels lie side by side."""
     cache = cached.of(results[0][0].source.selection.options)
-    files: list[tuple[Key | bytes, bytes, bytes, Sequence[int]]] = []
+    files: list[Given] = []
     for (source, steps), key, raw in results:
         header, said = cached.packed(source), _said(source, steps, raw)
         if header is not None and said is not None:
@@ -201,5 +228,8 @@ def _ends(raw: Raw) -> list[int]:
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
     """What is said of a result, its entry's meta; None where a parameter is no plain value."""
     as_text = kind_of(Recipe(source, steps)).text
-    said = _META.pack(_reference(source), _MODES.index(raw.mode), len(steps), raw.width, raw.height)
-    return None if as_text is None else cached.tag() + said + as_text
+    return None if as_text is None else cached.tag() + _packed(_reference(source), raw, steps, as_text)
+
+
+def _packed(reference: int, raw: Raw, steps: Steps, as_text: bytes) -> bytes:
+    return _META.pack(reference, _MODES.index(raw.mode), len(steps), raw.width, raw.height) + as_text

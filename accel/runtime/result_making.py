@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from accel.backend import Backend
 from accel.codec.engines import Pixels
 from accel.codec.header import Raw
 from accel.options import Selection
-from accel.planning.order import parts
+from accel.planning import columns
+from accel.planning.order import Steps, parts
+from accel.planning.plan import Plan, plans_of
 from accel.recipe import Recipe, Source
 from accel.rows import Pictures, Rows
 from accel.runtime import cached
@@ -21,6 +26,9 @@ from accel.runtime.result_entries import put, size_of
 from accel.runtime.result_pixels import rows_after, rows_before
 from accel.sources import PicturesApart, Sources
 from accel.system.memory import Key
+
+Run = Callable[[Selection, Sequence[Plan]], list[Tensor | Exception]]
+"""Has a backend compute plans; the results are on the host then."""
 
 
 class Wanted(NamedTuple):
@@ -43,12 +51,58 @@ Begins = Mapping[int, tuple[Source, int]]
 
 
 @lru_cache(maxsize=16)
-def strict(selection: Selection) -> Selection:
-    """The same, but that a damaged file is an error: black in its place is nothing to be kept."""
-    return selection._replace(options=dataclasses.replace(selection.options, on_error="raise"))
+def strict(selection: Selection, *, indexed: bool = True) -> Selection:
+    """The same, but that a damaged file is an error: black in its place is nothing to be kept.
+
+    ``indexed``: whether it has stream indexes.
+    """
+    options = selection.options
+    cache = options.cache if indexed else None
+    return selection._replace(options=dataclasses.replace(options, on_error="raise", cache=cache))
 
 
-def rows_of(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
+def made(
+    wanted: list[Wanted], recipes: Sequence[Recipe], backend: Backend, run: Run
+) -> list[tuple[Sequence[Wanted], Pixels]]:
+    """Results of recipes that are wanted, each plan's side by side; without those of files that cannot be decoded."""
+    wanted.sort(key=lambda each: (each.key is None, each.shelf))
+    plans = _plans(wanted, recipes, backend)
+    since, selection = process_time(), strict(wanted[0].made_of.source.selection)
+    done = run(selection, [each for each, _ in plans])
+    _took(wanted, process_time() - since)
+    found = [([wanted[number] for number in numbers], values) for (_, numbers), values in zip(plans, done, strict=True)]
+    alone = [
+        each for several, values in found if len(several) > 1 and not isinstance(values, Tensor) for each in several
+    ]
+    if alone:  # of those one at least is damaged, and the others are kept
+        again = run(selection, [plan for each in alone for plan, _ in plans_of([_in_parts(each)], (True,))])
+        found += [([each], values) for each, values in zip(alone, again, strict=True)]
+    return [
+        (own, _in_memory(values)) for own, values in found if isinstance(values, Tensor)
+    ]  # else the recipe will tell
+
+
+def _plans(wanted: Sequence[Wanted], recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:
+    """Plans of images of any sizes, interleaved, and which of them each makes."""
+    rows = _rows(wanted, recipes)
+    if rows is not None:
+        planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
+        if planned is not None:
+            return [(planned, range(len(rows)))]
+    return [*plans_of([_in_parts(each) for each in wanted], (True,) * len(wanted))]
+
+
+def _in_parts(each: Wanted) -> tuple[Source, Steps, Steps, Steps]:
+    return each.made_of.source, *parts(each.made_of.steps)
+
+
+def _in_memory(values: Tensor) -> Pixels:
+    """Interleaved pixels as they lie in memory."""
+    pixels = values.numpy() if values.ndim == 1 else values.permute(0, 2, 3, 1).numpy()
+    return pixels.reshape(-1)
+
+
+def _rows(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
     """How results are made of recipes, as rows; None where those have no structure in common."""
     if isinstance(recipes, Rows) and all(each.made_of is each.before for each in wanted):
         which, lengths = [each.number for each in wanted], [len(each.before.steps) for each in wanted]
@@ -57,7 +111,7 @@ def rows_of(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
     return Rows.of([each.made_of for each in wanted])
 
 
-def took(wanted: Sequence[Wanted], seconds: float) -> None:
+def _took(wanted: Sequence[Wanted], seconds: float) -> None:
     """Note how long it took to make results, in one go: that is what they save, but for reading them."""
     cache = cached.of(wanted[0].made_of.source.selection.options)
     sizes: dict[int, int] = {}

@@ -152,7 +152,7 @@ def rows_after(
 def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Rows | None:
     """Rows of so many of the first steps of some of the images; None where these are not the same ones."""
     numbers = rows.numbers[which]
-    structures = _split(rows.structure, numbers, lengths)
+    structures = split(rows.structure, numbers, lengths)
     if structures is None:
         return None
     every = which == [*range(len(rows))]
@@ -162,11 +162,11 @@ def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Row
 
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
     """What is left of rows behind so many of their first steps; None where these are not the same ones."""
-    structures = _split(rows.structure, rows.numbers, lengths)
+    structures = split(rows.structure, rows.numbers, lengths)
     return None if structures is None else structures[1]
 
 
-def _split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tuple[Structure, Structure] | None:
+def split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tuple[Structure, Structure] | None:
     """The first steps, so many of which each image has, and the others."""
     forms = structure.forms
     if all(form.drawn < 0 for form in forms):

@@ -44,7 +44,7 @@ some of their steps, how many are asked for more."""
 _again = cycle([True, False, False, False])
 """Of which batches whose images begin otherwise each time that is noted once more."""
 
-_ALONG = 1 << 16
+ALONG = 1 << 16
 """For each image of a batch, pixels of others that are decoded whole though a crop would do: that takes as long as to
 plan an image by itself."""
 
@@ -73,8 +73,6 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
         fill: is told of files that the cache lacks, whose recipes begin otherwise each time: the planes, or all
             pixels, are to be kept.
     """
-    if isinstance(recipes, Rows) and _of_planes_alone(recipes, fill):
-        return {}, []
     begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
     wanted: list[Wanted] = []
@@ -131,7 +129,7 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
     ``lengths``: how many steps there are results of, by the images' numbers.
     """
     others = [number for number in range(len(rows)) if number not in lengths]
-    if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > _ALONG * len(rows):
+    if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > ALONG * len(rows):
         return []
     wanted, counts = [], dict(lengths)
     for number in others:
@@ -144,25 +142,49 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
     return wanted if alike else []
 
 
-def _of_planes_alone(rows: Rows, fill: Fill) -> bool:
-    """Whether a batch is of JPEG files whose recipes begin otherwise each time, and of none is a result there: then no
-    image is looked at by itself, but for some that say what the batch's pipeline does."""
+class Unknown(NamedTuple):
+    """A batch of JPEG files of none of which a cache has a result.
+
+    Attributes:
+        rows: the batch. lacking: the numbers of those of which it has no planes either.
+        length: how many first steps come each time, but for the one that grey files alone have.
+    """
+
+    rows: Rows
+    lacking: Sequence[int]
+    length: int
+
+    def fills(self, fill: Fill) -> bool:
+        """Whether its recipes begin otherwise each time, so that planes are to be kept: ``fill`` is told."""
+        if self.lacking and self.length == 0:
+            fill(of_rows(self.rows, self.lacking))
+        return self.length == 0
+
+
+def unknown(rows: Rows) -> Unknown | None:
+    """A batch as some of its images tell; None where it is another one, or is to be asked of each."""
     sources = rows.sources
     files = isinstance(sources, Files) or not isinstance(sources, Sources)
     lacking = _without_planes(sources) if files and cached.of(rows.selection.options) is not None else None
     if lacking is None:
-        return False
+        return None
     looked = ENOUGH if next(_again) else _ASKED
     heights, widths, _ = (each[:looked].tolist() for each in rows.sizes())
     steps = [parts(rows.structure.steps(row)) for row in rows.numbers[:looked].tolist()]
     some = [*zip(zip(heights, widths, strict=True), steps, strict=True)]
-    if any(_branches(tail) or prefixes.length(size, steps) != 0 for size, (steps, _, tail) in some[:_ASKED]):
-        return False
+    lengths = {None if _branches(tail) else _length(size, steps) for size, (steps, _, tail) in some[:_ASKED]}
+    length = lengths.pop()
+    if lengths or length is None:
+        return None
     if looked > _ASKED:
         prefixes.note([(size, steps) for size, (steps, _, _) in some])
-    if lacking:
-        fill(of_rows(rows, lacking))
-    return True
+    return Unknown(rows, lacking, length)
+
+
+def _length(size: tuple[int, int], steps: Steps) -> int | None:
+    """How many steps come each time, but for the one that grey files alone have; None: it is not known."""
+    length = prefixes.length(size, steps)
+    return length - (steps[0][0] == "convert") if length else length
 
 
 def _without_planes(sources: Sequence[Source]) -> list[int] | None:

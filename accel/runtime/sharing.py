@@ -17,7 +17,8 @@ from accel.system.memory import Allocate
 
 def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
     """``AcceleratorBackend.run_on``, of images that the host computes as well."""
-    parts = _parts(backend, plan, device)
+    finished = isinstance(plan, ColumnPlan) and plan.ahead is not None  # by a worker, which has asked
+    parts = None if finished else _parts(backend, plan, device)
     if parts is None:
         return backend.run_on(plan, device)
     with torch.inference_mode(False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,7 @@ CLOCK: int = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 """libc's name of the clock that ``clocks.now`` reads."""
 
 
-@contextmanager
-def compiled_stage(stage: int, rest: int, images: int) -> Iterator[npt.NDArray[np.int64]]:
+def compiled_stage(stage: int, rest: int, images: int) -> AbstractContextManager[npt.NDArray[np.int64]]:
     """Count a stage of calls that are made inside, and show them in torch's profiler.
 
     Gives int64 [images, 2, 2], of zeros: for each image the call writes when the stage began and ended, as
@@ -27,6 +26,14 @@ def compiled_stage(stage: int, rest: int, images: int) -> Iterator[npt.NDArray[n
             range, ``accel::decode+transform``.
     """
     wanted = clocks.telling and measuring.measuring()
+    return _measured(stage, rest, images, wanted) if wanted or clocks.ranges else _UNMEASURED
+
+
+_UNMEASURED = nullcontext(np.zeros((0, 2, 2), np.int64))
+
+
+@contextmanager
+def _measured(stage: int, rest: int, images: int, wanted: bool) -> Iterator[npt.NDArray[np.int64]]:
     times = np.zeros((images if wanted else 0, 2, 2), np.int64)
     shown = clocks.ranges and clocks.ranges(f"accel::{clocks.STAGES[stage]}+{clocks.STAGES[rest]}")
     samples_cpu = wanted and clocks.sampling_cpu

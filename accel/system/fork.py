@@ -57,16 +57,13 @@ class Lock:
             taken.remove(self)
             raise
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         try:
             self._inner.release()
         finally:
             _taken[threading.get_ident()].remove(self)
 
-    __enter__ = acquire
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __enter__, __exit__ = acquire, release
 
 
 def holds_any() -> bool:

@@ -113,10 +113,11 @@ _ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.floa
 
 
 class _Idle(NamedTuple):
-    """A block that nobody uses, since when: by the number of results, and in seconds."""
+    """A block that nobody uses: until when it is kept, by the number of results and in seconds, and its bytes."""
 
-    clock: int
-    since: float
+    last: int
+    until: float
+    size: int
     block: npt.NDArray[np.uint8]
 
 
@@ -136,7 +137,7 @@ class Results:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Idle] = []  # the one that has been idle for longest first
+        self._idle: list[_Idle] = []  # the one that was used last first
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -144,7 +145,7 @@ class Results:
         size = prod(shape) * dtype.itemsize
         if size < self._SMALLEST:
             with suppress(IndexError):  # another thread took the last one
-                if self._idle and self._idle[0].since <= time.monotonic() - self._SECONDS:
+                if self._idle and self._idle[-1].until <= time.monotonic():
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
@@ -167,30 +168,28 @@ class Results:
         with self._lock:
             self._clock += 1
             self._let_go()
-            sizes = enumerate(len(idle.block) for idle in self._idle)
-            if fitting := [(found, -number) for number, found in sizes if size <= found <= 2 * size]:
-                # the smallest, and of these the one that was used last
-                return self._idle.pop(-min(fitting)[1]).block
+            best = None
+            for idle in self._idle:
+                if size <= idle.size <= 2 * size and (best is None or idle.size < best.size):
+                    best = idle
+            if best is not None:
+                self._idle = [idle for idle in self._idle if idle is not best]
+                return best.block
         step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
         return _huge_pages(-(-size // step) * step)
 
     def _let_go(self) -> None:
         """Give back what has been idle for too long, by either measure; the lock is held."""
-        if not self._idle:
-            return
-        first, oldest = self._idle[0], time.monotonic() - self._SECONDS
-        if first.since > oldest and first.clock >= self._clock - self._PATIENCE:
-            return
-        clocks = [self._clock - (self._PATIENCE_SMALL if is_small else self._PATIENCE) for is_small in (False, True)]
-        self._idle = [i for i in self._idle if i.since > oldest and i.clock >= clocks[len(i.block) <= self._SMALL]]
+        clock, now = self._clock, time.monotonic()
+        self._idle = [idle for idle in self._idle if idle.last >= clock and idle.until > now]
 
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
         # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
         if self._lock.acquire(blocking=False):
-            idle = sum(len(other.block) for other in self._idle) + len(block)
-            few = len(self._idle) < self._IDLE_BLOCKS
-            if idle <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
-                self._idle.append(_Idle(self._clock, time.monotonic(), block))
+            size, few = len(block), len(self._idle) < self._IDLE_BLOCKS
+            if sum([idle.size for idle in self._idle], size) <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
+                last = self._clock + (self._PATIENCE_SMALL if size <= self._SMALL else self._PATIENCE)
+                self._idle.insert(0, _Idle(last, time.monotonic() + self._SECONDS, size, block))
             self._lock.release()
 
 

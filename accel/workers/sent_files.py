@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +66,8 @@ class Part(IntEnum):
 
 
 _MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
-_BEHIND = Word.PARTS + 2 * len(Part)  # the word from which on it is said where the backend's parts are
+_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word from which on it is said where the backend's parts are
+_ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
 
 
 class _Alike(NamedTuple):
@@ -246,16 +247,22 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     header = memory[: 8 * _BEHIND].view(np.int64).tolist()
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
-    places = header[Word.PARTS :]
-    parts = [memory[start : start + size] for start, size in zip(places[::2], places[1::2], strict=True)]
-    structure, selection, dtype = _loaded(parts[Part.ALIKE].tobytes())
+    start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
+    structure, selection, dtype = _loaded(memory[start : start + size].tobytes())
+    rest = partial(_rest, memory, header, structure, selection)
+    if dtype is None:
+        return rest()
+    images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
+    shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
+    ahead = Ahead(shape, dtype, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, block)
+    return Rows.finished(structure, ahead, rest)
+
+
+def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection) -> Rows:
+    said = header[Word.PARTS :]
+    parts = [memory[start : start + size] for start, size in zip(said[::2], said[1::2], strict=True)]
     places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
     known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
     headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
     files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
-    numbers = parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns)
-    rows = Rows(files, structure, numbers)
-    if dtype is not None:
-        shape = len(places), header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-        rows.ahead = Ahead(shape, dtype, memory, _BEHIND, block)
-    return rows
+    return Rows(files, structure, parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

@@ -45,32 +45,35 @@ class _Loader:
         self.ended = False
         self._process = os.getpid()
         self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
-        self.blocks: dict[int, tuple[int, Block]] = {}  # of slots that it has looked at, and ``Arena.pages`` then
+        self._seen: dict[int, tuple[int, Block, Any]] = {}  # slots, and ``Arena.pages`` then
+        self._pages = b""
         # slots that only children may look at that were forked since: what to count as ended, and since when
         self._inherited: dict[int, tuple[int, int]] = {}
 
-    def lend(self, slot: int, size: int, sent: int) -> memory.Lease:
+    def lend(self, slot: int, size: int, sent: int) -> tuple[memory.Lease, Block | None]:
         """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
         if self._inherited:
             self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
         if lease is None:
-            part = self.arena.part(int(self.arena.offset[slot]), size)
-            lease = memory.lease(part, size)
-            self._leases[slot] = weakref.ref(lease)
             self._end_blocks()
-            if slot not in self.blocks:
-                block = Block(torch.from_numpy(part).data_ptr(), int(self.arena.size[slot]))
-                self.blocks[slot] = int(self.arena.pages[slot]), block
-        lease.on_release = partial(self._release, slot, sent)
-        lease.after_fork = partial(self._leave, slot, sent)
-        return lease
+            if slot not in self._seen:
+                part = self.arena.part(int(self.arena.offset[slot]), int(self.arena.size[slot]))
+                block = Block(torch.from_numpy(part).data_ptr(), len(part))
+                self._seen[slot] = int(self.arena.pages[slot]), block, part
+            lease = memory.lease(self._seen[slot][2], size)
+            self._leases[slot] = weakref.ref(lease)
+        lease.on_release, lease.after_fork = partial(self._release, slot, sent), partial(self._leave, slot, sent)
+        return lease, self._seen.get(slot, (0, None))[1]
 
     def _end_blocks(self) -> None:
         """End those of slots whose pages went back to the system, or will with the loader's memory."""
-        for slot, (pages, block) in list(self.blocks.items()):
+        if (now := self.arena.pages.tobytes()) == self._pages and not self.ended:
+            return
+        self._pages = now
+        for slot, (pages, block, _) in list(self._seen.items()):
             left = self.ended and slot in self._inherited
-            if (left or pages != self.arena.pages[slot]) and self.blocks.pop(slot, None) is not None:
+            if (left or pages != self.arena.pages[slot]) and self._seen.pop(slot, None) is not None:
                 block.end()
 
     def lends(self) -> bool:
@@ -143,15 +146,11 @@ def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease
     known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
-    lease = known.lend(slot, size, sent)
-    return lease, known.blocks.get(slot, (0, None))[1]
+    return known.lend(slot, size, sent)
 
 
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
-    """A tensor, in the parent: a plain one, with whose end the slot may be used again.
-
-    ``place``: where it lies in so many bytes: offset, shape and strides.
-    """
+    """A plain tensor, in the parent; with its end the slot is free. ``place``: its offset, shape and strides."""
     storage = torch.from_numpy(received(number, slot, sent, size)[0]).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 

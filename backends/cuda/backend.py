@@ -18,9 +18,10 @@ from accel.backends.cuda import columns, compile, effects, encoding, finished, h
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.finished import Said
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, sent_and_taken, sizes_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -29,7 +30,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
-from accel.rows import Ahead, Pictures
+from accel.rows import Pictures
 from accel.runtime import cached, indexes, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
@@ -118,22 +119,23 @@ class CudaBackend(AcceleratorBackend):
             torch.OutOfMemoryError: the batch does not fit, not even in smaller chunks.
         """
         engine = self._engine(device)
-        outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+        outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
-            result, ahead = plan.empty(engine.device.empty), _ahead_of(plan)
+            result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
+            said = None if ahead is None else said_of(ahead)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
-                if ahead is not None and part is not plan:
+                if said is not None and part is not plan:
                     counters.fallback(_IN_CHUNKS)
-                self._run(part, engine, result, self._decoder(engine))
+                self._run(part, engine, result, self._decoder(engine), said if part is plan else None)
 
-            known = (None, None) if ahead is None else sent_and_taken(ahead)
+            known = () if said is None else (said.sent, said.taken)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
     def room_ahead(self, plan: ColumnPlan) -> int:
         """See ``accel.backend.AcceleratorBackend``."""
-        if self.options.decoder != "accel" or not columns.taken(plan):
+        if self.options.decoder != "accel" or not columns.taken(plan) or self.supports(plan.example) is not None:
             return 0
         return finished.room(plan)
 
@@ -168,8 +170,8 @@ class CudaBackend(AcceleratorBackend):
 
     def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with what is made of it, and its decoding."""
-        if (ahead := _ahead_of(plan)) is not None:
-            return sizes_of(ahead)
+        if isinstance(plan, ColumnPlan) and plan.ahead is not None:
+            return sizes_of(plan.ahead)
         decodes = self.options.decoder == "accel"
         if _by_columns(plan):
             found, rows = plan.columns, plan.rows
@@ -195,14 +197,13 @@ class CudaBackend(AcceleratorBackend):
         found = self._engines.get(device)
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
-    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str) -> None:
-        """Run a plan, or a chunk of one, into the whole batch's ``result``."""
+    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
+        """Run a plan, or a chunk, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
         images: list[nvimg.Pixels | None] = []
         execution: Execution | Ready
         wanted: Callable[[int], Decode]
-        if decoder == "accel" and (ahead := _ahead_of(plan)) is not None:
-            sources: Any = plan.rows.sources  # type: ignore[attr-defined]
-            execution = Ready(ahead, sources.content, result, engine.device, engine.pool, engine.jpeg)
+        if decoder == "accel" and said is not None:
+            execution = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
             decoding, wanted, on_host = execution.decoding, partial(_hole, plan, execution), list(execution.holes)
         else:
             decodes = plan.sources if _by_columns(plan) else plan.decodes
@@ -222,7 +223,9 @@ class CudaBackend(AcceleratorBackend):
             work: list[Callable[[], object]] = [
                 partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
             ]
-            self._parallel.each([*work, *execution.sent()], _call)
+            work += execution.sent()
+            if work:
+                self._parallel.each(work, _call)
             execution.upload()
             execution.launch()
             told = decoding.flagged()
@@ -238,16 +241,16 @@ class CudaBackend(AcceleratorBackend):
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        flagged = tuple([plan.decodes[number] for number in told])
         if len(decoding.made.numbers):
             stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
         if cached.in_use:
             for number, index in decoding.made.each().items():
                 indexes.keep(jpeg.source_of(plan, number), index)
             cached.flush(if_due=True)  # what the host has decoded
-        if flagged:  # their places in the result are filled once more, in the order of the stream
-            for _ in flagged:
+        if told:  # their places in the result are filled once more, in the order of the stream
+            for _ in told:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")
+            flagged = tuple([plan.decodes[number] for number in told])
             self._run(plan._replace(decodes=flagged), engine, result, "host")
 
     def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
@@ -270,15 +273,12 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
     return isinstance(plan, ColumnPlan) and columns.taken(plan)
 
 
-def _ahead_of(plan: Plan) -> Ahead | None:
-    return plan.ahead if isinstance(plan, ColumnPlan) else None
-
-
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """What the host is to decode of an image that a worker has planned: of its item no more than the place."""
     return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
 
 
+_INSIDE = nullcontext()
 _NO_TABLE = torch.empty(0, device="cpu")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -26,43 +27,31 @@ from accel.system.imports import LazyModule
 _core = LazyModule("cuda.core")
 
 UNIT = units.Unit("launches", "backends/cuda/submit_launches.py", *SOURCES, seconds=0.5)
-_submit = UNIT.function(
-    "backends.cuda.submit_launches", "submit_launches", "u8[2] int u8[2] u8[1] u8[1] u8[1] int u8[1]w"
-)
+_submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[2]w int u8[1] u8[1] int int")
 
 Launches = npt.NDArray[np.uint64]
 """uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
 
+ROOM = 2  # rows
+
 
 class Work(NamedTuple):
-    """What is to be done on a device, in this order.
+    """What is to be done on a device.
 
     Attributes:
-        memory: of the device, uint8[...]. copies: what is copied to where in that.
-        cleared: which part of it becomes zero. launches: see there.
-        told: which part of it is copied to the host. target: and to where.
+        memory: of the device, uint8[...], in which all is.
+        calls: uint64 [moves + launches + ROOM, 4]. A move is a ``Call`` of the driver's, to where, from where (or which
+            byte), and how many bytes; the last one comes behind the launches, all others before them.
+        moves: how many there are.
     """
 
     memory: torch.Tensor
-    copies: list[tuple[int, npt.NDArray[np.uint8]]]
-    cleared: tuple[int, int]
-    launches: Launches
-    told: tuple[int, int]
-    target: torch.Tensor
+    calls: npt.NDArray[np.uint64]
+    moves: int
 
-    def moves(self) -> npt.NDArray[np.uint64]:
-        """All but the launches, as compiled code takes it; the last one comes behind them."""
-        base, (first, end), (told, told_end) = self.memory.data_ptr(), self.cleared, self.told
-        moves = np.empty((len(self.copies) + 2, 4), np.uint64)
-        for move, (begin, content) in zip(moves, self.copies, strict=False):
-            _copies(move, base + begin, content)
-        moves[-2] = Call.FILL, base + first, 0, end - first
-        moves[-1] = Call.TO_HOST, self.target.data_ptr(), base + told, told_end - told
-        return moves
-
-
-def _copies(move: npt.NDArray[np.uint64], target: int, content: npt.NDArray[np.uint8]) -> None:
-    move[:] = Call.TO_DEVICE, target, content.ctypes.data, content.size
+    @property
+    def launches(self) -> Launches:
+        return self.calls[self.moves : -ROOM]
 
 
 class Mark(Protocol):
@@ -87,7 +76,7 @@ class Device:
 
     def enter(self) -> AbstractContextManager[Any]:
         """Make it this thread's current device for a while."""
-        return nullcontext()
+        return _ENTERED
 
     def prepare(self) -> None:
         """Compile and load all kernels."""
@@ -132,12 +121,11 @@ class Device:
 
     def submit(self, work: Work) -> None:
         """Queue it. What the host has of it stays until a mark behind it is reached."""
-        memory, size = work.memory, work.told[1] - work.told[0]
-        for begin, content in work.copies:
-            memory[begin : begin + len(content)].copy_(torch.from_numpy(content), non_blocking=True)
-        memory[slice(*work.cleared)].zero_()
+        *before, behind = work.calls[: work.moves].tolist()
+        for move in before:
+            _queue(work.memory, *move)
         self.launch_all(work.launches)
-        work.target[:size].copy_(memory[slice(*work.told)], non_blocking=True)
+        _queue(work.memory, *behind)
 
     def free_memory(self) -> int:
         """About how many bytes may still be taken."""
@@ -209,24 +197,23 @@ class CudaDevice(Device):
         if driver.functions() is None:
             super().submit(work)
             return
-        moves, launches = work.moves(), work.launches
-        done, error = self._queued(moves, launches)
-        first = len(moves) - 1
-        if first <= done < first + len(launches):
-            self.launch_all(launches[done - first :])
-            moves, launches = moves[first:], launches[:0]
-            done, error = self._queued(moves, launches)
-        if done < len(moves) + len(launches):
+        done, error = self._queued(work)
+        first = work.moves - 1
+        if first <= done < first + len(work.launches):
+            self.launch_all(work.launches[done - first :])
+            work = Work(work.memory, work.calls[[first, -2, -1]], 1)
+            done, error = self._queued(work)
+        if done < len(work.calls) - ROOM:
             raise RuntimeError(f"the driver refuses to copy between {self.torch_device} and the host (error {error})")
 
-    def _queued(self, moves: npt.NDArray[np.uint64], launches: Launches) -> tuple[int, int]:
+    def _queued(self, work: Work) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
         if not hasattr(self._thread, "has_context"):  # torch may have called nothing yet that gives the thread one
             torch.cuda.mem_get_info(self.torch_device)
             self._thread.has_context = True
         stream = torch.cuda.current_stream().cuda_stream
-        return queued(moves, launches, self._handles, driver.functions(), stream)
+        return queued(work, self._handles, driver.functions(), stream)
 
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -234,15 +221,31 @@ class CudaDevice(Device):
         return free + unused
 
 
-def queued(
-    moves: npt.NDArray[np.uint64], launches: Launches, kernels: npt.NDArray[np.uint64], functions: Any, stream: int
-) -> tuple[int, int]:
-    """Have the driver's ``functions`` queue ``Work``: how many moves and launches were, and why no more."""
-    room = np.zeros(5, np.uint64)
-    done = _submit(moves, 1, launches, kernels, functions, np.array([stream], np.uint64), THREADS, room)
-    return done, int(room[4])
+def _queue(memory: torch.Tensor, call: int, target: int, source: int, size: int) -> None:
+    """A move by torch."""
+    if size:
+        on_device = (source if call == Call.TO_HOST else target) - memory.data_ptr()
+        part = memory[on_device : on_device + size]
+        if call == Call.FILL:
+            part.fill_(source)
+        elif call == Call.TO_HOST:
+            _at(target, size).copy_(part, non_blocking=True)
+        else:
+            part.copy_(_at(source, size), non_blocking=True)
 
 
+def _at(address: int, size: int) -> torch.Tensor:
+    """Bytes of the host's."""
+    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+
+
+def queued(work: Work, kernels: npt.NDArray[np.uint64], functions: Any, stream: int) -> tuple[int, int]:
+    """Have the driver's ``functions`` queue it: how many moves and launches were, and the error if not all."""
+    done = _submit(work.calls, work.moves, kernels, functions, stream, THREADS)
+    return done, int(work.calls[-1, 0]) if done < len(work.calls) - ROOM else 0
+
+
+_ENTERED = nullcontext()
 _lock = fork.Lock()
 
 

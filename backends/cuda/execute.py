@@ -60,7 +60,8 @@ class Execution:
             self._write(items, bind(launch.items(), bases))
             self._write(owners, launch.owners())
         self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
-        mark, self._given_back = self._device.mark(), True  # before: see ``Ready.launch``
+        mark = self._device.mark()
+        self._given_back = True  # before: what is interrupted after that must not give it back twice
         self._pool.give_back(self._buffer, mark)
 
     def launch(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
@@ -13,14 +14,29 @@ from accel.native.intrinsics import emitted
 
 _SHIFT = np.uint64(56)  # of the region in a place, see descriptors.py
 _OFFSET = np.uint64((1 << 56) - 1)
-_UPLOAD = 1  # the region of what is sent behind the files
+_UPLOAD, _SCRATCH, _RESULT, _FILES = 1, 2, 3, 4  # of the regions
 _LAUNCHES, _PIECES, _PROGRAM, _FIXUPS = 1, 2, 3, 4  # of the parts
+_BEHIND, _WORKING, _CLEARED, _CLEARED_END, _TOLD, _TOLD_SIZE = 1, 3, 5, 6, 7, 8  # of the numbers (``finished.Said``)
+_TO_DEVICE, _FILL, _TO_HOST = 1, 2, 3  # of the driver's (``driver.Call``)
 
 
 @emitted(types.void, None, None, types.int64)
 def copied(builder: Any, target: Any, source: Any, size: Any) -> None:
     """Copy bytes, which do not overlap."""
     cgutils.raw_memcpy(builder, target, source, size, 1)
+
+
+def _as(kind: Any) -> Any:
+    """A function of a pointer: the same, to numbers of this kind."""
+
+    @emitted(types.CPointer(kind), None)
+    def pointing(builder: Any, pointer: Any) -> Any:
+        return builder.bitcast(pointer, ir.IntType(kind.bitwidth).as_pointer())
+
+    return pointing
+
+
+numbers, addresses, halves = _as(types.int64), _as(types.uint64), _as(types.int32)
 
 
 @njit
@@ -35,39 +51,54 @@ def bind_words(words: Any, fixups: Any, begin: int, count: int, bases: Any, firs
 
 @njit
 def fill_upload(
-    files: Any,
     slot: Any,
-    halves: Any,
+    files: int,
     parts: int,
-    pieces: int,
-    behind: int,
-    bases: Any,
-    upload: Any,
-    words: Any,
-    launches: Any,
+    in_place: int,
+    memory: int,
+    result: int,
+    host: Any,
+    first: int,
+    work: Any,
 ) -> int:
-    """Copy pieces of files, and a program behind them, whose places become addresses, and say what is launched.
+    """Copy pieces of files, and a program behind them, whose places become addresses, and say what the device is to do.
 
     Args:
-        files: pieces are of these. slot: all that was sent; ``halves``: the same, in words of 32 bits.
+        slot: all that was sent. files: where in that they begin.
         parts: from this word on it says where each part (``finished.Part``) begins, and how many bytes it has.
-        pieces: how many are copied: from where, to where, how many bytes.
-        behind: where in ``upload`` the program is to be.
-        bases: the addresses of regions. upload: what is filled; ``words``: the same.
-        launches: of each the kernel, its blocks, and the addresses of its items and owners.
+        in_place: whether the device copies the files from where they are. memory, result: addresses of its own.
+        host: what is told comes there, and what is sent is filled in from ``first`` on.
+        work: ``device.Work.calls``: 4 moves, launches, and room. It has addresses of ``slot`` and ``host``.
     """
-    source, target, memory = pointer_to(files), pointer_to(upload), pointer_to(slot)
-    first = slot[parts + 2 * _PIECES] // 8
-    for n in range(first, first + 3 * pieces, 3):
-        copied(advanced(target, slot[n + 1]), advanced(source, slot[n]), slot[n + 2])
-    part = parts + 2 * _PROGRAM
-    copied(advanced(target, behind), advanced(memory, slot[part] // 8), slot[part + 1])
+    sent, target = pointer_to(slot), pointer_to(host)
+    source, sent_words, bases = advanced(sent, files), numbers(sent), advanced(pointer_to(work), 4 * len(work) - 8)
+    said, part = sent_words[parts] // 8, parts + 2 * _PROGRAM
+    behind, size = sent_words[said + _BEHIND], sent_words[part + 1]
+    bases[0], bases[_FILES], bases[_UPLOAD], bases[_RESULT] = 0, memory, memory + behind, result
+    bases[_SCRATCH] = scratch = memory + sent_words[said + _WORKING]
+    begin, at = sent_words[parts + 2 * _PIECES] // 8, first
+    if not in_place:
+        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 3):
+            copied(advanced(target, first + sent_words[n + 1]), advanced(source, sent_words[n]), sent_words[n + 2])
+        at += behind
+    copied(advanced(target, at), advanced(sent, sent_words[part]), size)
     part = parts + 2 * _FIXUPS
-    bind_words(words, halves, slot[part] // 4, slot[part + 1] // 4, bases, behind // 8)
-    first, program = slot[parts + 2 * _LAUNCHES] // 8, bases[_UPLOAD]
-    for n in range(len(launches)):
+    bind_words(addresses(target), halves(sent), sent_words[part] // 4, sent_words[part + 1] // 4, bases, at // 8)
+    _move(work, 0, _TO_DEVICE, memory, slot.ctypes.data + files, sent_words[said] * in_place)
+    staged = at - first  # bytes of files
+    _move(work, 1, _TO_DEVICE, memory + behind - staged, host.ctypes.data + first, staged + size)
+    cleared = sent_words[said + _CLEARED]
+    _move(work, 2, _FILL, scratch + cleared, 0, sent_words[said + _CLEARED_END] - cleared)
+    _move(work, 3, _TO_HOST, host.ctypes.data, scratch + sent_words[said + _TOLD], sent_words[said + _TOLD_SIZE])
+    begin = sent_words[parts + 2 * _LAUNCHES] // 8
+    for n in range(len(work) - 6):
         for k in range(4):
-            launches[n, k] = np.uint64(slot[first + 4 * n + k])
-        launches[n, 2] += program
-        launches[n, 3] += program
+            work[4 + n, k] = np.uint64(sent_words[begin + 4 * n + k])
+        work[4 + n, 2] += bases[_UPLOAD]
+        work[4 + n, 3] += bases[_UPLOAD]
     return 0
+
+
+@njit
+def _move(work: Any, n: int, call: int, target: int, source: int, size: int) -> None:
+    work[n, 0], work[n, 1], work[n, 2], work[n, 3] = call, target, source, size

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,8 @@ _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
 UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
-fill_upload = UNIT.function(_MODULE, "fill_upload", "u1[1] i8[1] i4[1] int int int u8[1] u1[1]w u8[1]w u8[2]w")
+_FILL = "u1[1] int int int int int u1[1]w int u8[2]w"
+fill_upload = UNIT.function(_MODULE, "fill_upload", _FILL)
 _bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] int int u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
@@ -58,20 +59,26 @@ class Part(IntEnum):
     HEADERS = 10  # int64 [k, HEADER_SIZE], where indexes are to be made
 
 
-class Said(IntEnum):
-    """Numbers of a batch: bytes of files, of scratch memory; parts of that, which are zero, and told to the host."""
+class Said(NamedTuple):
+    """Numbers of a batch. On the device there are files, the program behind them, and working memory."""
 
-    FILES = 0
-    SCRATCH = 1
-    CLEARED = 2  # from there
-    CLEARED_END = 3
-    TOLD = 4  # from there
-    TOLD_SIZE = 5
-    IN_PLACE = 6  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
-    INDEXED = 7  # files that are decoded by their index
-    MISFITS = 8  # files whose index was another's
-    WANTED = 9  # files of which an index is to be made
-    TAKEN = 10  # all the memory that the batch takes on the device
+    files: int  # bytes of files
+    behind: int  # where the program begins
+    sent: int  # bytes of both
+    working: int  # where the working memory begins
+    memory: int  # bytes of all that
+    cleared: int  # from there on, in the working memory, it must be zero
+    cleared_end: int
+    told: int  # from there on, there, it is told to the host
+    told_size: int
+    in_place: int  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
+    launches: int
+    decoded: int  # images that the decoder takes
+    holes: int  # images that the host decodes
+    indexed: int  # files that are decoded by their index
+    misfits: int  # files whose index was another's
+    wanted: int  # files of which an index is to be made
+    taken: int  # all the memory that the batch takes on the device, results as well
 
 
 def room(plan: ColumnPlan) -> int:
@@ -136,19 +143,33 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         _bind(words, fixups[-1], 0, len(fixups[-1]), regions, 0)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     (told, told_size), points = batch.told()
-    said = np.zeros(len(Said), np.int64)
-    said[Said.FILES], said[Said.SCRATCH] = found.size, scratch + schedule.scratch.size
-    said[Said.CLEARED : Said.CLEARED_END + 1] = batch.cleared
-    said[Said.TOLD], said[Said.TOLD_SIZE] = told, told_size
-    said[Said.IN_PLACE] = (pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size
     known, headers = _known(found)
-    said[Said.TAKEN] = taking.sum()
-    said[Said.INDEXED] = np.count_nonzero(known[0])
-    said[Said.MISFITS], said[Said.WANTED] = np.count_nonzero(known[1]), np.count_nonzero(known[2])
     on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
+    begin = -(-found.size // ALIGNED) * ALIGNED
+    working = -(-(begin + len(program)) // _APART) * _APART
+    cleared, cleared_end = batch.cleared
+    said = Said(
+        files=found.size,
+        behind=begin,
+        sent=begin + len(program),
+        working=working,
+        memory=working + scratch + schedule.scratch.size,
+        cleared=cleared,
+        cleared_end=cleared_end,
+        told=told,
+        told_size=told_size,
+        in_place=(pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size,
+        launches=len(listed),
+        decoded=len(numbers),
+        holes=len(holes),
+        indexed=int(np.count_nonzero(known[0])),
+        misfits=int(np.count_nonzero(known[1])),
+        wanted=int(np.count_nonzero(known[2])),
+        taken=taking.sum(),
+    )
     return [
-        said,
+        np.array(said, np.int64),
         np.array(listed, np.int64),
         pieces,
         program,
@@ -169,6 +190,7 @@ def _files(plan: ColumnPlan) -> Files:
 
 
 _program = Scratch()
+_APART = 512  # bytes that the parts of the device's memory are aligned to
 
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:

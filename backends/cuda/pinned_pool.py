@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
 from accel.backends.cuda.device import Mark
-from accel.system import fork
 
 
 class PinnedPool:
@@ -25,17 +25,18 @@ class PinnedPool:
     def __init__(self, allocate: Callable[[int], torch.Tensor], trim: Callable[[], None] = lambda: None) -> None:
         """``allocate``: makes a uint8 tensor of a size. ``trim``: called when the last giant buffer was let go."""
         self._allocate, self._trim = allocate, trim
-        self._lock = fork.Lock()
-        self._given_back: list[_Buffer] = []
+        self._lock = threading.RLock()  # a forked child has no use for its parent's pools
+        self._given_back: list[_Buffer] = []  # in this order
+        self._has_giants = False
         self._clock = 0
 
     def take(self, size: int) -> torch.Tensor:
         """A buffer of at least ``size`` bytes that nobody reads or writes."""
         largest = max(4 * size, self._SMALLEST)
         with self._lock:
-            giants = self._giants
             found = self._find(size, largest)
-            trims = bool(giants) and not self._giants and (found is None or found.size < self._GIANT)
+            had_giants, self._has_giants = self._has_giants, self._has_giants and self._giants > 0
+        trims = had_giants and not self._has_giants and (found is None or found.size < self._GIANT)
         if found is not None and found.mark is not None and not found.mark.query():
             found.mark.synchronize()
         if trims:
@@ -52,7 +53,7 @@ class PinnedPool:
         """One that fits and is free, or the oldest of too many, whatever it is; the lock is held."""
         self._clock += 1
         before = self._clock - self._PATIENCE
-        if any(each.since < before for each in self._given_back):
+        if self._given_back and self._given_back[0].since < before:
             self._given_back = [each for each in self._given_back if each.since >= before or not each.free]
         for number, each in enumerate(self._given_back):
             if size <= each.size <= largest and each.free:
@@ -61,8 +62,10 @@ class PinnedPool:
 
     def give_back(self, memory: torch.Tensor, mark: Mark | None) -> None:
         """Let others use it once ``mark`` is reached."""
+        size = memory.numel()
         with self._lock:
-            self._given_back.append(_Buffer(self._clock, mark, memory, memory.numel()))
+            self._given_back.append(_Buffer(self._clock, mark, memory, size))
+            self._has_giants = self._has_giants or size >= self._GIANT
 
     @property
     def kept(self) -> int:

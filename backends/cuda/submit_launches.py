@@ -49,33 +49,27 @@ def _move(builder: Any, driver: Any, target: Any, source: Any, size: Any, stream
 
 
 @njit
-def submit_launches(
-    moves: Any, behind: int, launches: Any, kernels: Any, driver: Any, stream: Any, threads: int, room: Any
-) -> int:
+def submit_launches(calls: Any, moves: int, kernels: Any, driver: Any, stream: int, threads: int) -> int:
     """Queue copies, kernels and more copies on a stream.
 
     Returns the number of the first of all that the driver refuses, or how many there are.
 
     Args:
-        moves: uint64 [m, 4]: the number of one of the ``driver``'s functions, to where, from where (or which byte), and
-            how many bytes; of these so many come ``behind`` the launches.
-        launches: uint64 [n, 4]: the number of one of the ``kernels``, its blocks, addresses of items and of owners.
-        driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first. stream: uint64 [1].
-        room: uint64 [5], for a moment; then the last of it is the driver's error.
+        calls: ``device.Work.calls``, so many ``moves`` first. The last row's first word becomes the driver's error.
+        kernels: uint64 [...], handles. driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first.
     """
-    place, first = pointer_to(room), len(moves) - behind
-    for n in range(len(moves) + len(launches)):
-        if first <= n < first + len(launches):
-            k = n - first
-            room[0], room[1] = launches[k, 2], launches[k, 3]
-            kernel = kernels[launches[k, 0]]
-            error = _launch(driver[0], kernel, launches[k, 1], threads, stream[0], advanced(place, 0))
+    room, first, launches = advanced(pointer_to(calls), 4 * len(calls) - 8), moves - 1, len(calls) - moves - 2
+    for n in range(moves + launches):
+        if first <= n < first + launches:
+            k = n + 1
+            room[0], room[1] = calls[k, 2], calls[k, 3]
+            error = _launch(driver[0], kernels[calls[k, 0]], calls[k, 1], threads, stream, room)
         else:
-            k = n if n < first else n - len(launches)
+            k = n if n < first else first
             error = _NONE
-            if moves[k, 3] > 0:
-                error = _move(driver[moves[k, 0]], moves[k, 1], moves[k, 2], moves[k, 3], stream[0])
+            if calls[k, 3] > 0:
+                error = _move(driver[calls[k, 0]], calls[k, 1], calls[k, 2], calls[k, 3], stream)
         if error != 0:
             room[4] = error
             return n
-    return len(moves) + len(launches)
+    return moves + launches

@@ -250,7 +250,7 @@ def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
             entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [[len(content)]]))
-            assert each.put([entry], content, kind, [False])[0], f"nothing is left for number {number}"
+            assert each.put([entry], [0], content, kind, [False])[0], f"nothing is left for number {number}"
     assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:
         each.flush()

@@ -18,7 +18,7 @@ from accel.rows import Rows
 from accel.runtime import compute, result_entries, results
 from accel.runtime.cached_together import CachedFiles
 from accel.runtime.result_pixels import Unread
-from accel.sources import PicturesApart
+from accel.sources import Files, PicturesApart
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
@@ -154,10 +154,54 @@ def test_what_is_not_kept_of_a_batch_is_made_along(
     assert [type(sources) for sources in planned] == [PicturesApart, tuple, tuple]
 
 
+def renew(folder: Path) -> None:
+    """Files that have other keys, so that a cache knows nothing of them."""
+    for path in folder.rglob("*.jpg"):
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 100))
+
+
+@pytest.mark.parametrize("transform", [RESIZED, SQUARE, EVALUATION])
+@pytest.mark.parametrize("small", [True, False])
+def test_of_a_batch_that_is_new_no_source_is_made(
+    folder: Path, place: str, transform: Any, small: bool, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is known which steps come each time; one picture is grey, some may be too small to be kept."""
+    unwanted = request.getfixturevalue("unwanted") if small else []
+    dataset, kept = ImageFolder(folder, transform), COUNT - len(unwanted)
+    check(dataset, place)
+    renew(folder)
+    known, counts = accel.stats()["indexes"], Counts()
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "_one", None)
+        check(dataset, place, 1)
+    assert counts() == {"results": kept}
+    assert (accel.stats()["indexes"] > known) == small, "of no use of files that are not decoded again"
+    check(dataset, place, 2)
+    assert counts().get("results used") == kept
+
+
+@pytest.mark.parametrize("learnt", [True, False])
+def test_what_is_damaged_keeps_no_other_of_its_batch_from_the_cache(folder: Path, place: str, learnt: bool) -> None:
+    dataset = ImageFolder(folder, RESIZED)
+    if learnt:
+        check(dataset, place)
+        renew(folder)
+    path = dataset.samples[3][0]
+    Path(path).write_bytes(helpers.undecodable(80, 90))
+    for kept in ({"results": COUNT - 1}, {"results used": COUNT - 1}):
+        counts = Counts()
+        with accel.image_backend("cpu", cache=place):
+            batch = loaders.epoch(dataset, batch_size=COUNT)[0][0]
+            with pytest.raises(DecodeError, match=Path(path).name) as raised:
+                batch.sum()
+        assert f"image 3 of a batch of {COUNT}" in str(raised.value)
+        assert kept.items() <= counts().items()
+
+
 def test_where_others_are_large_their_crops_alone_are_decoded(
     folder: Path, place: str, unwanted: list[str], planned: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "_ALONG", 0)
+    monkeypatch.setattr(results, "ALONG", 0)
     dataset, counts = ImageFolder(folder, RESIZED), Counts()
     for number in range(2):
         check(dataset, place, number)

@@ -20,7 +20,7 @@ SIZES = [(3, 480, 640 - 7 * number) for number in range(40)]
 
 
 def held(results: Results) -> int:
-    return sum(len(idle.block) for idle in results._idle)
+    return sum(idle.size for idle in results._idle)
 
 
 def test_lists_of_images_use_their_memory_again() -> None:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from functools import cache
+from operator import is_
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
@@ -107,16 +108,12 @@ _IN_C = BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType
 def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
     """Whether these are what they were when they were last looked at, or else stock."""
     known = _found.get(what)
-    if known is not None and len(known) == len(now) and all(map(_is, known, now)):
+    if known is not None and len(known) == len(now) and all(map(is_, known, now)):
         return True
     if not all(map(is_stock, now)):
         return False
     _found[what] = now
     return True
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:

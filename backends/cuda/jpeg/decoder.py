@@ -27,6 +27,9 @@ Integers = npt.NDArray[np.int64]
 _REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 where all is well
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A buffer of a pool, to be read once a mark is reached."""
+Made = tuple[Integers, index.Known, Integers]
+"""Headers of files that are decoded, what is known of them, and where in what is told the points are of each, and
+their sizes, int64 [2, n]."""
 
 
 class Indexing(NamedTuple):
@@ -34,18 +37,18 @@ class Indexing(NamedTuple):
 
     Attributes:
         indexed: how many are decoded by theirs. misfits: how many had another's.
-        wanted: how many have none, and are to have one. known: gives of all the headers, and what is known of them.
+        wanted: how many have none, and are to have one. made: gives what these are made of.
     """
 
     indexed: int
     misfits: int
     wanted: int
-    known: Callable[[], tuple[Integers, index.Known]]
+    made: Callable[[], Made]
 
     @classmethod
-    def of(cls, headers: Integers, known: index.Known) -> Indexing:
+    def of(cls, headers: Integers, known: index.Known, points: Integers) -> Indexing:
         indexed, misfits, wanted = (int(np.count_nonzero(n)) for n in (known.counts, known.misfits, known.wanted))
-        return cls(indexed, misfits, wanted, lambda: (headers, known))
+        return cls(indexed, misfits, wanted, lambda: (headers, known, points))
 
 
 class Decoding:
@@ -56,55 +59,65 @@ class Decoding:
             None if its header says that it is not for this decoder. The memory belongs to the stream that was current,
             and stays as long as this object, or until later work on that stream takes it.
         made: once ``flagged`` has told: the indexes that were made of files, by the numbers of these.
+        watched: the buffer in which the pictures' states will be, and the mark, once they are ``queued``.
     """
 
     def __init__(
         self,
         addresses: list[int | None],
-        numbers: Sequence[int] | Integers = (),
+        count: int = 0,
+        numbers: Callable[[], Integers] = lambda: np.zeros(0, np.int64),
         indexing: Indexing | None = None,
     ) -> None:
-        """``numbers``: of those that are decoded, in the decoder's own order."""
+        """``count``: how many are decoded. ``numbers``: gives which, in the decoder's own order."""
         self.addresses = addresses
         self.made = NO_INDEXES
-        self._numbers, self._indexing = numbers, indexing
-        self._watched: Watched | None = None
+        self._count, self._numbers, self._indexing = count, numbers, indexing
+        self.watched: Watched | None = None
 
-    def queued(self, pixels: Sequence[int], memory: torch.Tensor, watched: Watched, points: Integers) -> None:
+    def queued(self, pixels: Sequence[int], memory: torch.Tensor, mark: Mark | None) -> None:
         """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
 
-        ``pixels``: none where nobody asks for them. ``points``: offsets in the buffer, and sizes, of the points found.
+        ``pixels``: none where nobody asks for them.
         """
         if pixels:
-            for number, address in zip(self._numbers, pixels, strict=True):
+            for number, address in zip(self._numbers().tolist(), pixels, strict=True):
                 self.addresses[number] = address
-        self._memory, self._watched, self._points = memory, watched, points
+        assert self.watched is not None
+        self._memory, self.watched = memory, (*self.watched[:2], mark)
 
     def flagged(self) -> list[int]:
         """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
 
         Waits, in this thread, until the device has decoded them all. Tells it once.
         """
-        if self._watched is None or self._indexing is None:
+        if self.watched is None or self._indexing is None:
             return []
-        (pool, buffer, mark), self._watched = self._watched, None
+        _, buffer, mark = self.watched
         if mark is not None:
             mark.synchronize()
-        count = len(self._numbers)
-        told, indexing = buffer.numpy(), self._indexing
-        reasons = told[: count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
-        flagged = sorted([int(self._numbers[n]) for n in reasons.nonzero()[0].tolist()])
+        told, indexing, flagged = buffer.numpy(), self._indexing, []
+        reasons = told[: self._count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
+        (bad,) = reasons.nonzero()
+        if len(bad):
+            flagged = sorted(self._numbers()[bad].tolist())
         if indexing.wanted:
-            headers, known = indexing.known()
+            headers, known, points = indexing.made()
             which = np.flatnonzero(known.wanted & (reasons == 0))
             if len(which):
-                made = index.written(which, headers, known, told, (self._points[0], self._points[1]))
-                self.made = made._replace(numbers=np.asarray(self._numbers, np.int64)[which])
-        pool.give_back(buffer, None)
+                made = index.written(which, headers, known, told, (points[0], points[1]))
+                self.made = made._replace(numbers=self._numbers()[which])
+        self.give_back()
         for counter, files in ((counters.INDEXED, indexing.indexed), (counters.MISFITS, indexing.misfits)):
             if files:
                 counters.count(counter, files)
         return flagged
+
+    def give_back(self) -> None:
+        """Let others have the buffer, if that has not been done: nobody writes to it any more."""
+        if self.watched is not None:
+            (pool, buffer, _), self.watched = self.watched, None  # before: see ``Execution.upload``
+            pool.give_back(buffer, None)
 
     def read(self, number: int, size: int) -> Pixels:
         """The first ``size`` bytes of a file's pixels, on the host."""
@@ -115,15 +128,11 @@ class Decoding:
 
 
 class Decoder:
-    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it.
-
-    Attributes:
-        states: buffers of the host's for what kernels tell of pictures.
-    """
+    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._files, self._descriptors, self.states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
+        self._files, self._descriptors, self._states = (PinnedPool(device.pinned, device.trim) for _ in range(3))
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
@@ -160,12 +169,10 @@ class Decoder:
         files.done()
         if found.batch is None:
             return Decoding(addresses)
-        taken = found.taken.tolist()
-        decoding = Decoding(
-            addresses,
-            [numbers[number] for number in taken],
-            Indexing.of(found.headers, found.known.of(found.taken)),
-        )
+        taken = np.array(numbers, np.int64)[found.taken]
+        points = np.stack(found.batch.told()[1])
+        indexing = Indexing.of(found.headers, found.known.of(found.taken), points)
+        decoding = Decoding(addresses, len(taken), lambda: taken, indexing)
         self._queue(found.batch, decoding, files.sent)
         return decoding
 
@@ -189,16 +196,11 @@ class Decoder:
         for kernel, owner in zip(LAUNCHES, owners, strict=True):
             if (blocks := int(batch.blocks[kernel].sum())) > 0:
                 self._device.launch(kernel, blocks, pictures, owner)
-        (first, told), points = batch.told()
-        watched = self.watch(scratch[first : first + told])
-        decoding.queued(batch.pictures["pixels"].tolist(), scratch, watched, np.stack(points))
-
-    def watch(self, told: torch.Tensor) -> Watched:
-        """Have what the kernels tell of pictures, uint8[...] on the device, sent to the host."""
-        size = told.numel()
-        states = self.states.take(size)
-        states[:size].copy_(told, non_blocking=True)
-        return self.states, states, self._device.mark()
+        (first, size), _ = batch.told()
+        states = self._states.take(size)
+        decoding.watched = self._states, states, None
+        states[:size].copy_(scratch[first : first + size], non_blocking=True)
+        decoding.queued(batch.pictures["pixels"].tolist(), scratch, self._device.mark())
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""

@@ -15,7 +15,7 @@ from accel.backends.cuda.backend import CudaBackend
 from accel.backends.cuda.jpeg import Decoder, wanted
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import Ready, sent_and_taken, sizes_of
+from accel.backends.cuda.ready import Ready, said_of, sizes_of
 from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
@@ -160,8 +160,8 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexed"] - before["indexed"] == 5 * epoch
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
-        parts = found.ahead.part  # type: ignore[union-attr]
-        assert parts(finished.Part.SAID).view(np.int64)[finished.Said.FILES] < sum(map(len, files)) / 2
+        assert found.ahead is not None
+        assert said_of(found.ahead).files < sum(map(len, files)) / 2
     assert made.count("finished") == 3
 
 
@@ -180,7 +180,8 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
         rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
         found = sent(rows)
         assert found.ahead is not None
-        sent_bytes, taken = sent_and_taken(found.ahead)
+        said = said_of(found.ahead)
+        sent_bytes, taken = said.sent, said.taken
         assert sum(sizes_of(found.ahead)) == taken > 1 << 20 > sent_bytes
         assert torch.equal(values(found), values(list(rows)))
         assert made.count("finished") == 1

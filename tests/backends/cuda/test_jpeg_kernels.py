@@ -76,7 +76,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])
         memory, batch = decoding._memory.cpu().numpy(), seen.pop()
         found: dict[int, Found] = {}
-        for place, number in enumerate(decoding._numbers):
+        for place, number in enumerate(decoding._numbers().tolist()):
             own = {
                 name: memory[offsets[place] : offsets[place] + lengths[place]]
                 for name, (offsets, lengths) in batch.pieces.items()

@@ -1,0 +1,126 @@
+"""A batch of files of which a cache has nothing, and whose first steps come each time: their results are made, kept and
+read together, and no source is made of any file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import process_time
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.backend import backend_of
+from accel.cache.cache import Cache
+from accel.codec import opening, stream_index
+from accel.codec.engines import Pixels
+from accel.codec.store import key_of_row
+from accel.planning import columns
+from accel.rows import Rows, Structure
+from accel.runtime import cached
+from accel.runtime.result_entries import Told, size_of, told
+from accel.runtime.result_making import Run, strict
+from accel.runtime.result_pixels import split
+from accel.runtime.results import ALONG, Unknown
+from accel.sources import Files, PicturesApart
+from accel.system import counters
+
+
+class Anew(NamedTuple):
+    """Results that are to be made of a batch's files.
+
+    Attributes:
+        rows: the batch. before: the steps that results are of. after: what is left.
+        keys: of the files. results: what is kept of each. kept: the numbers of those that are; the others are made so
+            that all begin alike. shelf: that they have in the cache.
+    """
+
+    rows: Rows
+    before: Rows
+    after: Structure
+    keys: Sequence[bytes]
+    results: Sequence[Told]
+    kept: Sequence[int]
+    shelf: int
+    cache: Cache
+
+    def made(self, run: Run) -> Rows | None:
+        """The batch, which begins with its results; None where some file cannot be decoded."""
+        planned = columns.plan_apart(self.before)
+        if planned is None:
+            return None
+        # an index is of use of files that another pipeline has decoded, and of those that will be decoded again
+        indexed = len(self.kept) < len(self.rows) or stream_index.knows(key_of_row(self.keys[0]))
+        since = process_time()
+        values = run(strict(self.rows.selection, indexed=indexed), [planned])[0]
+        if not isinstance(values, torch.Tensor):
+            return None
+        self._took(process_time() - since)
+        pixels, parts = values.numpy(), planned.columns.parts
+        self._keep(pixels, parts[:, 0].tolist())
+        name, selection = "results that a cache takes", self.rows.selection
+        sources = PicturesApart(pixels, parts, self.results[0].raw.mode, name, selection)
+        return Rows(sources, self.after, self.rows.numbers[:, : self.after.columns])
+
+    def _took(self, seconds: float) -> None:
+        """Note how long it took to make all of them."""
+        sizes = [size_of(each.raw) for each in self.results]
+        own = sum([sizes[number] for number in self.kept])
+        self.cache.worth.made(self.shelf, 1e6 * seconds * own / sum(sizes), own)
+
+    def _keep(self, pixels: Pixels, begins: Sequence[int]) -> None:
+        """Keep those that are to be kept, each of which begins there."""
+        said, mark = self._said(), cached.tag()
+        told = [(self.keys[number], said[number], self.results[number]) for number in self.kept]
+        files = [(key, header, mark + (of.said or b""), of.ends) for key, header, of in told]
+        done = self.cache.put_all(files, self.shelf, pixels.data, [begins[number] for number in self.kept])
+        counters.count(counters.RESULTS, sum(done))
+
+    def _said(self) -> list[bytes]:
+        """What is to be known of each file."""
+        files, said = self.before.sources, list[bytes]()
+        assert isinstance(files, Files)
+        for row, start in zip(files.known.tolist(), files.places[:, 0].tolist(), strict=True):
+            header = opening.plain_header(row)
+            found = cached.packed_header(header, files.content[start : start + header.scan].data)
+            assert found is not None, "a plain file"
+            said.append(found)
+        return said
+
+
+def of(unknown: Unknown) -> Anew | None:
+    """The results of a batch; None where it is to be asked of each image, and of an accelerator's."""
+    rows, lacking, length = unknown
+    files, cache = rows.sources, cached.of(rows.selection.options)
+    if cache is None or not isinstance(files, Files) or len(lacking) < len(rows) or not files.plain().all():
+        return None
+    keys = [key for key in files.keys().packed() if key is not None]
+    structures = split(rows.structure, rows.numbers, (length + _converted(rows)).tolist())
+    if structures is None or len({*keys}) < len(rows) or backend_of(rows.selection).devices:
+        return None
+    first, after = structures
+    numbers = rows.numbers[:, : first.columns]
+    heights, widths, colour = (each.tolist() for each in files.sizes())
+    results = [
+        told(first, height, width, 3 if of_colour else 1, tuple(row))
+        for height, width, of_colour, row in zip(heights, widths, colour, numbers.tolist(), strict=True)
+    ]
+    kept = [number for number, each in enumerate(results) if each.said is not None]
+    shelves = {results[number].shelf for number in kept}
+    if len(shelves) != 1 or len({each.raw.mode for each in results}) > 1:
+        return None
+    shelf = shelves.pop()
+    along = sum([heights[number] * widths[number] for number, each in enumerate(results) if each.said is None])
+    if along > ALONG * len(rows) or not cache.room(shelf, sum([size_of(results[number].raw) for number in kept])):
+        return None
+    return Anew(rows, Rows(files, first, numbers), after, keys, results, kept, shelf, cache)
+
+
+def _converted(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Of which images the first step is for grey files alone."""
+    name, _, drawn = rows.structure.forms[0]
+    if name != "convert" or drawn < 0:
+        return np.full(len(rows), name == "convert")
+    found: npt.NDArray[np.bool_] = rows.numbers[:, drawn] != 0
+    return found
