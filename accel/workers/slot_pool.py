@@ -70,11 +70,11 @@ class _Loader:
         """End those of slots whose pages went back to the system, or will with the loader's memory."""
         if (now := self.arena.pages.tobytes()) == self._pages and not self.ended:
             return
-        self._pages = now
         for slot, (pages, block, _) in list(self._seen.items()):
             left = self.ended and slot in self._inherited
             if (left or pages != self.arena.pages[slot]) and self._seen.pop(slot, None) is not None:
                 block.end()
+        self._pages = now  # when all have ended: an interrupt, or another thread, may come in between
 
     def lends(self) -> bool:
         """Whether something in this process, which is the parent, looks at a slot."""

@@ -184,6 +184,36 @@ def test_pages_that_go_are_locked_no_more() -> None:
     assert not locks
 
 
+def test_an_interrupt_leaves_no_pages_locked_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = Arena.make(torch.multiprocessing)
+    assert arena is not None
+    known, size = slot_pool._Loader(arena), 1 << 16
+
+    def received(slot: int) -> Block:
+        arena.sent[slot] += 1
+        block = known.lend(slot, size, int(arena.sent[slot]))[1]
+        assert block is not None
+        arena.busy[slot] = 0
+        return block
+
+    slots = [arena.take(size) for _ in range(3)]
+    first, second, _ = [received(slot) for slot in slots if slot is not None]
+    for slot in slots[:2]:
+        assert slot is not None
+        arena.give_back(slot)
+
+    def interrupted(block: Block) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Block, "end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        known._end_blocks()
+    monkeypatch.undo()
+    slots = [arena.take(size) for _ in range(3)]
+    blocks = {received(slot) for slot in slots if slot is not None}
+    assert blocks.isdisjoint({first, second})
+
+
 def test_a_fork_leaves_locks_to_its_parent() -> None:
     locks, block = Locks(), Block(4096, 8192)
     assert block.locked("gpu", locks.lock)
