@@ -172,10 +172,10 @@ class Cache:
         """Count an entry that cannot be read, unless it was taken back; it is not found again."""
         self._segments.forget(entry.segment)
         self._known.clear()
-        row = packed(entry)
-        for each in self._faults.ask(self._table.rows, place_of(entry.key)) or ():
-            if each[1] == row:
-                self._drop(each)
+        place = place_of(entry.key)
+        row = place + entry.kind, packed(entry)
+        if row in [*(self._faults.ask(self._table.rows, place) or ()), *self._filling.waiting(place)]:
+            self._drop(row)
 
     def _drop(self, row: Row) -> None:
         """Count an entry that is damaged, once, and have it forgotten."""
