@@ -71,7 +71,14 @@ def linked(files: Sequence[str], root: Path) -> Path:
 
 
 def epoch(
-    dataset: Dataset[Any], seed: int, cache: str | None, backend: str = "cpu", *, before: int = 0, count: int = 1
+    dataset: Dataset[Any],
+    seed: int,
+    cache: str | None,
+    backend: str = "cpu",
+    *,
+    before: int = 0,
+    count: int = 1,
+    batch: int = BATCH,
 ) -> tuple[float, int]:
     """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them.
 
@@ -80,17 +87,17 @@ def epoch(
         count: epochs that are measured.
     """
     seeds = [seed + number * _APART for number in range(before + count)]
-    found = epochs(dataset, seeds, cache, backend)
+    found = epochs(dataset, seeds, cache, backend, batch)
     return sum(spent for spent, _ in found[before:]) / count, hash(tuple(digest for _, digest in found))
 
 
 def epochs(
-    dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, backend: str = "cpu"
+    dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, backend: str = "cpu", batch: int = BATCH
 ) -> list[tuple[float, int]]:
     """The same of each of the epochs with these seeds, under one backend, as a training has them."""
     found = []
     with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
-        loader = DataLoader(dataset, BATCH)
+        loader = DataLoader(dataset, batch)
         for seed in seeds:
             torch.manual_seed(seed)
             spent, digests = 0.0, []

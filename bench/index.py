@@ -66,6 +66,9 @@ PIPELINES: dict[str, Any] = {
 TOGETHER = {"ten-crop": _ten}
 """How all views are made of one image, where that is not one transform after the other."""
 
+LARGER_BATCHES = 100
+"""Those in which the training is measured once more: an accelerator gets 64 to 256 images at a time."""
+
 ON_LARGE = ("train",)
 """Those that are measured on photos of 4000 x 3000 as well."""
 
@@ -82,7 +85,7 @@ class _Apart(ImageFolder):  # type: ignore[misc]
         return [view(self.loader(path)) for view in self.views], target
 
 
-def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[str, Any]:
+def measure(name: str, root: Path, files: Sequence[str], rounds: int, batch: int = BATCH) -> dict[str, Any]:
     """Epochs of a pipeline on the photos below ``root``, which are ``files``, in turns."""
     views = PIPELINES[name]
     several = isinstance(views, list)
@@ -91,9 +94,12 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
     found: list[dict[str, float]] = []
     for number in range(rounds):
         seeds = [1000 * number + each for each in range(_EPOCHS)]
-        turns = {"with": partial(turn, dataset, seeds, "auto"), "without": partial(turn, dataset, seeds, None)}
+        turns = {
+            "with": partial(turn, dataset, seeds, "auto", batch),
+            "without": partial(turn, dataset, seeds, None, batch),
+        }
         if several:
-            turns["apart"] = partial(turn, _Apart(root, views), seeds, None)
+            turns["apart"] = partial(turn, _Apart(root, views), seeds, None, batch)
         times = alike(name, turns, turn=number)
         without, (first, *later) = times["without"], times["with"]
         ratios = [each / other for each, other in zip(without[1:], later, strict=True)]
@@ -114,12 +120,12 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int) -> dict[st
     return {"medians": medians, "images": len(files), "share of the files' bytes": size / of_files, "rounds": found}
 
 
-def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None) -> tuple[list[float], int]:
+def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: int) -> tuple[list[float], int]:
     """Epochs one after the other, milliseconds of each, and a digest of all; with a cache, from a new store on."""
-    epoch(dataset, seeds[0], None)
+    epoch(dataset, seeds[0], None, batch=batch)
     if cache is not None:
         fresh()
-    found = epochs(dataset, seeds, cache)
+    found = epochs(dataset, seeds, cache, batch=batch)
     return [spent for spent, _ in found], hash(tuple(digest for _, digest in found))
 
 
@@ -184,6 +190,8 @@ def main() -> int:
             of = (few_root, few) if isinstance(pipeline, list) else (given.root, given.files)
             work[name] = partial(measure, name, *of, args.rounds)
             if name in ON_LARGE:
+                larger = partial(measure, name, *of, args.rounds, LARGER_BATCHES)
+                work[f"{name}, batches of {LARGER_BATCHES}"] = larger
                 work[f"{name}, 12 megapixels"] = partial(measure, name, given.large, given.large_files, args.rounds)
         result: dict[str, Any] = {}
         with screen.Bar("index", len(work)) as bar:

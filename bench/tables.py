@@ -105,11 +105,12 @@ def _recording(workload: dict[str, Any]) -> Table:
     rows = [(step, *(f"{some[step]:,.1f}" for some in medians.values())) for step in steps]
     title = f"{workload['title']}; {workload['ratio']:.1f}x less CPU; microseconds per image"
     notes = []
-    if "by batch" in workload:
-        *both, reading, times = workload["by batch"].values()
+    for size, found in workload["by batch"].items():
+        *both, reading, times = found.values()
         said = ", ".join(f"{name} {micro:,.1f}" for name, micro in zip(medians, both, strict=True))
-        notes = [
-            f"by batch, ImageFolder in a DataLoader: {said} (of which reading {reading:,.1f}); {times:.1f}x less CPU"
+        notes += [
+            f"by batches of {size}, ImageFolder in a DataLoader: {said} (of which reading {reading:,.1f}); "
+            f"{times:.1f}x less CPU"
         ]
     return Table(title, ("", *medians), rows, notes)
 

@@ -20,6 +20,7 @@ from accel.cache.entry import (
     LONGEST,
     Entry,
     File,
+    Given,
     numbers_of,
     packed,
     packed_key,
@@ -205,13 +206,9 @@ class Cache:
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self,
-        files: Sequence[tuple[Key | bytes, bytes, bytes, Sequence[int]]],
-        shelf: int,
-        content: Any,
-        begins: Sequence[int] | None = None,
+        self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
-        """``put`` of several files, each a key, header, meta and ends of parts.
+        """``put`` of several files.
 
         ``begins``: where the content of each begins, rising; None: they lie side by side.
         """
@@ -227,8 +224,7 @@ class Cache:
             Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
             for (key, header, meta, _), own in zip(files, numbers_of(content, ends_of_all, begins), strict=True)
         ]
-        view = memoryview(content).cast("B")
-        kept = self._filling.put(entries, begins, view, shelf, self._has_all(entries))
+        kept = self._filling.put(entries, begins, memoryview(content).cast("B"), shelf, self._has_all(entries))
         for entry, done in zip(entries, kept, strict=True):
             if done:
                 self._numbers.add(place_of(entry.key) + kind)

@@ -30,6 +30,9 @@ FORMAT = 3
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 """Limits of an entry: its bytes; its parts, and the bytes of its key, header or meta."""
 
+Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
+"""What is put in of a file besides its content: its key, header, meta and the ends of its parts."""
+
 _OF_TABLE = 64  # bytes of a row in the table besides its own
 
 _HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta

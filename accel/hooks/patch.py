@@ -135,8 +135,10 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     original.__dict__.update(function.__dict__)
     original.__annotations__ = function.__annotations__
     original.__qualname__, original.__module__ = function.__qualname__, function.__module__
-    defaults = function.__kwdefaults__
-    function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": make(original)}
+    defaults, instead = function.__kwdefaults__, make(original)
+    if isinstance(instead, FunctionType):
+        instead.__qualname__ = function.__qualname__  # which a message of a wrong call tells
+    function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": instead}
     try:
         function.__code__ = _template.__code__.replace(**{name: getattr(code, name) for name in _NAMES})
     except ValueError:  # a closure's code cannot be replaced

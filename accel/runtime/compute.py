@@ -97,7 +97,7 @@ def from_cache(
         if found is not None:
             return found
         recipes = Rows([*recipes.sources], recipes.structure, recipes.numbers)
-    unknown = results.unknown(recipes) if isinstance(recipes, Rows) else None
+    unknown = results_anew.unknown(recipes) if isinstance(recipes, Rows) else None
     if unknown is not None and unknown.fills(fill):
         return recipes
     anew = results_anew.of(unknown) if unknown is not None and backend.runs_apart else None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel.cache.entry import PIXELS, RESULT, Entry
+from accel.cache.entry import PIXELS, RESULT, Entry, Given
 from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
@@ -28,7 +28,7 @@ from accel.system.memory import Key
 _BAND, _BANDS = 1 << 15, 64
 """Bytes of a part of a result, about, and how many of them there are at most: what is read is whole parts."""
 
-_SMALL = 1 << 18  # bytes that any result may have; a larger one no more than the picture has samples
+_SMALL = 3 << 17  # bytes that any result may have; a larger one no more than the picture has samples
 _PAYS = 1e-9  # seconds of decoding that a byte of pixels must spare; reading and checking it takes a third of that
 _META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
 _REFERENCES = "pillow", "torchvision", "none", *DECODERS
@@ -71,8 +71,13 @@ def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found
     for entry in entries:
         raw = None if entry is None else _fits(source, begins, entry)
         if entry is not None and raw is not None:
-            return Found(entry, raw, _META.unpack_from(entry.meta, cached.MARK)[2])
+            return Found(entry, raw, steps_of(entry))
     return None
+
+
+def steps_of(entry: Entry) -> int:
+    """Of how many steps a result is."""
+    return int(_META.unpack_from(entry.meta, cached.MARK)[2])
 
 
 def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
@@ -204,7 +209,7 @@ def told(structure: Structure, height: int, width: int, count: int, row: tuple[i
 def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
     """Keep results, each with its key and size, whose pixels lie side by side."""
     cache = cached.of(results[0][0].source.selection.options)
-    files: list[tuple[Key | bytes, bytes, bytes, Sequence[int]]] = []
+    files: list[Given] = []
     for (source, steps), key, raw in results:
         header, said = cached.packed(source), _said(source, steps, raw)
         if header is not None and said is not None:

@@ -1,6 +1,6 @@
 """The pixels of results that a cache has: a source for one image, and for a batch that begins with them alike, rows.
 
-Of results of one size several are read in one call.
+Of results of one mode several are read in one call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accel.codec.header import Header, Raw
 from accel.options import Selection
 from accel.planning.order import parts
 from accel.recipe import Recipe, Source
-from accel.rows import Numbers, Rows, Structure
+from accel.rows import Form, Numbers, Rows, Structure
 from accel.runtime.result_entries import channels
 from accel.sources import Pictures, Sizes, Sources
 from accel.system import counters, memory
@@ -71,25 +71,28 @@ class Result(Source):
 
 
 class Unread(Sources):
-    """Results of one size, which are read together, or each by whoever looks at it.
+    """Results of one mode, which are read together, or each by whoever looks at it.
 
     Attributes:
-        header: of each.
+        raws: what each is. mode: of all.
     """
 
-    __slots__ = ("_cache", "_entries", "_make", "header")
+    __slots__ = ("_cache", "_entries", "_make", "_sizes", "mode", "raws")
 
     def __init__(
         self,
         entries: Sequence[Entry],
-        header: Raw,
+        raws: Sequence[Raw],
         cache: Cache,
         selection: Selection,
         make: Callable[[int], Source],
     ) -> None:
         """``make``: gives the source of one."""
         super().__init__(selection)
-        self._entries, self.header, self._cache, self._make = entries, header, cache, make
+        self._entries, self.raws, self.mode = entries, raws, raws[0].mode
+        self._cache, self._make = cache, make
+        widths, heights = np.array([each[:2] for each in raws], np.int64).T
+        self._sizes = heights, widths, np.full(len(raws), self.mode == "RGB")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -98,8 +101,7 @@ class Unread(Sources):
         return self._make(place)
 
     def sizes(self) -> Sizes:
-        width, height, mode = self.header.width, self.header.height, self.header.mode
-        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+        return self._sizes
 
     def read(self, out: Pixels) -> bool:
         """Read all, one behind the other; False: one is damaged, and each is to be asked."""
@@ -141,10 +143,10 @@ def rows_after(
     if structure is None:
         return None
     numbers = rows.numbers[:, : structure.columns]
-    if pictures is None and shows_most(structure, numbers[0].tolist(), sources[0].header):
-        pictures = _together(sources)
+    pictures = _together(sources) if pictures is None else pictures
     if backend_of(rows.selection).devices:  # an accelerator plans rows of files, or of pictures
-        pictures = _read(pictures) if isinstance(pictures, Unread) else pictures
+        if isinstance(pictures, Unread):
+            pictures = _read(pictures) if _shows_most(structure, numbers[0].tolist(), sources[0].header) else None
         return Rows(pictures, structure, numbers) if isinstance(pictures, Pictures) else None
     return Rows(sources if pictures is None else pictures, structure, numbers)
 
@@ -178,6 +180,15 @@ def split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tup
     return _split_at(structure, int(same.argmax()))
 
 
+def converted(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Of which images the first step is the one that grey files alone have."""
+    name, _, drawn = (rows.structure.forms or (Form(""),))[0]
+    if name != "convert" or drawn < 0:
+        return np.full(len(rows), name == "convert")
+    found: npt.NDArray[np.bool_] = rows.numbers[:, drawn] != 0
+    return found
+
+
 @lru_cache(maxsize=64)
 def _split_at(structure: Structure, count: int) -> tuple[Structure, Structure] | None:
     first = structure.forms[:count]
@@ -186,7 +197,7 @@ def _split_at(structure: Structure, count: int) -> tuple[Structure, Structure] |
     return Structure.of(*first), Structure.of(*structure.forms[count:])
 
 
-def shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
+def _shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
     """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
@@ -196,18 +207,20 @@ def shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -
 
 
 def _together(sources: Sequence[Source]) -> Unread | None:
-    """Results that are read together; None where they are of several sizes, or some are there already."""
+    """Results that are read together; None where they are of several modes, or some are there already."""
     results = [each for each in sources if isinstance(each, Result)]
-    if len(results) < len(sources) or any(each.header != results[0].header for each in results):
+    raws = [each.header for each in results if isinstance(each.header, Raw)]
+    if len(raws) < len(sources) or len({each.mode for each in raws}) > 1:
         return None
     first, entries = results[0], [each.entry for each in results]
-    assert isinstance(first.header, Raw)
-    return Unread(entries, first.header, first.of.source.cached.cache, first.selection, results.__getitem__)
+    return Unread(entries, raws, first.of.source.cached.cache, first.selection, results.__getitem__)
 
 
 def _read(together: Unread) -> Pictures | None:
-    """All of them as one array; None where one is damaged."""
-    header = together.header
+    """All of them as one array; None where they are of several sizes, or one is damaged."""
+    header = together.raws[0]
+    if any(each != header for each in together.raws):
+        return None
     shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
     pixels = memory.results.empty(shape, torch.uint8).numpy()
     whole = together.read(pixels)

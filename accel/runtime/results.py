@@ -14,7 +14,6 @@ from typing import NamedTuple
 from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT, Entry
-from accel.codec.header import Header
 from accel.ops import OPS
 from accel.ops.row import TensorOp
 from accel.planning.order import Steps, parts
@@ -22,7 +21,7 @@ from accel.planning.prefix import ENOUGH, Prefixes
 from accel.recipe import Branch, Recipe, Source
 from accel.rows import Rows, Structure
 from accel.runtime import cached
-from accel.runtime.lacking import Lacking, of_images, of_rows
+from accel.runtime.lacking import Lacking, of_images
 from accel.runtime.result_entries import (
     Beginning,
     Found,
@@ -35,7 +34,6 @@ from accel.runtime.result_entries import (
 )
 from accel.runtime.result_making import Begins, Wanted
 from accel.runtime.result_pixels import Compute, Result, structure_after
-from accel.sources import Files, Sources
 
 _NOTED, _ASKED = 16, 2
 """How many images of a batch are looked at to learn which steps come each time; and of those that have a result of
@@ -142,32 +140,9 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
     return wanted if alike else []
 
 
-class Unknown(NamedTuple):
-    """A batch of JPEG files of none of which a cache has a result.
-
-    Attributes:
-        rows: the batch. lacking: the numbers of those of which it has no planes either.
-        length: how many first steps come each time, but for the one that grey files alone have.
-    """
-
-    rows: Rows
-    lacking: Sequence[int]
-    length: int
-
-    def fills(self, fill: Fill) -> bool:
-        """Whether its recipes begin otherwise each time, so that planes are to be kept: ``fill`` is told."""
-        if self.lacking and self.length == 0:
-            fill(of_rows(self.rows, self.lacking))
-        return self.length == 0
-
-
-def unknown(rows: Rows) -> Unknown | None:
-    """A batch as some of its images tell; None where it is another one, or is to be asked of each."""
-    sources = rows.sources
-    files = isinstance(sources, Files) or not isinstance(sources, Sources)
-    lacking = _without_planes(sources) if files and cached.of(rows.selection.options) is not None else None
-    if lacking is None:
-        return None
+def first_steps(rows: Rows) -> int | None:
+    """How many first steps come each time, but for the one that grey files alone have, as some images tell; None: they
+    are to be asked each."""
     looked = ENOUGH if next(_again) else _ASKED
     heights, widths, _ = (each[:looked].tolist() for each in rows.sizes())
     steps = [parts(rows.structure.steps(row)) for row in rows.numbers[:looked].tolist()]
@@ -178,32 +153,13 @@ def unknown(rows: Rows) -> Unknown | None:
         return None
     if looked > _ASKED:
         prefixes.note([(size, steps) for size, (steps, _, _) in some])
-    return Unknown(rows, lacking, length)
+    return length
 
 
 def _length(size: tuple[int, int], steps: Steps) -> int | None:
     """How many steps come each time, but for the one that grey files alone have; None: it is not known."""
     length = prefixes.length(size, steps)
     return length - (steps[0][0] == "convert") if length else length
-
-
-def _without_planes(sources: Sequence[Source]) -> list[int] | None:
-    """Which of JPEG files have no planes in the cache; None: some are others, or may have more there."""
-    looked: Iterable[tuple[int, Source]] = enumerate(sources)
-    if isinstance(sources, Files):  # of one that nobody has looked at the cache has nothing
-        if not sources.keys().trusted.all():
-            return None
-        looked = sources.made()
-    there = set[int]()
-    for number, source in looked:
-        known = source.cached
-        if source.key is None or not isinstance(source.header, Header):
-            return None
-        if known is not None and (known.result is not None or known.pixels is not None):
-            return None
-        if known is not None and known.planes is not None:
-            there.add(number)
-    return [number for number in range(len(sources)) if number not in there]
 
 
 def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:
@@ -260,10 +216,10 @@ def _on_pixels(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, Beginning | 
 
 def beginnings(rows: Rows) -> Iterable[Beginning | None]:
     """Of each image the steps on pixels, the same object for the same ones; None where steps branch."""
-    structure = _structure_on_pixels(rows.structure)
+    structure = structure_on_pixels(rows.structure)
     if structure is None:
         return repeat(None, len(rows))
-    return map(_beginning_of_row, repeat(structure), map(tuple, rows.numbers.tolist()))
+    return map(beginning_of_row, repeat(structure), map(tuple, rows.numbers.tolist()))
 
 
 def _beginning(steps: Steps) -> Beginning | None:
@@ -272,13 +228,13 @@ def _beginning(steps: Steps) -> Beginning | None:
 
 
 @lru_cache(maxsize=1024)
-def _beginning_of_row(structure: Structure, row: tuple[int, ...]) -> Beginning:
+def beginning_of_row(structure: Structure, row: tuple[int, ...]) -> Beginning:
     """Of steps that come each time, for each size of pictures."""
     return Beginning(structure.steps(row))
 
 
 @lru_cache(maxsize=256)
-def _structure_on_pixels(structure: Structure) -> Structure | None:
+def structure_on_pixels(structure: Structure) -> Structure | None:
     """A structure's steps on pixels; None where steps branch."""
     pixels, values, tail = parts(tuple([(form.name, form.params) for form in structure.forms]))
     forms = structure.forms[: len(pixels) + len(values)]

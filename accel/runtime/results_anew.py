@@ -1,30 +1,80 @@
-"""A batch of files of which a cache has nothing, and whose first steps come each time: their results are made, kept and
-read together, and no source is made of any file."""
+"""A batch of files of which a cache has no results, of which no source is made: where first steps come each time, their
+results are made, kept and read together; else planes are to be kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import process_time
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.codec import opening, stream_index
 from accel.codec.engines import Pixels
+from accel.codec.header import Header
 from accel.codec.store import key_of_row
 from accel.planning import columns
+from accel.recipe import Source
 from accel.rows import Rows, Structure
 from accel.runtime import cached
+from accel.runtime.lacking import of_rows
 from accel.runtime.result_entries import Told, size_of, told
 from accel.runtime.result_making import Run, strict
-from accel.runtime.result_pixels import split
-from accel.runtime.results import ALONG, Unknown
-from accel.sources import Files, PicturesApart
+from accel.runtime.result_pixels import converted, split
+from accel.runtime.results import ALONG, Fill, first_steps
+from accel.sources import Files, PicturesApart, Sources
 from accel.system import counters
+
+
+class Unknown(NamedTuple):
+    """A batch of JPEG files of none of which a cache has a result.
+
+    Attributes:
+        rows: the batch. lacking: the numbers of those of which it has no planes either.
+        length: how many first steps come each time, but for the one that grey files alone have.
+    """
+
+    rows: Rows
+    lacking: Sequence[int]
+    length: int
+
+    def fills(self, fill: Fill) -> bool:
+        """Whether its recipes begin otherwise each time, so that planes are to be kept: ``fill`` is told."""
+        if self.lacking and self.length == 0:
+            fill(of_rows(self.rows, self.lacking))
+        return self.length == 0
+
+
+def unknown(rows: Rows) -> Unknown | None:
+    """A batch as some of its images tell; None where it is another one, or is to be asked of each."""
+    sources = rows.sources
+    files = isinstance(sources, Files) or not isinstance(sources, Sources)
+    lacking = _without_planes(sources) if files and cached.of(rows.selection.options) is not None else None
+    if lacking is None:
+        return None
+    length = first_steps(rows)
+    return None if length is None else Unknown(rows, lacking, length)
+
+
+def _without_planes(sources: Sequence[Source]) -> list[int] | None:
+    """Which of JPEG files have no planes in the cache; None: some are others, or may have more there."""
+    looked: Iterable[tuple[int, Source]] = enumerate(sources)
+    if isinstance(sources, Files):  # of one that nobody has looked at the cache has nothing
+        if not sources.keys().trusted.all():
+            return None
+        looked = sources.made()
+    there = set[int]()
+    for number, source in looked:
+        known = source.cached
+        if source.key is None or not isinstance(source.header, Header):
+            return None
+        if known is not None and (known.result is not None or known.pixels is not None):
+            return None
+        if known is not None and known.planes is not None:
+            there.add(number)
+    return [number for number in range(len(sources)) if number not in there]
 
 
 class Anew(NamedTuple):
@@ -96,7 +146,7 @@ def of(unknown: Unknown) -> Anew | None:
     if cache is None or not isinstance(files, Files) or len(lacking) < len(rows) or not files.plain().all():
         return None
     keys = [key for key in files.keys().packed() if key is not None]
-    structures = split(rows.structure, rows.numbers, (length + _converted(rows)).tolist())
+    structures = split(rows.structure, rows.numbers, (length + converted(rows)).tolist())
     if structures is None or len({*keys}) < len(rows) or backend_of(rows.selection).devices:
         return None
     first, after = structures
@@ -115,12 +165,3 @@ def of(unknown: Unknown) -> Anew | None:
     if along > ALONG * len(rows) or not cache.room(shelf, sum([size_of(results[number].raw) for number in kept])):
         return None
     return Anew(rows, Rows(files, first, numbers), after, keys, results, kept, shelf, cache)
-
-
-def _converted(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Of which images the first step is for grey files alone."""
-    name, _, drawn = rows.structure.forms[0]
-    if name != "convert" or drawn < 0:
-        return np.full(len(rows), name == "convert")
-    found: npt.NDArray[np.bool_] = rows.numbers[:, drawn] != 0
-    return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from accel.planning.order import parts
 from accel.recipe import Recipe, Source
-from accel.rows import Rows
+from accel.rows import Rows, Structure
 from accel.runtime.cached_together import CachedFiles
-from accel.runtime.result_entries import Beginning, Found, found_of
-from accel.runtime.result_pixels import Compute, Result, Unread, shows_most, structure_after
-from accel.runtime.results import beginnings
+from accel.runtime.result_entries import Beginning, Found, found_of, steps_of
+from accel.runtime.result_pixels import Compute, Result, Unread, converted, split
+from accel.runtime.results import beginning_of_row, first_steps, structure_on_pixels
 
 
 def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
@@ -17,29 +17,46 @@ def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
 
     ``compute``: the pixels of a recipe, for what is damaged.
     """
+    structures = _split(rows, files)
+    if structures is None:
+        return None
+    before, after = structures
     results = list[Found]()
-    for place, begins in enumerate(beginnings(rows)):
-        found = None if begins is None else _found(files, place, begins)
-        if found is None:
+    for place, row in enumerate(rows.numbers[:, : before.columns].tolist()):
+        found = _found(files, place, beginning_of_row(before, tuple(row)))
+        if found is None or found.raw.mode != (results or [found])[0].raw.mode:
             return None
         results.append(found)
-    raw, structure = results[0].raw, structure_after(rows, [found.length for found in results])
-    if structure is None or any(found.raw != raw for found in results):
-        return None
-    numbers = rows.numbers[:, : structure.columns]
-    if not shows_most(structure, numbers[0].tolist(), raw):
-        return None
 
     def result(place: int) -> Source:
         source, steps = rows[place]
-        entry, _, length = results[place]
+        entry, raw, length = results[place]
         return Result(Recipe(source, parts(steps)[0][:length]), entry, raw, compute)
 
     return Rows(
-        Unread([found.entry for found in results], raw, files.found[0].known.cache, files.selection, result),
-        structure,
-        numbers,
+        Unread(
+            [found.entry for found in results],
+            [found.raw for found in results],
+            files.found[0].known.cache,
+            files.selection,
+            result,
+        ),
+        after,
+        rows.numbers[:, : after.columns],
     )
+
+
+def _split(rows: Rows, files: CachedFiles) -> tuple[Structure, Structure] | None:
+    """The steps that the first file's result is of, and the others; None where it has none of all steps that come each
+    time."""
+    result, on_pixels = files.found[0].known.result, structure_on_pixels(rows.structure)
+    if result is None or on_pixels is None:
+        return None
+    count, of_grey = steps_of(result), converted(rows)
+    length = count - int(of_grey[0])
+    if count < len(on_pixels.steps(rows.numbers[0].tolist())) and first_steps(rows) != length:
+        return None
+    return split(rows.structure, rows.numbers, (length + of_grey).tolist())
 
 
 def _found(files: CachedFiles, place: int, begins: Beginning) -> Found | None:

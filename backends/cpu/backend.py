@@ -129,7 +129,7 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
         """The files of the plan that compiled calls take together; it takes all others one by one."""
         sources, shared = plan.rows.sources, list[rows.Shared]()
-        if isinstance(sources, Unread) and (sources.header.mode == "RGB") == (plan.columns.channels == 3):
+        if isinstance(sources, Unread) and (sources.mode == "RGB") == (plan.columns.channels == 3):
             return [result_shares.Shared(plan.columns, sources)]
         if isinstance(sources, Sources) and not isinstance(sources, Files):
             return ()

@@ -18,7 +18,7 @@ _read = caller(rd.SIGNATURE)
 
 @njit
 def run_result_share(
-    counter: Any, asked: Any, numbers: Any, begins: Any, height: int, width: int, axes: Any, rows_first: Any,
+    counter: Any, asked: Any, numbers: Any, begins: Any, sizes: Any, axes: Any, rows_first: Any,
     left: Any, said: Any, read: Any, fused: Any, windows: Any, pixels: Any, out: Any, parts: Any, item: int,
     channels: int, planar: bool,
 ) -> Any:  # fmt: skip
@@ -37,8 +37,8 @@ def run_result_share(
         state = OTHERWISE
         if _read(pointer_to(read)) == 1:
             state = passed(
-                number, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels,
-                planar,
+                number, sizes[number, 0], sizes[number, 1], axes, rows_first, said, fused, windows, pixels, out, parts,
+                item, channels, planar,
             )  # fmt: skip
         if not settled(state, number, number, left, said):
             return

@@ -14,6 +14,7 @@ from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu import passes, shares
 from accel.backends.cpu import share_fields as sh
 from accel.cache import reading
+from accel.cache import reading_fields as rd
 from accel.native import units
 from accel.planning.column_fields import START
 from accel.planning.columns import Columns
@@ -25,22 +26,21 @@ UNIT = units.Unit("result_share", *_SOURCES, *shares.STEPS, seconds=1)
 _run_result_share = UNIT.function(
     "backends.cpu.result_share_kernels",
     "run_result_share",
-    "i8[1]w i8[2] u4[1] i8[1] int int i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i4[2]w u1[1]w any[1]w i8[2] int int bool",
+    "i8[1]w i8[2] u4[1] i8[1] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i4[2]w u1[1]w any[1]w i8[2] int int bool",
 )
 _pixels = Scratch()
 
 
 class Shared:
-    """The images of a batch that begin with results of one size. ``others``: the places of all, where compiled code
-    may not read them."""
+    """The images of a batch that begin with results. ``others``: the places of all, where compiled code may not read
+    them."""
 
     def __init__(self, columns: Columns, results: Unread) -> None:
         self.columns, self._results = columns, results
         self._asked = results.asked()
-        self.others = range(len(results)) if self._asked is None else range(0)
+        self._sizes = None if self._asked is None else _bands(columns, results, self._asked)
+        self.others = range(len(results)) if self._sizes is None else range(0)
         self.counter = np.zeros(1, np.int64)
-        self._axes = columns.axes.copy()
-        self._axes[..., START] += columns.boxes[:, :2].T  # onto the whole result
 
     def __len__(self) -> int:
         return len(self._results) - len(self.others)
@@ -48,16 +48,17 @@ class Shared:
     def run(self, given: shares.Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
         """Take images until there is none; the places of those that are left to Python."""
         assert self._asked is not None
-        columns, item, header = self.columns, target.dtype.itemsize, self._results.header
+        assert self._sizes is not None
+        columns, item, (sizes, axes) = self.columns, target.dtype.itemsize, self._sizes
         _, rows, numbers, begins = self._asked
-        pixels = _pixels.take(header.height * header.width * columns.channels)
+        pixels = _pixels.take(int(sizes.prod(axis=1).max()) * columns.channels)
         reads, fused = reading.call(pixels), shares.pass_call(columns, given, item, planar)
         left, said = np.empty(len(self), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT] = -1
         windows = np.empty((2, max(columns.largest)), np.int32)
         while True:
             _run_result_share(
-                self.counter, rows, numbers, begins, header.height, header.width, self._axes,
+                self.counter, rows, numbers, begins, sizes, axes,
                 columns.rows_first.view(np.uint8), left, said, reads.words, fused.words, windows, pixels, target,
                 columns.parts, item, columns.channels, planar,
             )  # fmt: skip
@@ -67,3 +68,25 @@ class Shared:
         self._results.used(int(said[sh.DONE]))
         found: list[int] = left[: said[sh.LEFT]].tolist()
         return found
+
+
+def _bands(
+    columns: Columns, results: Unread, asked: reading.Together
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Ask for those bands of rows that are shown: of what is read the heights and widths, [images, 2], and the axes
+    onto that; None where an entry has no such bands."""
+    _, rows, numbers, begins = asked
+    heights, widths, _ = results.sizes()
+    row, counts = widths * columns.channels, rows[:, rd.COUNT]
+    ends = begins + 2 * counts  # the places of the parts' ends
+    each = np.maximum(numbers[ends] // row, 1)
+    top, left, shown, _ = columns.boxes.T
+    rows[:, rd.BEGIN], rows[:, rd.END] = top // each, np.minimum(-(-(top + shown) // each), counts)
+    first, last = rows[:, rd.BEGIN], rows[:, rd.END]
+    begin, end = first * each, np.minimum(last * each, heights)
+    if (numbers[ends + last - 1] != end * row).any() or (numbers[ends + first - 1] != begin * row)[first > 0].any():
+        return None
+    axes = columns.axes.copy()
+    axes[0, :, START] += top - begin
+    axes[1, :, START] += left
+    return np.stack((end - begin, widths), axis=1), axes

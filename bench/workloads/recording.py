@@ -24,7 +24,9 @@ from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
 
-_EPOCHS = 3  # in a round, of each contestant
+_SIZES, _BATCHES = (50, 256), 4  # of batches; how many an epoch has at least
+_IMAGES = 600  # so many are measured in a round, of each contestant, or one epoch
+_EPOCHS = 3  # image by image
 
 Step = Callable[[Any], Any]
 Steps = dict[str, Step]
@@ -38,33 +40,35 @@ def _steps(pipeline: Any, *before: Step) -> Steps:
 
 def _measure(reference: str, make: Callable[[Pipeline], Steps], setting: Setting) -> dict[str, Any]:
     found = setting.photos
-    job = Job(PIPELINES["train"], found, range(len(found)), min(50, len(found)))
+    sizes = [size for size in _SIZES if size <= len(found) or len(found) > _SIZES[0]] or [len(found)]
+    job = Job(PIPELINES["train"], found, range(len(found)), sizes[0])
     steps = make(job.pipeline)
     _, *recorded, _ = steps.values()
-    photos = _Photos([job.images[index] for index in job.order], transforms.Compose(recorded))
+    files, transform = [job.images[index] for index in job.order], transforms.Compose(recorded)
+    epochs = {size: _Epochs(files, transform, size) for size in sizes}
     ours = "accel, recording only"
     entries = {reference: "torchvision", ours: "cpu"}
     torch.set_num_threads(1)
     with usage.pinned(1) as cores, screen.Bar("recording", len(entries) * setting.rounds) as bar:
-        for batches in (partial(_one_by_one, job, steps), partial(_together, job, photos)):
+        for batches in (partial(_one_by_one, job, steps), epochs[sizes[0]].batches):
             _check(job, batches)
-        turns = {name: partial(_round, job, steps, photos, backend) for name, backend in entries.items()}
+        turns = {name: partial(_round, job, steps, epochs.values(), backend) for name, backend in entries.items()}
         rounds = take_turns(turns, setting.rounds, lambda name: bar.advance())
     medians = {name: {step: median(spent[step] for spent in some) for step in some[0]} for name, some in rounds.items()}
-    by_batch = {name: some.pop(_BY_BATCH) for name, some in medians.items()}
-    reading = medians[ours].pop(_READING)
+    by_batch = {}
+    for each in epochs.values():
+        both = {name: some.pop(each.name) for name, some in medians.items()}
+        reading = medians[ours].pop(each.name_of_reading)
+        by_batch[str(each.size)] = {**both, "reading": reading, "ratio": _ratio(rounds, entries, each.name)}
     return {
         "pipeline": "train",
         "images": len(found),
         "cores": cores,
         "microseconds per image": medians,
         "ratio": _ratio(rounds, entries, "CPU in all"),
-        "by batch": {**by_batch, "reading": reading, "ratio": _ratio(rounds, entries, _BY_BATCH)},
+        "by batch": by_batch,
         "rounds": rounds,
     }
-
-
-_BY_BATCH, _READING = "CPU by batch", "CPU by batch: reading"
 
 
 def _ratio(rounds: dict[str, list[dict[str, float]]], names: Iterable[str], what: str) -> Any:
@@ -90,7 +94,7 @@ def _check(job: Job, batches: Callable[[int], Iterator[torch.Tensor]]) -> None:
         raise Red(difference)
 
 
-def _round(job: Job, steps: Steps, photos: _Photos, backend: str, seed: int) -> dict[str, float]:
+def _round(job: Job, steps: Steps, together: Iterable[_Epochs], backend: str, seed: int) -> dict[str, float]:
     """Microseconds of CPU for an image: in all and, in an epoch of its own, step by step; and by batch.
 
     The other contestant has just had the caches: the first epoch is not counted.
@@ -106,17 +110,19 @@ def _round(job: Job, steps: Steps, photos: _Photos, backend: str, seed: int) -> 
         for _ in _batches(steps, batches):
             pass
         spent["CPU in all"] = (time.process_time() - begin) / _EPOCHS
-        _epochs_together(job, photos, seed, 1)  # which compiles the pipeline
-        begin = time.process_time()
-        _epochs_together(job, photos, seed, _EPOCHS)
-        spent[_BY_BATCH] = (time.process_time() - begin) / _EPOCHS
-        if backend != "torchvision":
-            spent[_READING] = _reading(job, photos, seed)
-    return {step: 1e6 * seconds / len(job.order) for step, seconds in spent.items()}
+        found = {step: 1e6 * seconds / len(job.order) for step, seconds in spent.items()}
+        for epochs in together:
+            epochs.run(seed, 1)  # which compiles the pipeline
+            begin = time.process_time()
+            epochs.run(seed)
+            found[epochs.name] = 1e6 * (time.process_time() - begin) / epochs.images
+            if backend != "torchvision":
+                found[epochs.name_of_reading] = 1e6 * _reading(epochs, seed) / epochs.images
+    return found
 
 
-def _reading(job: Job, photos: _Photos, seed: int) -> float:
-    """Seconds of CPU that an epoch by batch opens and reads files, in compiled code."""
+def _reading(epochs: _Epochs, seed: int) -> float:
+    """Seconds of CPU that epochs open and read files, in compiled code."""
     spent = [0.0]
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,11 +138,11 @@ def _reading(job: Job, photos: _Photos, seed: int) -> float:
     try:
         for name, original in originals.items():
             setattr(opening, name, timed(original))
-        _epochs_together(job, photos, seed, _EPOCHS)
+        epochs.run(seed)
     finally:
         for name, original in originals.items():
             setattr(opening, name, original)
-    return spent[0] / _EPOCHS
+    return spent[0]
 
 
 class _Photos(folder.ImageFolder):  # type: ignore[misc]
@@ -153,15 +159,28 @@ class _Photos(folder.ImageFolder):  # type: ignore[misc]
         return [(str(file), 0) for file in self._files]
 
 
-def _together(job: Job, photos: _Photos, seed: int) -> Iterator[torch.Tensor]:
-    """The batches of a DataLoader."""
-    yield from (images for images, _ in DataLoader(photos, job.batch_size))
+class _Epochs:
+    """Epochs of a DataLoader, whose files come several times where they are few for the size of its batches.
 
+    Attributes:
+        count: how many are measured. images: of all of these.
+    """
 
-def _epochs_together(job: Job, photos: _Photos, seed: int, count: int) -> None:
-    for number in range(count):
-        for _ in _together(job, photos, seed + number):
-            pass
+    def __init__(self, files: Sequence[Any], transform: Step, size: int) -> None:
+        self.size, times = size, -(-_BATCHES * size // len(files)) if len(files) > size else 1
+        self._photos = _Photos([*files] * times, transform)
+        self.count = max(1, _IMAGES // len(self._photos))
+        self.images = self.count * len(self._photos)
+        self.name = f"CPU by batches of {size}"
+        self.name_of_reading = f"{self.name}: reading"
+
+    def batches(self, seed: int) -> Iterator[torch.Tensor]:
+        yield from (images for images, _ in DataLoader(self._photos, self.size))
+
+    def run(self, seed: int, count: int | None = None) -> None:
+        for number in range(count or self.count):
+            for _ in self.batches(seed + number):
+                pass
 
 
 def _one_by_one(job: Job, steps: Steps, seed: int) -> Iterator[torch.Tensor]:

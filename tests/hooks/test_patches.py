@@ -1,6 +1,7 @@
 """The tables of ``accel.hooks``: all that accel replaces is in them, and every original comes back."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from types import FunctionType, ModuleType
@@ -10,6 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageFile, JpegImagePlugin
 from torch.utils.data._utils import collate, worker
+from torchvision import transforms as T
 from torchvision.datasets import folder
 from torchvision.transforms import functional
 
@@ -180,6 +182,26 @@ def test_messages_name_the_function_that_is_called() -> None:
         after = accel.stats()["fallbacks"]
         told = [reason for reason, count in after.items() if count != before.get(reason, 0)]
         assert told == ["the pixels of a lazy image were asked for by torchvision.transforms.functional.resized_crop"]
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        T.RandomCrop.get_params,
+        T.RandomResizedCrop.get_params,
+        *(cls.forward for cls in (T.RandomCrop, T.RandomHorizontalFlip, T.RandomVerticalFlip)),
+    ],
+    ids=lambda called: called.__qualname__,
+)
+def test_wrong_calls_are_told_of_as_without(called: Callable[..., Any]) -> None:
+    def told() -> str:
+        with pytest.raises(TypeError) as raised:
+            called(*range(9))
+        return str(raised.value)
+
+    expected = told()
+    with accel.image_backend("cpu"):
+        assert told() == expected
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")

@@ -18,6 +18,8 @@ BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
 
 _HAS_AVX2 = "+avx2" in FEATURES
+HAS_VBMI = "+avx512vbmi" in FEATURES and "+avx512bw" in FEATURES
+"""Bytes of two vectors of 512 bits come to any place by one instruction."""
 
 
 class Lanes:
@@ -50,6 +52,12 @@ class Lanes:
     def __rshift__(self, count: int) -> Lanes:
         return self._of(self.builder.ashr(self.value, self.constant(count)))
 
+    def __lshift__(self, count: int) -> Lanes:
+        return self._of(self.builder.shl(self.value, self.constant(count)))
+
+    def __or__(self, other: Lanes) -> Lanes:
+        return self._of(self.builder.or_(self.value, other.value))
+
     def clamp(self, low: int, high: int) -> Lanes:
         below = self.builder.icmp_signed("<", self.value, self.constant(low))
         value = self.builder.select(below, self.constant(low), self.value)
@@ -73,12 +81,14 @@ class Lanes:
         """Two vectors of 256 bits in lanes of half the width, saturated: signed 32 to 16 bits, 16 to unsigned 8.
 
         In the order of AVX2's instruction: half of self, half of other, the other half of self, of other.  LLVM finds
-        that instruction by itself where there is no AVX-512; where there is, it prefers four slower ones.
+        that instruction by itself where there is no AVX-512; where there is, it prefers four slower ones.  Vectors of
+        512 bits, where HAS_VBMI: quarters in turns.
         """
         count, bits = self.value.type.count, self.value.type.element.width
         if _HAS_AVX2:
             kind = ir.VectorType(ir.IntType(bits // 2), 2 * count)
-            name = "llvm.x86.avx2.packssdw" if bits == 32 else "llvm.x86.avx2.packuswb"
+            level = "avx512" if count * bits == 512 else "avx2"
+            name = f"llvm.x86.{level}.pack" + ("ssdw" if bits == 32 else "uswb") + (".512" if level == "avx512" else "")
             function = called(self.builder, name, kind, *[self.value.type] * 2)
             return self._of(self.builder.call(function, [self.value, other.value]))
         half = count // 2
@@ -113,6 +123,30 @@ class Lanes:
     def high_product(self, factor: int) -> Lanes:
         """16-bit lanes times a constant, over 65536 (LLVM knows it as pmulhw)."""
         return (self.widen(32, signed=True) * factor >> 16).narrow(16)
+
+    def high_half(self) -> Lanes:
+        """The upper 16 bits of lanes of 32."""
+        if not HAS_VBMI:
+            return (self >> 16).narrow(16)
+        count = 2 * self.value.type.count
+        return self.reshape(count, 16).shuffle(range(1, count, 2))
+
+    def rounded_product(self, factor: int) -> Lanes:
+        """16-bit lanes times a constant, over 32768, rounded; both below 2**14 in magnitude (pmulhrsw)."""
+        if HAS_VBMI and 16 * self.value.type.count == 512:
+            function = called(self.builder, "llvm.x86.avx512.pmul.hr.sw.512", *[self.value.type] * 3)
+            return self._of(self.builder.call(function, [self.value, self.constant(factor)]))
+        return (self * 2).high_product(2 * factor) + 1 >> 1
+
+    def dot_bytes(self, even: int, odd: int) -> Lanes:
+        """Bytes times two constants, for the even and the odd lanes, in 16 bits, summed two by two (pmaddubsw).
+
+        Of vectors of 512 bits, where HAS_VBMI; the constants are below 128, and no sum exceeds 2**15.
+        """
+        sums = ir.VectorType(ir.IntType(16), self.value.type.count // 2)
+        factors = ir.Constant(self.value.type, [even, odd] * sums.count)
+        function = called(self.builder, "llvm.x86.avx512.pmaddubs.w.512", sums, *[self.value.type] * 2)
+        return self._of(self.builder.call(function, [self.value, factors]))
 
     def at_most(self, limit: int) -> Any:
         """One bit: whether no lane, taken as unsigned, exceeds the limit."""
