@@ -170,12 +170,13 @@ class Cache:
         return reading.together(self._segments.files(entries), entries)
 
     def _lost(self, entry: Entry) -> None:
-        """Count an entry that cannot be read, unless it was taken back; it is not found again."""
+        """Count an entry that cannot be read, unless it was taken back; it is not found again, or not soon."""
         self._segments.forget(entry.segment)
         self._known.clear()
-        place = place_of(entry.key)
-        row = place + entry.kind, packed(entry)
-        if row in [*(self._faults.ask(self._table.rows, place) or ()), *self._filling.waiting(place)]:
+        row = place_of(entry.key) + entry.kind, packed(entry)
+        if self._segments.lacks(entry.segment):  # it may be sound
+            self._known[entry.key] = File(entry.header, {})
+        elif row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *self._filling.waiting(row[0] & -KINDS)]:
             self._drop(row)
 
     def _drop(self, row: Row) -> None:
