@@ -170,13 +170,14 @@ class Cache:
         return reading.together(self._segments.files(entries), entries)
 
     def _lost(self, entry: Entry) -> None:
-        """Count an entry that cannot be read, unless it was taken back; it is not found again."""
+        """Count an entry that cannot be read, unless it was taken back; it is not found again, or not soon."""
         self._segments.forget(entry.segment)
         self._known.clear()
-        row = packed(entry)
-        for each in self._faults.ask(self._table.rows, place_of(entry.key)) or ():
-            if each[1] == row:
-                self._drop(each)
+        row = place_of(entry.key) + entry.kind, packed(entry)
+        if self._segments.lacks(entry.segment):  # it may be sound
+            self._known[entry.key] = File(entry.header, {})
+        elif row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *self._filling.waiting(row[0] & -KINDS)]:
+            self._drop(row)
 
     def _drop(self, row: Row) -> None:
         """Count an entry that is damaged, once, and have it forgotten."""

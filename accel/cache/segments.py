@@ -6,6 +6,7 @@ and no signal, as mapped memory would.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -82,6 +83,16 @@ class Segments:
                     del self._open[next(iter(self._open))]
             self._open[segment] = file
         return file
+
+    def lacks(self, segment: int) -> bool:
+        """Whether this process has nothing left to open a segment's file with."""
+        try:
+            self._opened(segment)
+        except OSError as error:
+            return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+        except OverflowError:  # a number that no file has
+            pass
+        return False
 
     def forget(self, segment: int) -> None:
         """Open a segment's file anew next time."""

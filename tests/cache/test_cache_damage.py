@@ -160,6 +160,22 @@ def test_damage_is_counted_once_however_often_it_is_met(folder: Path, harm: str)
     assert counted == {ENTRY: 2}
 
 
+def test_damage_of_what_others_are_not_told_yet_is_not_found_again(folder: Path) -> None:
+    cache = opened(folder)
+    assert put(cache, 2, PLANES)
+    found = cache.look(key(2))
+    assert found is not None
+    entry = found.entries[PLANES]
+    for path in (folder / folders.SEGMENTS).iterdir():
+        os.truncate(path, 0)
+    with fallbacks() as counted:
+        assert not cache.read(entry, 0, 1, bytearray(entry.span(0, 1)[1]))
+        assert cache.look(key(2)) is None
+    assert counted == {ENTRY: 1}
+    assert put(cache, 2, PLANES)
+    assert right(cache, 2) == 1
+
+
 @pytest.mark.parametrize("harm", ["removed", "short", "empty"])
 def test_segments_that_are_cut_or_gone(folder: Path, harm: str) -> None:
     filled(folder, 4).close()
