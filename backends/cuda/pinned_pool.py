@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
 from accel.backends.cuda.device import Mark
+from accel.system import fork
 
 
 class PinnedPool:
@@ -25,7 +25,7 @@ class PinnedPool:
     def __init__(self, allocate: Callable[[int], torch.Tensor], trim: Callable[[], None] = lambda: None) -> None:
         """``allocate``: makes a uint8 tensor of a size. ``trim``: called when the last giant buffer was let go."""
         self._allocate, self._trim = allocate, trim
-        self._lock = threading.RLock()  # a forked child has no use for its parent's pools
+        self._lock = fork.Lock()
         self._given_back: list[_Buffer] = []  # in this order
         self._has_giants = False
         self._clock = 0
