@@ -159,14 +159,14 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         cleared_end=cleared_end,
         told=told,
         told_size=told_size,
-        in_place=(pieces[:, 0] == pieces[:, 1]).all() and 2 * pieces[:, 2].sum() >= found.size,
+        in_place=int(np.array_equal(pieces[:, 0], pieces[:, 1]) and 2 * int(pieces[:, 2].sum()) >= found.size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
         indexed=int(np.count_nonzero(known[0])),
         misfits=int(np.count_nonzero(known[1])),
         wanted=int(np.count_nonzero(known[2])),
-        taken=taking.sum(),
+        taken=int(taking.sum()),
     )
     return [
         np.array(said, np.int64),
