@@ -105,7 +105,7 @@ def _recording(workload: dict[str, Any]) -> Table:
     rows = [(step, *(f"{some[step]:,.1f}" for some in medians.values())) for step in steps]
     title = f"{workload['title']}; {workload['ratio']:.1f}x less CPU; microseconds per image"
     notes = []
-    for size, found in workload["by batch"].items():
+    for size, found in workload.get("by batch", {}).items():
         *both, reading, times = found.values()
         said = ", ".join(f"{name} {micro:,.1f}" for name, micro in zip(medians, both, strict=True))
         notes += [

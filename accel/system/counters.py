@@ -25,10 +25,9 @@ INDEX_HITS = "indexes read"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
-_FIRST = (
-    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE),
-    _FALLBACK + "any other reason",
-)
+_ALONE = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE)
+_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when all places are taken
+_FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
@@ -56,8 +55,12 @@ def count(name: str, amount: int = 1) -> None:
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
     """Find the place where a name is counted: the first few have theirs, the others come as they come."""
     encoded = name.encode()[: _NAME.itemsize]
-    free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
-    slot = _FIRST.index(name) if name in _FIRST else next(free, len(_FIRST) - 1)
+    if name in _FIRST:
+        slot = _FIRST.index(name)
+    else:
+        others = next(kind + others for kind, others in _OTHERS.items() if name.startswith(kind))
+        free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
+        slot = next(free, _FIRST.index(others))
     names[slot] = encoded if slot >= len(_FIRST) else _FIRST[slot].encode()
     return slot
 
@@ -128,7 +131,7 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts.copy()):  # other processes count meanwhile
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in _FIRST[:-1]}
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in _ALONE}
     result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
