@@ -1,4 +1,4 @@
-"""Hooks: replacements of functions of Pillow, torchvision and torch. Only this room changes these, and can undo it all.
+"""Hooks: replacements of functions of Pillow, torchvision and torch. No other room changes any; all can be undone.
 
 Each module is named after what it hooks and has a table, ``PATCHES``, of the names that it replaces. They are replaced
 when the first backend comes into force and put back when the last one goes. For everything that is not accel's, a

@@ -1,6 +1,6 @@
 """Notes on exceptions: which file, which sample, which place in the batch they came from.
 
-They cost nothing without an exception: the file's name is looked for in the frames that the exception has passed.
+Nothing is kept for them in advance: the file's name is looked for in the frames that an exception has passed.
 """
 
 from __future__ import annotations
