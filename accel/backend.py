@@ -39,9 +39,9 @@ GROUP = "accel.backends"
 
 
 class Backend:
-    """What every backend has, each of which is a ``HostBackend`` or an ``AcceleratorBackend``.
+    """Base class of ``HostBackend`` and ``AcceleratorBackend``, one of which every backend derives from.
 
-    An instance is made for each set of options, is shared by threads, and must work in a forked child.
+    There is one instance per set of options; threads share it, and it must work in a forked child.
     """
 
     Options: ClassVar[type[plain.Options]] = plain.Options
@@ -59,11 +59,11 @@ class Backend:
     """The name of the backend that runs what this one does not support, and an accelerator's images on the host."""
 
     runs_columns: ClassVar[bool] = False
-    """Whether it runs plans of rows by their columns (``accel.planning.columns``); of a pass ``supports`` then looks
-    at the filter alone."""
+    """Whether it runs plans of rows by their columns (``accel.planning.columns``); ``supports`` then checks only the
+    filter of a pass."""
 
     runs_apart: bool = False
-    """Whether it runs plans of rows that come out with several sizes (``accel.planning.columns.ApartPlan``)."""
+    """Whether it runs plans of rows whose results differ in size (``accel.planning.columns.ApartPlan``)."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -85,23 +85,23 @@ class Backend:
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """Say why it cannot run a stage (on ``device``, once that is known); None if it can.
 
-        Sources of which an image has such a stage go to its host backend, and are counted. So a plan that it is given
-        may have places in the batch that no item fills."""
+        Images with such a stage, and all others of the same sources, go to its host backend and are counted. So the
+        plan that it gets may leave places of the batch unfilled."""
         return None
 
     @cached_property
     def on_host(self) -> HostBackend:
-        """The backend ``host``, with the options that it shares with this one."""
+        """The instance of the backend ``host``, with the options that both have."""
         return companion(self.host, self.options)
 
 
 def supports_all(backend: Backend) -> bool:
-    """Whether a backend leaves nothing to its host."""
+    """Whether a backend supports every stage, and so leaves nothing to its host backend."""
     return not isinstance(backend, Backend) or type(backend).supports is Backend.supports
 
 
 class HostBackend(Backend):
-    """A backend that computes in host memory. It has ``run`` or ``run_all``; each is made of the other."""
+    """A backend that computes in host memory. It overrides ``run`` or ``run_all``; each defaults to the other."""
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
         """Compute a plan's values, as a plain tensor in memory from ``allocate``.
@@ -131,8 +131,8 @@ class AcceleratorBackend(Backend):
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """Compute a plan's values on ``device``, which has an index where its type has them.
 
-        What the host does for it is done in the calling thread, or waited for there; uploads and launches go to
-        torch's current stream of the device, and nothing waits for the result. Threads may call it at the same time.
+        The host's part is done, or waited for, in the calling thread; uploads and launches go to torch's current
+        stream of the device, and nothing waits for the result. Several threads may call it at the same time.
 
         Returns:
             A plain tensor [images, channels, height, width] on the device, of the plan's shape and dtype.
@@ -143,17 +143,17 @@ class AcceleratorBackend(Backend):
         raise NotImplementedError
 
     def room_ahead(self, plan: ColumnPlan) -> int:
-        """At most how many bytes ``ahead`` gives of a plan; 0: ``ahead`` is not to be asked (its host has a part)."""
+        """The most bytes that ``ahead`` returns for a plan; 0: do not call ``ahead`` (the host backend has a part)."""
         return 0
 
     def ahead(self, plan: ColumnPlan) -> Sequence[Any]:
-        """Compute, in a DataLoader's worker, what needs no device: arrays, at most 40; none: there is nothing.
+        """Compute in a DataLoader worker what needs no device: at most 40 arrays; none: nothing is computed ahead.
 
-        They are sent along, and ``run_on`` gets them as bytes with a plan that has ``ahead``.
+        They are sent with the batch, and ``run_on`` gets them as bytes, with a plan that has ``ahead``.
 
         Args:
-            plan: of rows whose sources are ``Files``; each begins at a multiple of 64, and so they are at hand where it
-                runs.
+            plan: a plan of rows whose sources are ``Files``. Each file begins at a multiple of 64 bytes, also where
+                ``run_on`` gets them.
         """
         return ()
 
@@ -175,12 +175,12 @@ def find(name: str) -> type[Backend]:
 
 
 def availability() -> dict[str, str | None]:
-    """Every known backend: None where it can run here, else the reason why it cannot."""
+    """Every known backend's name, with None where it can run here, else the reason why it cannot."""
     return {name: _reason(entry) for name, entry in sorted(_entry_points().items())}
 
 
 def _reason(entry: EntryPoint, options: Options | None = None) -> str | None:
-    """Why a backend cannot run here; one that fails to say so cannot."""
+    """The reason why a backend cannot run here; None if it can. A backend whose check fails cannot."""
     reason = attempt(lambda: _load(entry).unavailable(options))
     if isinstance(reason, BackendUnavailable):
         return str(reason)
@@ -222,7 +222,7 @@ def host_of(selection: Selection) -> HostBackend:
 
 
 def companion(name: str, options: Options) -> HostBackend:
-    """Backend ``name`` for one with these options, with those of them that are its own as well."""
+    """The instance of backend ``name`` with those of the given options that it shares."""
     kind = find(name).Options
     threads = {"threads": getattr(options, "threads", None)} if "threads" in kind.__dataclass_fields__ else {}
     return cast(
@@ -254,9 +254,9 @@ def parse_options(name: str, options: dict[str, Any]) -> Options:
 
 
 def _entry_points(*, anew: bool = True) -> dict[str, EntryPoint]:
-    """The entry points of this environment; unless they are looked for anew, those found before on the same path.
+    """The entry points of this environment, by name; not ``anew``: those found before, while ``sys.path`` is the same.
 
-    To look takes milliseconds: every installed distribution's metadata is read.
+    A new search takes milliseconds: it reads every installed distribution's metadata.
     """
     global _found
     path = entry_points, tuple(sys.path)
@@ -283,11 +283,11 @@ def _load(entry: EntryPoint) -> type[Backend]:
 
 
 _OPTIONAL = ("supports", "on_host", "runs_columns", "runs_apart")
-"""Members that a backend which derives from no class of accel's need not have."""
+"""Members that a backend may lack if it derives from no class of accel's."""
 
 
 def _lacking(loaded: Any) -> str | None:
-    """The member that a class lacks to be a backend."""
+    """The first member that a class lacks to be a backend; None if it has all."""
     kinds = loaded.__mro__ if isinstance(loaded, type) else ()
     accelerator = AcceleratorBackend in kinds or bool(getattr(loaded, "devices", None))
     base, runs = (AcceleratorBackend, ["run_on"]) if accelerator else (HostBackend, ["run", "run_all"])

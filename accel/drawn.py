@@ -1,4 +1,4 @@
-"""Images that were drawn one by one: rows when they are stacked, and recipes when somebody looks at them."""
+"""Images drawn one by one, which become rows when they are stacked and recipes when they are inspected."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from accel.rows import Form, Numbers, Rows, Structure, joined, separated, shifte
 
 
 class Drawn(Protocol):
-    """What was drawn for an image, and what becomes of it so.
+    """The random draws for one image, and the steps that follow from them.
 
     Attributes:
-        pieces: of images with equal ones, the structure is one. row: its numbers.
+        pieces: images with equal pieces have the same structure. row: this image's numbers.
     """
 
     pieces: list[Any]
@@ -26,11 +26,11 @@ class Drawn(Protocol):
         """The steps of this image."""
 
     def structure(self) -> Structure | None:
-        """The structure of such images; None where each is to have steps of its own."""
+        """The structure of images with these pieces; None if each image needs steps of its own."""
 
 
 class Row(Sequence[Recipe]):
-    """A single recipe, which is made when somebody looks at it: of a source, its first steps and what was drawn."""
+    """A sequence of one recipe, made on access from a source, the steps before the draws, and the draws."""
 
     __slots__ = ("before", "drawn", "source")
 
@@ -54,13 +54,13 @@ class Row(Sequence[Recipe]):
 
 
 def gathered(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
-    """Recipes one after another: as rows where they were drawn one by one and have one structure."""
+    """Concatenate recipes: as rows if all were drawn one by one and have the same structure."""
     together = _rows(parts) if all(type(part) is Row for part in parts) else None  # type: ignore[arg-type]
     return joined(parts) if together is None else together
 
 
 def _rows(images: Sequence[Row]) -> Rows | None:
-    """The recipes of images that were drawn one by one; None where they have no structure in common."""
+    """Images drawn one by one as rows; None if they have no structure in common."""
     first = images[0].drawn
     if any(image.drawn.pieces != first.pieces for image in images):
         return None
@@ -80,7 +80,7 @@ def _rows(images: Sequence[Row]) -> Rows | None:
 
 
 def _begun(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Numbers] | None:
-    """The forms and numbers of first steps, of which images have few different ones."""
+    """The forms and numbers of the steps before the draws, which take few different values; None if they have none."""
     try:
         known: dict[tuple[Step, ...], int] = {}
         which = [known.setdefault(steps, len(known)) for steps in images]

@@ -27,14 +27,14 @@ class DecodeError(AccelError, OSError):
     """
 
     position: int | None = None
-    """The image's place in its plan, or the sample's in its batch, where there is one of ``batch`` samples.
+    """The image's place in its plan, or the sample's place in its batch if ``batch`` (the batch's size) is set.
 
-    Where known: it does not cross a process border, as the message does."""
+    None where unknown: unlike the message, it is not sent to other processes."""
 
     batch: int | None = None
 
     def again(self) -> DecodeError:
-        """The same error once more, for another who waits for the same image."""
+        """A copy of the error, to raise in another thread that waits for the same image."""
         error = type(self)(*self.args)
         error.position, error.batch = self.position, self.batch
         return error
@@ -49,7 +49,7 @@ class BackendUnavailable(AccelError, RuntimeError):
 
 
 def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:
-    """Call a function; what it returns or raises."""
+    """Call a function and return its result, or the exception that it raised."""
     try:
         return function(*given)
     except Exception as error:
@@ -57,7 +57,7 @@ def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:
 
 
 def only(results: list[Result | Exception]) -> Result:
-    """The one result in a list; raises it where it is an exception."""
+    """Return the only result in a list, or raise it if it is an exception."""
     if isinstance(results[0], Exception):
         raise cast(Exception, results.pop())  # a variable here would keep its frames alive, and their pixels
     return results[0]

@@ -31,12 +31,12 @@ def explain(x: Any) -> str:
 
     Args:
         x: a lazy image, a lazy tensor (one image or a batch), or a list or tuple of such; or a dataset, its DataLoader
-            or a transform, of which the text says whether it is compiled or why not. Of anything else the text says
-            that it is not accel's and which backend is in force.
+            or a transform: the text says whether it is compiled, or why not. For anything else the text says that it
+            is not accel's, and which backend is in force.
 
     Returns:
-        Lines of text, which name the source, the recorded steps, the part of the picture that is decoded, the fused
-        stages, and the backend and decoder that run them.
+        Lines of text that name the source, the recorded steps, the decoded part of the picture, the fused stages, and
+        the backend and decoder that run them.
     """
     if isinstance(x, LazyImage):
         title = f"lazy image {x.mode} {x.size[0]}x{x.size[1]}"
@@ -65,7 +65,7 @@ _others: list[Callable[[Any], str | None]] = []
 
 
 def also(tell: Callable[[Any], str | None]) -> None:
-    """Have ``explain`` ask ``tell`` about what is no image or tensor; it gives None of what it does not know."""
+    """Have ``explain`` ask ``tell`` about objects that are no image or tensor; it returns None for unknown ones."""
     _others.append(tell)
 
 
@@ -118,12 +118,12 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
 
 
 def _kept(steps: tuple[Step, ...] | None) -> str:
-    """What an entry of a cache is of."""
+    """The content of a cache entry, in words."""
     return "half-decoded" if steps is None else f"the result of {_steps(steps)}" if steps else "all pixels"
 
 
 def _steps(steps: tuple[Step, ...]) -> str:
-    """Steps in the order of the plan."""
+    """Steps in words, in the order of the plan."""
     return " -> ".join(_step(step) for part in parts(steps) for step in part)
 
 

@@ -1,11 +1,11 @@
-"""torchvision's functional transforms, on whatever holds an image, with lazy results.
+"""torchvision's functional transforms on anything that holds an image, with lazy results.
 
     from accel import functional as F
     batch = torch.stack([F.normalize(F.to_tensor(F.resized_crop(path, *box, [224, 224])), mean, std) for path in paths])
 
-There is a function for every op of accel's table that torchvision has a name for, and for those that are made of such
-(``center_crop``, ``resized_crop``, ``five_crop``, ``ten_crop``, ``rotate``), with torchvision's signature and its
-results; and ``decode``. The first argument may be
+There is a function for every op of accel's table that torchvision has a name for, and for those composed of such ops
+(``center_crop``, ``resized_crop``, ``five_crop``, ``ten_crop``, ``rotate``), with torchvision's signature and results;
+and there is ``decode``. The first argument may be
 
 - an encoded image: ``bytes`` (or ``bytearray``, ``memoryview``, a one-dimensional uint8 array or tensor) or the path of
   a file;
@@ -13,9 +13,9 @@ results; and ``decode``. The first argument may be
 - pixels: a uint8 array [height, width, channels] or [height, width], of 1 or 3 channels;
 - a uint8 tensor [channels, height, width], which is resized as ``torchvision.transforms.v2`` resizes tensors;
 
-lazy or not. It is never changed, and may be changed afterwards. What accel does not record (images of other modes,
-float tensors, batches, tensors on a device) torchvision computes at once; under the backend "torchvision" it computes
-everything at once.
+lazy or not. It is never changed, and the caller may change it afterwards. What accel does not record (images of other
+modes, float tensors, batches, tensors on a device) torchvision computes at once; under the backend "torchvision" it
+computes everything at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_V1 = ("to_tensor", "convert_image_dtype")  # v2's are deprecated, or kernels
 
 
 def decode(source: Any, mode: str | None = None) -> Image.Image:
-    """Open an image as ``PIL.Image.open`` does, from whatever holds one; lazy if accel decodes it.
+    """Open an image as ``PIL.Image.open`` does, from anything that holds one; lazy if accel decodes it.
 
     Args:
         source: an encoded image (bytes, a path, a one-dimensional uint8 array or tensor), a Pillow image, or a uint8
@@ -56,7 +56,7 @@ def decode(source: Any, mode: str | None = None) -> Image.Image:
     Raises:
         OSError: there is no such file, or (``PIL.UnidentifiedImageError``) it is no image; the message names it.
             Damaged pixels raise ``accel.DecodeError`` when they are used.
-        TypeError: the source is nothing of these.
+        TypeError: the source is none of these.
     """
     image = _image(source)
     if not isinstance(image, Image.Image):
@@ -96,7 +96,7 @@ def _opened(source: Any) -> Image.Image:
 
 @contextmanager
 def _closed_on_error(image: Image.Image | None) -> Iterator[None]:
-    """Close an image whose file turns out to be broken; Pillow leaves that to the garbage collector."""
+    """Close the image if the block raises: its file is broken, and Pillow leaves it to the garbage collector."""
     try:
         yield
     except BaseException:
@@ -123,7 +123,7 @@ def _described(value: Any) -> str:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """The function of this name, on anything. v2's run: they are v1's on Pillow images, and exact on uint8 tensors."""
+    """The function of this name, on anything. v2's is run: it is v1's on Pillow images, and exact on uint8 tensors."""
     function = getattr(v1 if name in _OF_V1 else v2, name)
     public = getattr(v1, name, function)
     first = next(iter(inspect.signature(public).parameters))

@@ -1,4 +1,4 @@
-"""What a process does that was started under ``python -m accel run``, as soon as it has imported accel."""
+"""The first thing that a process started under ``python -m accel run`` does once it has imported accel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from accel.system import imports
 
 
 def enter(chosen: Callable[[], object] | None) -> None:
-    """Throw the switch that the environment tells, or what the process that started this one has chosen.
+    """Select the backend that the starting process had chosen (``chosen``), or else the one that the environment names.
 
     Raises:
-        SystemExit: there is no such backend or option, or the backend cannot run here: the script was to run under it.
+        SystemExit: there is no such backend or option, or the backend cannot run here; the script needs it.
     """
     told = environment.told()
-    for row in multiprocessing.PATCHES:  # to stay: also that accel steps aside is to be told, for the environment
-        row.put(row.find())  # that a server has, which was started earlier, says something else
+    for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
+        row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
         chosen()
     elif told is not None:

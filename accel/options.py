@@ -16,7 +16,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]i?b)", re.IGNORECASE)
 
 
 class CacheSize(NamedTuple):
-    """A cache that outlives the run: its budget in bytes, as said, and its folder; None: the user's own in memory."""
+    """Size in bytes and folder (None: the user's own in memory) of a cache that outlives the run; ``text``: the size
+    as given."""
 
     size: int
     folder: str | None = None
@@ -27,10 +28,10 @@ class CacheSize(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CacheSize:
-        """Read a size, as ``"64GB"``, or a folder with one, as ``"/nvme/accel:400GB"``.
+        """Parse a size, such as ``"64GB"``, or a folder and a size, such as ``"/nvme/accel:400GB"``.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the text is neither.
         """
         folder, colon, size = text.rpartition(":")
         found = _SIZE.fullmatch(size)
@@ -42,7 +43,7 @@ class CacheSize(NamedTuple):
 
 
 def _hint(folder: str, colon: str, size: str, is_size: bool) -> str:
-    """What is wrong with what was to be a cache's size."""
+    """A hint at what is wrong with the text of a cache's size."""
     if "\0" in folder + size:
         return "a folder's name has no NUL"
     if is_size:
@@ -64,13 +65,13 @@ class Options:
 
     Args:
         exact: results equal torchvision's (the default); False permits a faster engine with a stated difference.
-        on_error: ``"raise"``, or ``"replace"`` the pixels of a file that cannot be read by black ones of its size, or
-            256 x 256 where it has none; it is counted and named in ``accel.stats()``, and the first is warned of.
-            A file that is missing, or may not be read, raises all the same.
-        cache: what is kept of files from one epoch to the next, for all processes; it changes no pixel. ``"auto"``:
-            where things are in their streams, at most 2% of their bytes, and in all a sixteenth of the memory that is
-            left. None: nothing. A size, such as ``"64GB"`` or ``"500 MiB"``: results and half-decoded pictures, too,
-            for later runs, in a folder in memory. A folder with a size, as ``"/nvme/accel:400GB"``: there.
+        on_error: ``"raise"``; or ``"replace"``: a damaged file becomes a black picture of its size, or of
+            256 x 256 if its size is unknown; it is counted and named in ``accel.stats()``, and the first one is
+            logged as a warning. A file that is missing, or may not be read, raises all the same.
+        cache: what is kept from one epoch to the next, for all processes; it changes no pixel. ``"auto"``: stream
+            indexes of the files, each at most 2% of its file, in all at most a sixteenth of the free memory. None:
+            nothing. A size, such as ``"64GB"`` or ``"500 MiB"``: also results and half-decoded pictures, for later
+            runs, in a folder in memory. A folder and a size, such as ``"/nvme/accel:400GB"``: in that folder.
 
     Raises:
         TypeError: a value is of the wrong type.
@@ -89,11 +90,11 @@ class Options:
         if self.cache is not None and not isinstance(self.cache, str):
             raise TypeError(f"cache must be a string or None, got {self.cache!r}")
         if (size := self.cache_size) is not None:
-            object.__setattr__(self, "cache", str(size))  # where a folder is named as a process may that has another
+            object.__setattr__(self, "cache", str(size))  # absolute: a process may have another working directory
 
     @property
     def cache_size(self) -> CacheSize | None:
-        """The cache that outlives the run; None where there is to be none."""
+        """The size and folder of the cache that outlives the run; None if there is none."""
         return None if self.cache in ("auto", None) else CacheSize.parse(self.cache)
 
 
@@ -103,8 +104,8 @@ class AcceleratorOptions(Options):
 
     Args:
         device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends
-            them. ``"cpu"``: the backend runs on the host, as it would on its device (for tests).
-        prefetch: how many batches of a DataLoader may be on their way to the device before they are used, at least 1.
+            them. ``"cpu"``: the backend's device code runs on the host (for tests).
+        prefetch: how many batches of a DataLoader may be submitted before they are used, at least 1.
     """
 
     device: str | None = None

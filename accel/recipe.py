@@ -1,4 +1,4 @@
-"""A source of pixels and the steps recorded on it, which a lazy image is made of."""
+"""Sources of pixels, and recipes: a source with the steps recorded on it, which is what a lazy image holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = tuple[str, tuple[Any, ...]]
 
 
 class Encoded(NamedTuple):
-    """A file's bytes in the place of its path, of pixels that are to be decoded when they are asked for."""
+    """A file's bytes in place of its path (``Source.path``): the pixels are decoded from them on first use."""
 
     data: bytes
 
@@ -28,16 +28,16 @@ class Source:
     Shared by every image made from it, never changed; copying it returns itself.
 
     Attributes:
-        data: the whole file, or the pixels; of one with a ``path``, read when it is first asked for.
-        header: their size and mode, and how they are encoded.
-        name: what to call them in messages. selection: the backend that runs the images made from it.
-        origin: of pixels that are lazy themselves (values that became an image again), what they are made of;
-            ``data`` is empty then.
-        key: of the file that ``data`` is all of; None where there is none, or it cannot be trusted.
-        asked: how often it was decoded, or looked up. shared: whether several images were recorded from the file's.
+        data: the whole file, or the pixels; if there is a ``path``, read on first access.
+        header: size, mode and encoding.
+        name: the name in messages. selection: the backend that runs the images made from it.
+        origin: the recipe of pixels that are lazy themselves (values that became an image again), ``data`` is empty
+            then; None for others.
+        key: the key of the file, or of the content in memory, that ``data`` is all of; None if no key can be trusted.
+        asked: how often it was decoded or looked up. shared: whether several images were recorded from it.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
-        path: where the file is, of one that was not read, or its bytes (``Encoded``), of one not decoded. cached: what
-            is known of it all the same, from one that was (``accel.runtime.cached``); None: nothing.
+        path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
+            others. cached: what the cache knows of the file behind ``path`` (``accel.runtime.cached``); None: nothing.
     """
 
     __slots__ = (
@@ -70,8 +70,8 @@ class Source:
         path: Any = None,
         cached: Any = None,
     ) -> None:
-        """``data``: None where the file was not read. ``buffer``: what ``data`` looks at, to be used for other files
-        when the source is gone."""
+        """``data``: None if the file was not read. ``buffer``: the memory that ``data`` is a view of, which is used
+        for other files when the source is gone."""
         if data is not None:
             self.data = data
         self.header, self.name, self.selection = header, name, selection
@@ -87,7 +87,7 @@ class Source:
     cached: Any
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what is not there yet
+        # only reached for attributes that are not set yet
         if name != "data":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.data = data = self._read()
@@ -95,7 +95,7 @@ class Source:
 
     @property
     def is_read(self) -> bool:
-        """Whether its bytes are at hand."""
+        """Whether its bytes are in memory."""
         return self.path is None
 
     def _read(self) -> bytes | memoryview:
@@ -108,10 +108,10 @@ class Source:
             raise DecodeError(f"{self.name}: {error}") from error
 
     def file(self) -> bytes | memoryview:
-        """The bytes of the file, which must be those of the one that is known.
+        """Read the file, which must not have changed since it was opened.
 
         Raises:
-            DecodeError: the file cannot be read, or is another one now.
+            DecodeError: the file cannot be read, or has changed.
         """
         if isinstance(self.path, Encoded):
             return self.path.data
@@ -130,7 +130,7 @@ class Source:
         if self._buffer is not None and isinstance(self.data, memoryview):
             try:
                 self.data.release()
-            except BufferError:  # somebody still looks at it
+            except BufferError:  # another view of it is in use
                 return
             give_back(self._buffer)
 
@@ -149,19 +149,19 @@ class Source:
 
 
 class Recipe(NamedTuple):
-    """One lazy image: its source, and the steps in the order in which they were recorded (``accel.planning.order``)."""
+    """One lazy image: its source, and the steps in the order in which they were recorded."""
 
     source: Source
     steps: tuple[Step, ...] = ()
 
 
 class Branch(NamedTuple):
-    """Another image made of the same source, as a parameter of a step that mixes the two."""
+    """The steps of a second image of the same source, as a parameter of a step that mixes the two."""
 
     steps: tuple[Step, ...]
 
 
 def selection_of(recipes: Sequence[Recipe]) -> Selection:
-    """The selection of the images, which is one for all that are stacked."""
-    known: Selection | None = getattr(recipes, "selection", None)  # of rows, which make a recipe when it is asked for
+    """The selection of the images, which is the same for all images of a batch."""
+    known: Selection | None = getattr(recipes, "selection", None)  # of rows: indexing them would make a recipe
     return recipes[0].source.selection if known is None else known

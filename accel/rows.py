@@ -1,4 +1,4 @@
-"""Recipes of one structure: the same steps on many sources, with columns of numbers where their parameters differ."""
+"""Recipes of one structure: the same steps on many sources, with columns of numbers where parameters differ."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DRAWN = frozenset({"convert", "hflip", "vflip"})
 
 @dataclass(frozen=True)
 class Slot:
-    """Stands for a parameter that is another one for every image: an integer, or (``real``) a float."""
+    """Placeholder for a parameter that each image has in a column: an integer, or (``real``) a float."""
 
     column: int
     real: bool = False
 
 
 class Form(NamedTuple):
-    """A step of all images, or (``drawn`` >= 0) of those that have no 0 in that column; the others lack it."""
+    """A step of all images, or (``drawn`` >= 0) only of those whose number in that column is not 0."""
 
     name: str
     params: tuple[Any, ...] = ()
@@ -40,19 +40,19 @@ class Form(NamedTuple):
 
 
 def shifted(form: Form, begin: int) -> Form:
-    """A form whose numbers begin there."""
+    """The form with its columns moved by ``begin``."""
     name, params, drawn = form
     moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
     return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
 
 
 class Structure:
-    """What images of one kind have in common: the steps in their order. Equal ones are the same object."""
+    """The steps that images of one batch have in common, in order. Equal structures are the same object."""
 
     __slots__ = ("__weakref__", "columns", "forms")
 
     def __init__(self, forms: tuple[Form, ...]) -> None:
-        """For ``Structure.of``."""
+        """Made by ``Structure.of`` only."""
         slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
         self.forms = forms
         self.columns = max([*slots, *(form.drawn for form in forms)], default=-1) + 1
@@ -62,7 +62,7 @@ class Structure:
         return _structure(forms)
 
     def steps(self, row: Sequence[Any]) -> tuple[Step, ...]:
-        """The steps of an image with these numbers."""
+        """The steps of the image with these numbers."""
         return tuple([
             (name, tuple([_value(value, row) if isinstance(value, Slot) else value for value in params]))
             for name, params, drawn in self.forms
@@ -70,7 +70,7 @@ class Structure:
         ])  # fmt: skip
 
     def then(self, steps: Sequence[Step]) -> Structure:
-        """The structure with more steps, which are the same of all images."""
+        """The structure with more steps, the same for all images."""
         return _structure((*self.forms, *(Form(*step) for step in steps)))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,17 +91,17 @@ def _value(slot: Slot, row: Sequence[Any]) -> int | float:
 
 
 class Ahead(NamedTuple):
-    """What a worker has computed of rows with its accelerator's backend, but for the device.
+    """The part of a batch's work that a worker has done ahead of the device (``AcceleratorBackend.ahead``).
 
-    It holds for these very rows, with images in the order [channels, height, width].
+    Valid for exactly these rows, and for images in the order [channels, height, width].
 
     Attributes:
-        shape: of the result, (images, channels, height, width). dtype: of that.
-        slot: uint8, what all lies in that was sent.
-        first: the word of that, of 64 bits, from which on it says of each of the backend's own parts
-            (``AcceleratorBackend.ahead``) where it begins, a multiple of 64, and how many bytes it has.
-        files: where in the slot the files begin. selection: the backend that runs them.
-        memory: the slot, where a device may have it locked.
+        shape: (images, channels, height, width) of the result. dtype: its dtype.
+        slot: the slot of shared memory that everything was sent in, uint8 [bytes].
+        first: the index of the 64-bit word of the slot where the backend's parts are listed: for each its offset (a
+            multiple of 64) and its size in bytes.
+        files: the offset of the files in the slot. selection: the backend that runs them.
+        memory: the slot as a block whose pages a device may have locked; None if it cannot be locked.
     """
 
     shape: tuple[int, int, int, int]
@@ -113,19 +113,19 @@ class Ahead(NamedTuple):
     memory: Block | None = None
 
     def part(self, number: int) -> npt.NDArray[np.uint8]:
-        """One of the backend's parts."""
+        """The backend's part with this number, uint8 [bytes]."""
         where = 8 * (self.first + 2 * number)
         start, size = self.slot[where : where + 16].view(np.int64).tolist()
         return self.slot[start : start + size]
 
 
 class Rows(Sequence[Recipe]):
-    """Recipes of one structure. A recipe is made of a row when somebody looks at it.
+    """Recipes of one structure. Each recipe is made on access.
 
     Attributes:
-        sources: of the images, a tuple or ``Sources``. structure: of all of them.
-        numbers: of each, int64 [images, columns]; float parameters are there by their bits. Not to be changed.
-        ahead: what a worker has computed of them already (``Ahead``); None: nothing.
+        sources: the images' sources, a tuple or ``Sources``. structure: their common structure.
+        numbers: int64 [images, columns]; float parameters are stored by their bits. Not to be changed.
+        ahead: what a worker has computed of them already; None: nothing.
     """
 
     __slots__ = ("_rest", "ahead", "numbers", "sources", "structure")
@@ -143,14 +143,14 @@ class Rows(Sequence[Recipe]):
 
     @classmethod
     def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows]) -> Rows:
-        """Rows of which all is computed ahead; ``rest`` gives those that have the sources and numbers as well, when
-        somebody looks at these."""
+        """Rows that are computed ahead; ``rest`` is called for the rows with sources and numbers when one of these is
+        accessed."""
         rows = cls.__new__(cls)
         rows.structure, rows.ahead, rows._rest = structure, ahead, rest
         return rows
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what is not there yet
+        # only reached for attributes that are not set yet
         if name not in ("sources", "numbers"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         rest = self._rest()
@@ -159,7 +159,7 @@ class Rows(Sequence[Recipe]):
 
     @staticmethod
     def of(recipes: Sequence[Recipe]) -> Rows | None:
-        """The same recipes as rows; None where they have no structure in common (or no step can be compared)."""
+        """The same recipes as rows; None if they have no structure in common, or a step's parameters have no hash."""
         if isinstance(recipes, Rows):
             return recipes
         found = separated([recipe.steps for recipe in recipes])
@@ -167,18 +167,18 @@ class Rows(Sequence[Recipe]):
 
     @property
     def selection(self) -> Selection:
-        """The selection of the images, which is one for all that are stacked."""
+        """The selection of the images, which is the same for all images of a batch."""
         if self.ahead is not None:
             return self.ahead.selection
         sources = self.sources
         return sources[0].selection if isinstance(sources, tuple) else sources.selection
 
     def then(self, *steps: Step) -> Rows:
-        """The recipes with more steps, which are the same of all of them."""
+        """The recipes with more steps, the same for all of them."""
         return Rows(self.sources, self.structure.then(steps), self.numbers)
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
-        """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
+        """The sources' heights, widths, and whether their mode is "RGB": arrays [images]."""
         if not isinstance(self.sources, tuple):
             return self.sources.sizes()
         headers = [source.header for source in self.sources]
@@ -186,11 +186,11 @@ class Rows(Sequence[Recipe]):
         return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
 
     def of_lazy_pixels(self) -> bool:
-        """Whether some are made from pixels that are lazy themselves."""
+        """Whether any source is made of pixels that are lazy themselves."""
         return isinstance(self.sources, tuple) and any(source.origin is not None for source in self.sources)
 
     def each_apart(self) -> bool:
-        """Whether no two images are made from one source."""
+        """Whether no two images share a source."""
         return not isinstance(self.sources, tuple) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
@@ -217,22 +217,22 @@ class Rows(Sequence[Recipe]):
 
 
 def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
-    """Recipes of several kinds one after another, as they are where there is one part."""
+    """Concatenate sequences of recipes; a single one is returned as it is."""
     return parts[0] if len(parts) == 1 else tuple([recipe for part in parts for recipe in part])
 
 
 def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]:
-    """Recipes with more steps, which are the same of all of them and can be compared."""
+    """Recipes with more steps, which are the same for all of them and hashable."""
     if isinstance(recipes, Rows):
         return recipes.then(*steps)
     return tuple([Recipe(source, before + steps) for source, before in recipes])
 
 
-# -- recipes to rows: where they came one by one ----------------------------------------------
+# -- single recipes to rows -------------------------------------------------------------------
 
 
 def separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] | None:
-    """The structure of images with these steps, and their numbers; None: see ``Rows.of``."""
+    """The structure and the numbers of images with these steps; None as for ``Rows.of``."""
     if not images:
         return None
     columns: list[list[int]] = []
@@ -274,7 +274,7 @@ def separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] |
 
 
 def _parts(steps: tuple[Step, ...]) -> tuple[list[Step], list[list[Step]]]:
-    """The steps that every image has, and those that may be drawn before each of them and after all."""
+    """Split steps into those that every image has, and the ``DRAWN`` ones before each of them and after the last."""
     plain: list[Step] = []
     drawn: list[list[Step]] = [[]]
     for is_drawn, group in groupby(steps, lambda step: step[0] in DRAWN):

@@ -1,4 +1,4 @@
-"""Many sources in one piece of memory, of which one is made when somebody looks at it."""
+"""Many sources in one piece of memory; a ``Source`` is made of one on access."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Numbers = npt.NDArray[np.int64]
 """int64 [images, columns], C-contiguous."""
 
 Names = Sequence[str] | npt.NDArray[np.uint8]
-"""Of files, as they are or ``encoded``."""
+"""File names, as strings or ``encoded``."""
 
 Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 """Heights, widths, and whether pictures are of mode "RGB": arrays [images]."""
 
 
 class _Kind(ABCMeta):
-    """Of what is a sequence: ``isinstance`` asks a class for no more than what is derived from it."""
+    """Metaclass of ``Sources``: ``isinstance`` checks real subclasses only, which is faster than ``ABCMeta``'s."""
 
     __instancecheck__ = type.__instancecheck__
 
 
 class Sources(Sequence[Source], metaclass=_Kind):
-    """Sources of which no two are the same, and none is made from pixels that are lazy themselves.
+    """A sequence of distinct sources, none of which is made of pixels that are lazy themselves.
 
     Attributes:
         selection: the backend that runs them.
@@ -56,7 +56,7 @@ class Sources(Sequence[Source], metaclass=_Kind):
         return self._made.get(place) or self._made.setdefault(place, self._one(place))
 
     def _one(self, place: int) -> Source:
-        """Make a source."""
+        """Make the source at this place."""
         raise NotImplementedError
 
     def _several(self, places: slice) -> Sequence[Source]:
@@ -67,11 +67,11 @@ class Sources(Sequence[Source], metaclass=_Kind):
 
 
 class Pictures(Sources):
-    """Pixels of many images of one size as one array. A source is made of an image when somebody looks at it.
+    """Pixels of many images of one size in one array.
 
     Attributes:
         pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
-        name: what to call them in messages. selection: the backend that runs them.
+        name: the name in messages. selection: the backend that runs them.
     """
 
     __slots__ = ("header", "name", "pixels")
@@ -91,7 +91,7 @@ class Pictures(Sources):
         return Source(self.pixels[place].reshape(-1).data.toreadonly(), self.header, self.name, self.selection)
 
     def apart(self) -> PicturesApart:
-        """The same, told by their parts."""
+        """The same images as ``PicturesApart``."""
         shape = *self.pixels.shape[:3], 3 if self.header.mode == "RGB" else 1
         return PicturesApart(self.pixels.reshape(-1), even(*shape), self.header.mode, self.name, self.selection)
 
@@ -107,11 +107,11 @@ class Pictures(Sources):
 
 
 class PicturesApart(Sources):
-    """Pixels of many images of several sizes, each in a part of one piece of memory.
+    """Pixels of many images of several sizes in one piece of memory.
 
     Attributes:
-        pixels: uint8 [bytes], not to be changed. parts: int64 [images, 3], where each begins, its height and width.
-        mode: of all. name: what to call them in messages.
+        pixels: uint8 [bytes], not to be changed. parts: int64 [images, 3], each image's offset, height and width.
+        mode: the mode of all images. name: the name in messages.
     """
 
     __slots__ = ("mode", "name", "parts", "pixels")
@@ -140,20 +140,20 @@ class PicturesApart(Sources):
 
 
 def even(count: int, height: int, width: int, channels: int) -> Numbers:
-    """The parts of images of one size that lie side by side (``PicturesApart.parts``)."""
+    """The ``PicturesApart.parts`` of images of one size that are stored one after the other."""
     parts = np.empty((count, 3), np.int64)
     parts[:, 0], parts[:, 1:] = np.arange(count) * (height * width * channels), (height, width)
     return parts
 
 
 class Files(Sources):
-    """Files of which no two are the same, in one piece of memory. A source is made of one when somebody looks at it.
+    """Distinct files in one piece of memory.
 
     Attributes:
-        content: uint8 [bytes], not to be changed. places: int64 [files, 2], where each begins, and its size.
-        known: int64 [files, FIELDS], what is known of each (``codec.opening_fields``): always the size of the picture.
-        headers: those of files that are not ``PLAIN``, by their numbers. names: of all.
-        asked: bool [files], of which it is known that they were decoded, as ``Source.asked`` says of one.
+        content: uint8 [bytes], not to be changed. places: int64 [files, 2], each file's offset and size.
+        known: int64 [files, FIELDS], the fields of ``codec.opening_fields``; the size of the picture is always set.
+        headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
+        asked: bool [files], whether a file was decoded, as ``Source.asked``.
     """
 
     __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "names", "places")
@@ -176,18 +176,18 @@ class Files(Sources):
         return len(self.places)
 
     def made(self) -> list[tuple[int, Source]]:
-        """The sources that somebody has looked at, or that lie elsewhere, and their places."""
+        """The (place, source) pairs of sources that were made on access or that lie elsewhere (``take``)."""
         return [*self._made.items()]
 
     def ask(self, places: Sequence[int], more: int) -> None:
-        """Count that these are decoded, or (-1) that they were not."""
+        """Note that the files at these places are decoded (``more`` 1), or that they were not after all (-1)."""
         self.asked[places] = more > 0
         if self._made:
             for place in self._made.keys() & places:
                 self._made[place].asked += more
 
     def take(self, places: Sequence[int], others: Mapping[int, Source]) -> None:
-        """Move the files to these places, and have others, of which a cache has something, at theirs."""
+        """Move the files to these places, and put ``others``, of which a cache has something, at theirs."""
         count = len({*places, *others})
         if count == len(self):
             self._made.update(others)
@@ -224,14 +224,14 @@ class Files(Sources):
         return self.known[:, of.HEIGHT], self.known[:, of.WIDTH], self.known[:, of.COMPONENTS] == 3
 
     def plain(self) -> npt.NDArray[np.bool_]:
-        """Which of them are ``Header.plain``."""
+        """Whether each file is ``Header.plain``, bool [files]."""
         found: npt.NDArray[np.bool_] = self.known[:, of.STATE] == of.PLAIN
         for place, header in self.headers.items():
             found[place] = header.plain
         return found
 
     def keys(self) -> Keys:
-        """Of each the key."""
+        """The keys of all files."""
         rows = np.ascontiguousarray(self.known[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
         return Keys(rows, self.known[:, of.WRITTEN] >= 0)
 
@@ -240,7 +240,7 @@ class Files(Sources):
 
 
 def encoded(names: Names) -> npt.NDArray[np.uint8]:
-    """Names in one piece, with a 0 between."""
+    """Names in one array of bytes, separated by zeros."""
     return names if isinstance(names, np.ndarray) else np.frombuffer("\0".join(names).encode(*_ENCODING), np.uint8)
 
 
@@ -248,7 +248,7 @@ _ENCODING = "utf-8", "surrogatepass"
 
 
 def known_of(source: Source, header: Header) -> list[int]:
-    """What ``Files.known`` has of a source."""
+    """The row of ``Files.known`` for a source."""
     width, height, mode = header[:3]
     components = 3 if mode == "RGB" else 1
     key = source.key or (0, 0, 0, -1, -1)

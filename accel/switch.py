@@ -1,7 +1,7 @@
 """The switch: which backend is in force, for the process and for a context.
 
-The patches that let accel in (``accel.hooks``) are held in place while any backend but "torchvision" is in
-force anywhere; it registers how with ``on_use``, so that this file knows nothing of torchvision.
+The hooks (``accel.hooks``) are installed while any backend but "torchvision" is in force anywhere; they register how
+with ``on_use``, so that this file knows nothing of torchvision.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from accel.system import fork, log
 class _Block:
     """A ``with image_backend(...)`` block, seen by its context and by those copied from it.
 
-    A generator may be begun in one context and finished in another, in which the first one's variable cannot be put
-    back, and blocks of generators need not end in the order in which they began. So one that was left is passed over
-    wherever it is still seen.
+    A generator may begin in one context and finish in another, where the first one's variable cannot be reset, and
+    blocks of generators need not end in the reverse order. So a block that was left is marked, and skipped wherever it
+    is still seen.
     """
 
     selection: Selection
@@ -39,7 +39,7 @@ _default = _TORCHVISION
 _context: ContextVar[_Block | None] = ContextVar("accel_image_backend", default=None)
 
 _lock = fork.Lock()
-fork.wait_for(lambda: _lock, fork.SWITCH)  # replacements half in place are of no use to a child
+fork.wait_for(lambda: _lock, fork.SWITCH)  # a child must not inherit hooks that are half installed
 _users = 0
 _install: Callable[[], None]
 _uninstall: Callable[[], None]
@@ -60,7 +60,7 @@ def current() -> Selection:
 
 
 def active() -> Selection | None:
-    """The selection in force here; None where accel steps aside."""
+    """The selection in force here; None if that is "torchvision"."""
     selection = current()
     return None if selection.name == STEPS_ASIDE else selection
 
@@ -71,14 +71,14 @@ def in_use() -> bool:
 
 
 def _outside(block: _Block | None) -> _Block | None:
-    """The innermost block that has not been left."""
+    """The innermost block, from this one outward, that has not been left; None if there is none."""
     while block is not None and block.left:
         block = block.outer
     return block
 
 
 def select(name: str, options: dict[str, Any]) -> Selection:
-    """Check a name and its options; see ``set_image_backend`` for what is raised."""
+    """Check a name and its options and return the selection; raises as ``set_image_backend`` does."""
     if not isinstance(name, str):
         raise TypeError(f"the backend's name must be a string, got {type(name).__name__}")
     if name == "auto":
@@ -93,7 +93,7 @@ def select(name: str, options: dict[str, Any]) -> Selection:
 
 
 def adopt(selection: Selection) -> None:
-    """Make an already checked selection the default of this process."""
+    """Make a checked selection the default of this process."""
     global _default
     with _lock:
         _use(selection, 1)
@@ -106,7 +106,7 @@ def set_image_backend(name: str, **options: Any) -> None:
 
     Args:
         name: "cpu", "cuda", "dali" or the name of any other installed backend; "auto", the best one that runs here; or
-            "torchvision": accel steps aside and every torchvision and Pillow name is the original again.
+            "torchvision": accel steps aside, and every name of torchvision's and Pillow's is the original again.
         **options: ``exact`` and ``on_error`` (see ``accel.backend.Options``) and the backend's own.
 
     Files are decoded when a batch is collated or used. So damage in the middle of a file raises ``DecodeError`` there,
@@ -127,9 +127,9 @@ def set_image_backend(name: str, **options: Any) -> None:
 def image_backend(name: str, **options: Any) -> Iterator[None]:
     """Use a backend inside a ``with`` block, in this context only; what was in force before is restored.
 
-    Takes and raises what ``set_image_backend`` does. Threads started inside see the process's default, as with
-    any context variable; a DataLoader takes the backend in force at ``iter()`` along to its workers. A block that is
-    left in another context than it was entered in, as by a generator that another thread finishes, is left in both.
+    Takes and raises what ``set_image_backend`` does. Threads started inside see the process's default, as with any
+    context variable; a DataLoader's workers use the backend that is in force at ``iter()``. A block that is left in
+    another context than it was entered in, as by a generator that another thread finishes, is left in both.
     """
     selection = select(name, options)
     with _lock:
@@ -156,7 +156,7 @@ def image_backends() -> dict[str, str | None]:
 
 
 def _use(selection: Selection, more: int) -> None:
-    """Count a user more (1) or less (-1) of what lets backends in."""
+    """Count one use of a selection more (1) or less (-1); the first installs the hooks and the last uninstalls them."""
     global _users
     if not selection.steps_aside:
         if more > 0 and getattr(selection.options, "cache", None) is not None:

@@ -64,7 +64,7 @@ def _short(value: Any) -> str:
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case of the table of ops; those that torchvision itself refuses are left out."""
+    """Yield every case of the table of ops, except those that torchvision itself refuses."""
     for op in OPS.values():
         for given in product(op.samples, SIZES, ("RGB", "L")):
             if not _refused(case := Case(op.name, *given)):
@@ -72,13 +72,13 @@ def cases() -> Iterator[Case]:
 
 
 class Within(NamedTuple):
-    """Bounds of how far uint8 results may be from torchvision's, in levels.
+    """Bounds on how far uint8 results may be from torchvision's, in levels.
 
     Float results are compared by ``torch.testing.assert_close``, whatever the bounds.
 
     Attributes:
-        largest: of the largest difference.
-        mean: of the mean difference.
+        largest: the bound on the largest difference.
+        mean: the bound on the mean difference.
     """
 
     largest: float
@@ -86,7 +86,7 @@ class Within(NamedTuple):
 
 
 def check(case: Case, backend: str, within: Within | None = None, **options: Any) -> None:
-    """Run a case lazily on a backend, and by plain torchvision, and compare.
+    """Run a case lazily on a backend and by plain torchvision, and compare the results.
 
     An accelerator backend computes on the device that the option ``device`` names, or else on the first of its kind.
 
@@ -109,7 +109,7 @@ def check(case: Case, backend: str, within: Within | None = None, **options: Any
 
 
 def computed(lazy: Any) -> Any:
-    """Compute a lazy tensor or image by its backend itself; an accelerator would leave a single image to the host.
+    """Compute a lazy tensor or image by its own backend; an accelerator would otherwise leave one image to the host.
 
     Returns:
         A tensor on the host, or a Pillow image.
@@ -155,7 +155,7 @@ def picture(size: tuple[int, int], mode: str, quality: int = 90) -> bytes:
 
 
 def run_op(op: Op, params: Params, image: Any) -> Any:
-    """Run an op's reference on a Pillow image, or on a tensor of it if that is what the op takes."""
+    """Run an op's reference on a Pillow image, or on a tensor made of it if the op takes tensors."""
     if op.takes == "pixels":
         image = OPS["pil_to_tensor"].reference(image, ())
     elif op.takes == "floats":
@@ -179,7 +179,7 @@ def _compare(case: Case, found: Any, expected: Any, within: Within | None) -> No
     if is_tensor:
         assert found.shape == expected.shape, f"{case}: shape {tuple(found.shape)}, not {tuple(expected.shape)}"
         assert found.dtype == expected.dtype, f"{case}: dtype {found.dtype}, not {expected.dtype}"
-        if not isinstance(OPS[case.op], KernelOp):  # of which some give views
+        if not isinstance(OPS[case.op], KernelOp):  # some kernels return views
             assert _strides(found) == _strides(expected), f"{case}: strides {found.stride()}, not {expected.stride()}"
     else:
         assert found.mode == expected.mode, f"{case}: mode {found.mode}, not {expected.mode}"
@@ -196,5 +196,5 @@ def _compare(case: Case, found: Any, expected: Any, within: Within | None) -> No
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
-    """The strides that mean something: those of axes longer than one."""
+    """The strides that matter: those of axes longer than one."""
     return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]

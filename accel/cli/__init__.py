@@ -1,1 +1,1 @@
-"""The command line, ``python -m accel``: a file for each command, and the rooms they share with ``bench``."""
+"""The command line, ``python -m accel``: a file for each command, and the code they share with ``bench``."""

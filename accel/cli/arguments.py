@@ -1,4 +1,4 @@
-"""What commands share: types of arguments, the backend they name, and how they end."""
+"""Code that commands share: argument types, the backend that the user names, and exit statuses."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from accel.cli import screen
 
 
 def comma_separated(text: str) -> list[str]:
-    """An argparse type: words between commas."""
+    """An argparse type: a list of words, separated by commas."""
     return text.split(",")
 
 
 class WrongUsage(Exception):
-    """What the user asks for cannot be had; the message says why. The exit status is 2."""
+    """Error of a request that cannot be carried out; the message says why. The exit status is 2."""
 
 
 class Red(Exception):
-    """Values are not those that were promised: there is nothing to report. The exit status is 1."""
+    """Error of values that are not those that were promised: no results are reported. The exit status is 1."""
 
 
 def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A decorator of a function that is a command: it gives the exit status, or raises one of the above."""
+    """A decorator for the function of a command, which returns the exit status, or raises one of the above."""
 
     def decorate(main: Callable[..., int]) -> Callable[..., int]:
         @wraps(main)
@@ -42,22 +42,22 @@ def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """An argparse type: an int that is at least ``least``."""
+    """An argparse type: an int of at least ``least``."""
 
     def parse(text: str) -> int:
         if (value := int(text)) < least:
             raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
         return value
 
-    parse.__name__ = "int"  # what argparse calls it in its messages
+    parse.__name__ = "int"  # its name in argparse's messages
     return parse
 
 
 def backend_of(name: str, options: Mapping[str, Any]) -> str:
-    """The backend that has that name here, with these options.
+    """The name of the backend that ``name`` stands for here (``"auto"``: the best one), checked with these options.
 
     Raises:
-        WrongUsage: there is none, or it has no such options.
+        WrongUsage: there is no such backend here, or it has no such options.
     """
     try:
         with accel.image_backend(name, **options):

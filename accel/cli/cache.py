@@ -1,4 +1,4 @@
-"""``python -m accel cache``: what is kept from run to run, whether it is sound, filling it ahead, and emptying it."""
+"""``python -m accel cache``: list, verify, fill or clear a cache that outlives the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cache has of a folder's JPEG files, compared with what is made of the files again."""
+"""Comparing a cache's entries for the files of a folder with what is made of the files anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accel.runtime import cached, compute, planes, result_entries
 
 
 class Compared(NamedTuple):
-    """How many files there are, of how many the cache has something, what was compared, and what differs."""
+    """The number of files, of files in the cache, of planes and of results that were compared, and what differs."""
 
     files: int
     known: int
@@ -31,13 +31,13 @@ class Compared(NamedTuple):
 
 
 def files(folder: Path) -> list[Path]:
-    """All ordinary files in a folder and below it: a pipe would be waited for."""
+    """All regular files in a folder and below it (opening a pipe would wait)."""
     found = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
     return sorted(path for path in found if path.is_file())
 
 
 def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda: None) -> Compared:
-    """Compare whole pictures and results with the backend "reference"'s; ``each`` is called after a file.
+    """Compare whole pictures and results with the backend "reference"'s; ``each`` is called after each file.
 
     Raises:
         WrongUsage: the cache cannot be used by this version.
@@ -64,7 +64,7 @@ def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda
 def _pairs(
     source: Source, data: bytes, reference: Selection
 ) -> Iterator[tuple[str, npt.NDArray[np.uint8] | None, Recipe]]:
-    """What the cache has of a file, None where it is damaged, and the recipe of the same."""
+    """Yield the cache's entries for a file: kind, pixels (None: damaged), and a recipe of the same pixels."""
     known = source.cached
     header: Header | Raw | None = source.header
     if isinstance(header, Raw):

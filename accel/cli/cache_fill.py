@@ -1,4 +1,4 @@
-"""Filling a cache ahead: the half-decoded pictures of a folder's JPEG files, in several processes."""
+"""Filling a cache ahead with half-decoded pictures of a folder's JPEG files, in several processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOGETHER = 64  # files
 
 
 class Filled(NamedTuple):
-    """How many files were put in, were there already, have no half-decoded form, and found no room."""
+    """The number of files that were put in, were there already, have no half-decoded form, or found no room."""
 
     new: int = 0
     known: int = 0
@@ -34,7 +34,7 @@ class Filled(NamedTuple):
 def filled(
     place: str, paths: list[Path], processes: int | None = None, each: Callable[[int], object] = lambda count: None
 ) -> Filled:
-    """Put files into the cache that the option ``cache=place`` names; ``each`` is called with how many are done.
+    """Put files into the cache that the option ``cache=place`` names; ``each`` is called with numbers of files done.
 
     Raises:
         WrongUsage: there can be no such cache.
@@ -64,7 +64,7 @@ def filled(
 
 
 def _filled(place: str, paths: list[Path]) -> Filled:
-    """The same of some files, in one process."""
+    """``filled`` for some files, in one process."""
     selection = switch.select("cpu", {"cache": place})
     cached.prepare(selection.options)
     cache = cached.of(selection.options)

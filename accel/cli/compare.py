@@ -1,4 +1,4 @@
-"""``python -m accel compare``: the main job, with and without accel."""
+"""``python -m accel compare``: the standard ImageNet pipeline, with and without accel."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from PIL import Image, ImageDraw
 from torchvision.transforms import functional as F
 
 GAIN = 32
-"""The factor that differences are multiplied with, so that one level can be seen."""
+"""The factor that differences are multiplied by, so that one level can be seen."""
 
 _WIDTH, _HEIGHT, _TEXT, _MARGIN = 240, 200, 14, 6
 
 
 class Row(NamedTuple):
-    """One line: tensors [C, H, W], C 1 or 3, uint8 or floats; the largest difference in levels of uint8."""
+    """A row of the sheet: tensors [C, H, W], C 1 or 3, uint8 or floats; their largest difference in levels of uint8."""
 
     file: str
     pipeline: str
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 def make(rows: Sequence[Row], backend: str) -> Image.Image:
-    """The sheet, one row below the other."""
+    """Make the sheet, with one row below the other."""
     height = _TEXT + _MARGIN + len(rows) * (_HEIGHT + _TEXT + _MARGIN)
     page = Image.new("RGB", (3 * (_WIDTH + _MARGIN) + _MARGIN, height), "white")
     draw = ImageDraw.Draw(page)
@@ -41,7 +41,7 @@ def make(rows: Sequence[Row], backend: str) -> Image.Image:
 
 
 def pictures(row: Row) -> tuple[Image.Image, Image.Image, Image.Image]:
-    """The three pictures at their own size. Floats are shown between the reference's lowest and highest value."""
+    """The three pictures of a row at their own size; floats are scaled by the range of the reference's values."""
     wanted, found = row.wanted.double(), row.found.double()
     apart = (wanted - found).abs() * GAIN
     if row.wanted.is_floating_point():
@@ -57,7 +57,7 @@ def _picture(values: torch.Tensor) -> Image.Image:
 
 
 def _fit(picture: Image.Image) -> Image.Image:
-    """As large as the place on the sheet allows; single pixels stay visible when it is enlarged."""
+    """A picture resized to its place on the sheet; when it is enlarged, single pixels stay visible."""
     scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
     size = max(round(picture.width * scale), 1), max(round(picture.height * scale), 1)
     return picture.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BOX)

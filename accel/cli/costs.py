@@ -1,4 +1,4 @@
-"""What a run costs, and turns: contestants one after the other in every round."""
+"""The cost of a run in time and CPU time, and turns: all contestants, one after the other, in every round."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ K = TypeVar("K")
 
 
 class Cost(NamedTuple):
-    """Wall-clock and CPU seconds; the latter of this process and of all that it has started."""
+    """Wall-clock and CPU seconds; the latter of this process and of all processes that it has started."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Clock:
-    """Runs from when it is made."""
+    """A clock that starts when it is made."""
 
     def __init__(self) -> None:
         self._seconds, self._cpu = time.perf_counter(), cpu_seconds()
@@ -34,7 +34,7 @@ class Clock:
 
 
 def cpu_seconds() -> float:
-    """User and system time so far of this process, of its living descendants and of children that have ended."""
+    """User and system time so far of this process, its living descendants and its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_cpu_of, descendants()))
 
@@ -47,7 +47,7 @@ def _cpu_of(pid: int) -> float:
 
 
 def descendants(pid: int | None = None) -> list[int]:
-    """The living processes below this one."""
+    """The ids of the living descendants of a process, None: of this one."""
     found = []
     for task in Path(f"/proc/{pid or os.getpid()}/task").glob("*/children"):
         with suppress(OSError):
@@ -59,11 +59,11 @@ def descendants(pid: int | None = None) -> list[int]:
 def take_turns(
     turns: Mapping[K, Callable[[int], T]], rounds: int, on_turn: Callable[[K], object] = lambda name: None
 ) -> dict[K, list[T]]:
-    """The results of all in each round, A B C A B C, so that whatever else the machine does meets all.
+    """Run all in every round, A B C A B C, so that other load on the machine affects all alike; return their results.
 
     Args:
-        turns: called with the number of the round.
-        on_turn: called after each turn.
+        turns: functions by name, called with the number of the round.
+        on_turn: called with the name after each turn.
     """
     found: dict[K, list[T]] = {name: [] for name in turns}
     for number in range(rounds):
@@ -74,5 +74,5 @@ def take_turns(
 
 
 def ratio(costs: Iterable[float], others: Iterable[float]) -> float:
-    """How many times as much the others cost: the median over the rounds of the ratio within a round."""
+    """How many times as much the others cost: the median over the rounds of the ratio in a round."""
     return median(b / a for a, b in zip(costs, others, strict=True))

@@ -1,4 +1,4 @@
-"""A folder of images as a torchvision dataset: an ImageFolder tree, or a flat folder as one class of it."""
+"""A folder of images as a torchvision dataset: an ImageFolder tree, or a flat folder as a single class."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from accel.cli import samples, screen
 from accel.cli.arguments import WrongUsage
 
 _SEED = 20_240_601
-_EPOCH, _TIMES = 1000, 8  # images that an epoch should have, but no image more often than that
+_EPOCH, _TIMES = 1000, 8  # the images that an epoch should have, and how often each image may be in it at most
 
 
 class Data(NamedTuple):
-    """A dataset, the order in which it is gone through, and what to tell the user about the folder."""
+    """A dataset, the order of its samples in an epoch, and notes for the user about the folder."""
 
     name: str
     dataset: Any
@@ -30,17 +30,17 @@ class Data(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """The files in that order."""
+        """The files in this order."""
         return [os.path.normpath(self.dataset.samples[index][0]) for index in self.order]
 
     def repeated(self) -> Data:
-        """The same for an epoch that is long enough to be measured: the start of workers is a small part of it."""
+        """The same data with an epoch long enough to be measured, so that starting workers is a small part of it."""
         times = min(-(-_EPOCH // len(self.order)), _TIMES)
         return self._replace(order=self.order * times)
 
 
 class _FlatFolder(ImageFolder):  # type: ignore[misc]
-    """A folder that holds its images itself: one class, named after it."""
+    """A folder with images directly in it: one class, named after the folder."""
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
         return [Path(directory).name], {os.curdir: 0}  # the class's folder is the folder
@@ -48,7 +48,7 @@ class _FlatFolder(ImageFolder):  # type: ignore[misc]
 
 @contextmanager
 def folder(given: Path | None) -> Iterator[tuple[Path, str]]:
-    """The folder the user gave, or one of pictures made for the time of the block; and what to call it."""
+    """Yield the folder that the user gave, or a temporary one of pictures made for the block, and its name."""
     if given is not None:
         yield given, given.resolve().name
         return
@@ -62,10 +62,10 @@ def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -
     """Open a folder and shuffle it, the same way every time.
 
     Args:
-        limit: how many images to take of it; None: all.
+        limit: the most images to take of it; None: all.
 
     Raises:
-        WrongUsage: it does not exist, cannot be read or holds no images.
+        WrongUsage: it does not exist, cannot be read or has no images.
     """
     beside, below, others = _survey(folder)
     notes = []
@@ -81,7 +81,7 @@ def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -
 
 
 def _survey(folder: Path) -> tuple[int, int, list[str]]:
-    """How many images lie in the folder itself and how many below it, and the names of all other files."""
+    """The number of images directly in a folder, the number below it, and the names of all other files."""
 
     def refuse(error: OSError) -> NoReturn:
         raise WrongUsage(f"cannot read the folder {error.filename}: {error.strerror}")

@@ -1,4 +1,4 @@
-"""Differences between a reference's tensors and others."""
+"""Statistics of the differences between a reference's tensors and others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 ANOTHER_PICTURE = 6.0
-"""Levels of uint8 by which an image's values may differ on average; by more it is another picture."""
+"""The mean difference of an image's values, in levels of uint8, above which it is another picture."""
 
 
 class Different(Exception):
-    """Tensors are not what they should be; ``what`` says how, ``file`` of which image."""
+    """Error of tensors that are not what they should be; ``what`` says how they differ, ``file`` names the image."""
 
     def __init__(self, what: str, file: str = "") -> None:
         super().__init__(f"{file}: {what}" if file else what)
@@ -37,18 +37,18 @@ class ErrorStats:
     """Differences of many images from a reference's, in levels of uint8.
 
     Attributes:
-        images, equal: how many images were added, and how many of them were equal in every value.
+        images, equal: the number of images that were added, and of those that were equal in every value.
         largest, worst: the largest difference, and the name of the image that has it.
-        values, differing: how many values there are, and how many differ by ``least`` or more.
+        values, differing: the number of values, and of those that differ by ``least`` or more.
     """
 
     def __init__(self, levels: Any = None, most: float = float("inf"), least: float = 0.499) -> None:
         """
         Args:
-            levels: how many lie in one unit of an image's values, [channels, 1, 1]; of all else (boxes) it is 1.
-                None: 255 in one of floats, 1 in one of integers.
-            most: an image's mean difference that is not accepted any more.
-            least: by how much a value differs that is counted; half a level would be another one. 0: by anything.
+            levels: the levels in one unit of an image's values, [channels, 1, 1]; for other tensors (boxes) it is 1.
+                None: 255 for floats, 1 for integers.
+            most: the largest mean difference of an image that is accepted.
+            least: the least difference of a value that is counted; half a level rounds to another one. 0: any.
         """
         self._levels, self._most, self._least = levels, most, least
         self._total = self.largest = 0.0
@@ -65,7 +65,7 @@ class ErrorStats:
         return self.differing / max(self.values, 1)
 
     def add(self, wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> float:
-        """Add an image; its largest difference.
+        """Add an image and return its largest difference.
 
         Raises:
             Different: it has another shape or dtype, values that are not finite, or is another picture.
@@ -91,7 +91,7 @@ class ErrorStats:
         return largest
 
     def as_data(self) -> dict[str, float]:
-        """Figures as result files have them."""
+        """The figures for result files."""
         return {"max": self.largest, "mean": self.mean, "share that differs": self.share}
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""Compares ways to make the same tensors, and measures them in turns: what ``compare`` and ``bench`` stand on.
+"""Comparing ways to make the same tensors, and measuring them in turns, for ``compare`` and ``bench``.
 
-A figure stands on two checks. Before the clock runs, a whole epoch of every contestant is compared with its
+Every figure is checked twice. Before the clock runs, a whole epoch of every contestant is compared with its
 reference's. While it runs, one batch of every round is kept (which one changes from round to round) and compared.
 """
 
@@ -27,16 +27,16 @@ from accel.cli.data import Data
 from accel.cli.error_stats import Different, ErrorStats, check_equal
 
 Batch = torch.Tensor | Sequence[torch.Tensor]
-"""Images [N, ...]; a list of them where their sizes differ, each followed by its boxes if it has any; or a tuple of
-such columns as a DataLoader gives: images and labels."""
+"""Images [N, ...]; a list of them if their sizes differ, each followed by its boxes if it has any; or a tuple of such
+columns, as a DataLoader returns: images and labels."""
 
 
 def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
     """Compare batches image by image.
 
     Args:
-        names: of the images.
-        stats: takes the images' differences, which may be small ones then; None: there must be none.
+        names: the names of the images.
+        stats: collects the images' differences, which may then be small; None: they must be equal.
 
     Raises:
         Different: they are not equal, or cannot be compared.
@@ -59,16 +59,16 @@ class Contestant:
     """One way to make batches, and its figures.
 
     Attributes:
-        name: what tables call it.
-        epoch: the batches of an epoch, from its seed.
-        names: the names of the images in the epoch's batch of that number.
-        reference: whom it is compared with; None: it is a reference.
-        compare: raises ``Different`` where a batch is not what the reference's and its names promise.
-        context: what is in force while it makes batches: an image backend.
-        threads: for ``torch.set_num_threads``; None leaves it as it is.
-        batches, first: how many batches its epochs have, and the seconds it took for the check's, loading and
-            compiling included.
-        rounds: the costs of the epochs on the clock.
+        name: its name in tables.
+        epoch: seed -> the batches of an epoch.
+        names: number of a batch -> the names of its images.
+        reference: the contestant that it is compared with; None: it is a reference.
+        compare: (reference's batch, batch, names); raises ``Different`` if the batch is not what it should be.
+        context: makes the context that it makes batches in: an image backend.
+        threads: for ``torch.set_num_threads``; None: unchanged.
+        batches, first: the number of batches in its epochs, and the seconds that the checked epoch took, including
+            loading and compiling.
+        rounds: the costs of the measured epochs.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Contestant:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Threads and context."""
+        """Set its threads and enter its context for the block."""
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads or threads)
         try:
@@ -103,10 +103,10 @@ def from_loader(
     target: torch.device | None = None,
     **more: Any,
 ) -> Contestant:
-    """A DataLoader's epochs as a training loop goes through them, under an image backend with its options.
+    """A contestant of a DataLoader's epochs, as a training loop uses them, under an image backend with its options.
 
     Args:
-        how: DataLoader's arguments. target: where the batches go to. more: fields of ``Contestant``.
+        how: DataLoader's arguments. target: the batches' device, None: ``device()``. more: fields of ``Contestant``.
     """
     to, size, files = target or device(), how["batch_size"], data.files
 
@@ -122,24 +122,24 @@ def from_loader(
 
 
 def device() -> torch.device:
-    """Where a training loop would want its batches."""
+    """The device that a training loop would want its batches on."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def computed(make: Callable[[], Any], seed: int, target: torch.device) -> torch.Tensor:
-    """The image or tensor that is made of random numbers from a seed, on the host; a lazy one's values are computed."""
+    """The tensor on the host of an image or tensor that is made with a seed; a lazy one is computed for ``target``."""
     torch.manual_seed(seed)
     random.seed(seed)
     made = make()
     tensor = made if isinstance(made, torch.Tensor) else F.pil_to_tensor(made)
-    return torch.stack([tensor]).to(target).cpu()[0]  # as a batch: that is what goes to the device
+    return torch.stack([tensor]).to(target).cpu()[0]  # as a batch, since only batches are computed on the device
 
 
 # -- checks -------------------------------------------------------------------------------------------------
 
 
 class Difference(NamedTuple):
-    """Where a contestant first differs from its reference."""
+    """The first difference of a contestant from its reference."""
 
     contestant: str
     reference: str
@@ -153,14 +153,14 @@ class Difference(NamedTuple):
 def check(
     contestants: Sequence[Contestant], on_images: Callable[[int], object] = lambda count: None
 ) -> dict[str, Difference]:
-    """Go through an epoch with all in turns; the first difference of each that is not what it promises.
+    """Go through an epoch with all in turns; return the first difference of each that differs, by name.
 
     Args:
-        contestants: references before those that are compared with them.
-        on_images: called with the number of images, for every batch of the first.
+        contestants: references come before those that are compared with them.
+        on_images: called with the number of images after every batch.
 
     Raises:
-        WrongUsage: one that is compared with nobody cannot load the images.
+        WrongUsage: a reference cannot load the images.
     """
     found: dict[str, Difference] = {}
     turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
@@ -192,7 +192,7 @@ def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]
     try:
         return next(batches, None)
     except Exception as error:
-        text = str(error).strip()  # a DataLoader worker's comes with its traceback
+        text = str(error).strip()  # with a DataLoader worker's traceback, if it comes from one
         reason = text.rpartition("\n")[2] if "Traceback" in text else f"{type(error).__name__}: {text}"
         if contestant.reference is None:
             raise WrongUsage(f"{contestant.name} cannot load the images: {reason}") from error
@@ -200,8 +200,8 @@ def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]
 
 
 def _turns(contestant: Contestant) -> Iterator[Batch]:
-    """The epoch's batches. Context and random state are in force only while one is made, so that contestants can
-    take turns."""
+    """Yield the epoch's batches. Context and random state are set only while one is made, so that contestants can take
+    turns."""
     state = torch.Generator().manual_seed(0).get_state()
     batches = contestant.epoch(0)
     while True:
@@ -223,14 +223,14 @@ def measure(
     on_turn: Callable[[str], object] = lambda name: None,
     beside: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
 ) -> None:
-    """Time an epoch of each in every round, of those that have been checked, and compare one of its batches.
+    """Time an epoch of each contestant, all of which have been checked, in every round, and compare one batch of it.
 
     Args:
-        contestants: references before those that are compared with them.
-        beside: others' turns, in front of theirs.
+        contestants: references come before those that are compared with them.
+        beside: further turns, before theirs in every round.
 
     Raises:
-        Red: a batch is not what it promises.
+        Red: a batch differs.
     """
     kept: dict[str, Batch] = {}
     turns: dict[str, Callable[[int], Any]] = dict(beside)

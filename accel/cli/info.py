@@ -1,4 +1,4 @@
-"""``python -m accel info``: versions, machine, and what can run here."""
+"""``python -m accel info``: versions, the machine, and the backends and decoders that can run here."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather() -> dict[str, Any]:
-    """All that the command shows. Backends and decoders: None, or the reason why they cannot run here."""
+    """All that the command shows. Backends and decoders have None, or the reason why they cannot run here."""
     on_here = {"versions": machine.versions(), "machine": machine.machine()}
     return {**on_here, "backends": accel.image_backends(), "decoders": decoders()}
 
 
 def decoders() -> dict[str, str | None]:
-    """Every JPEG decoder of the host: None where it runs and equals Pillow, else the reason why not.
+    """Every JPEG decoder of the host, with None if it runs and equals Pillow, else the reason why not.
 
     The entry "auto" names the decoder that it stands for.
     """
@@ -56,7 +56,7 @@ def decoders() -> dict[str, str | None]:
 
 def _why_not(engine: str, header: Header) -> str | None:
     chosen = attempt(decode.choose, header, engine)
-    if isinstance(chosen, Exception):  # what is missing differs from engine to engine
+    if isinstance(chosen, Exception):  # of any type: engines lack different things
         return f"{type(chosen).__name__}: {chosen}"
     return None if chosen == engine else f"{chosen} decodes"
 

@@ -1,4 +1,4 @@
-"""The machine and the versions of the packages, on which a figure depends beside the code."""
+"""The machine and the versions of packages, which figures depend on besides the code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DISTRIBUTIONS = {
 
 
 def versions() -> dict[str, str | None]:
-    """The version of everything that may touch a pixel; None for what is not installed."""
+    """The versions of everything that may change a pixel; None for packages that are not installed."""
     found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
     for package in _PACKAGES:
         asked = (attempt(metadata.version, name) for name in _DISTRIBUTIONS.get(package, (package,)))
@@ -33,7 +33,7 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, the cores that this process may use and why so many, the CUDA devices and the system."""
+    """The processor, the cores that this process may use and the reason, the CUDA devices and the system."""
     cores = found()
     return {
         "cpu": _cpu_model(),
@@ -54,7 +54,7 @@ def _cpu_model() -> str:
 
 def _cuda_devices() -> list[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a driver too old for this torch: no device then
+        warnings.simplefilter("ignore")  # of a driver that is too old for this torch: there is no device then
         if not torch.cuda.is_available():
             return []
         return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

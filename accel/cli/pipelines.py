@@ -1,4 +1,4 @@
-"""The standard ImageNet pipelines, in torchvision's own classes: what ``compare`` and ``bench`` run."""
+"""The standard ImageNet pipelines, of torchvision's own classes, which ``compare`` and ``bench`` run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def _pipeline(*augmentations: Any) -> Any:
 
 
 LEVELS = torch.tensor(_STD, dtype=torch.float64).view(3, 1, 1) * 255
-"""How many levels of uint8 lie in one unit of a pipeline's values, by channel."""
+"""The levels of uint8 in one unit of a pipeline's values, by channel."""
 
 PIPELINES: dict[str, Callable[[], Any]] = {
     "train": lambda: _pipeline(transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()),
     "eval": lambda: _pipeline(transforms.Resize(256), transforms.CenterCrop(224)),
 }
-"""The makers of the pipelines, by name."""
+"""Functions that make the pipelines, by name."""

@@ -17,11 +17,11 @@ from accel.profiling.advice import Advice
 from accel.profiling.report import Report
 
 Environment = Callable[..., dict[str, str]]
-"""Makes the environment of a script that is told of a profile, with another backend and options of it, if given."""
+"""Makes the environment of a script with a profile, and with another backend and other options if they are given."""
 
 
 def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
-    """Run the script and report on it, on standard error; give its exit status, or end by the signal that ended it."""
+    """Run the script and report on standard error; return its exit status, or end by the signal that ended it."""
     for name in (args.json, args.trace):
         if name and not _writable(Path(name)):
             _say(f"{name} cannot be written")
@@ -52,7 +52,7 @@ def _measured(words: list[str], told: Environment, profile: dict[str, Any], **ot
 
 
 def _try(report: Report, words: list[str], told: Environment, progress: bool) -> None:
-    """Run the script again, with the first change that a program can make, and say what came of it."""
+    """Run the script again with the first advice that a program can follow, and report the effect."""
     advice = next((each for each in report.advice if each.change), None)
     if advice is None or report.flow is None:
         _say("there is no advice that could be tried")
@@ -78,7 +78,7 @@ def _try(report: Report, words: list[str], told: Environment, progress: bool) ->
 
 
 def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the second run's processes are told: of the profile, and of the switch."""
+    """The settings for the second run's processes: those of the profile, and those of the switch."""
     assert advice.change is not None
     assert report.flow is not None
     change = dict(advice.change)
@@ -95,13 +95,13 @@ def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, 
 
 
 def _writable(file: Path) -> bool:
-    """Whether a file can be written as far as is known before, its folders included: hours may pass until it is."""
+    """Whether a file and its folders can probably be written; checked first, as hours may pass until it is."""
     there = next(each for each in (file, *file.absolute().parents) if each.exists())
     return os.access(there, os.W_OK) and there.is_dir() == (there != file)
 
 
 def _write(name: str, write: Callable[[str], object]) -> None:
-    """Write a file; that it cannot be written is said: the status stays the script's."""
+    """Write a file; an error is only reported, so that the exit status stays the script's."""
     try:
         write(name)
     except OSError as error:

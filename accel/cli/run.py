@@ -1,11 +1,11 @@
 """``python -m accel run``: an unmodified script, under the switch.
 
-The script is run by a Python of its own, which takes this one's place, so that nothing about it is accel's: its
-arguments, its ``__main__``, its exit status and its signals are what they are without accel. The environment tells it,
-and all that it starts, of the switch.
+The script is run by a Python of its own, which replaces this process: its arguments, its ``__main__``, its exit status
+and its signals are the same as without accel. The environment tells it, and all processes that it starts, of the
+switch.
 
-This process imports neither torch nor the rest of accel, which would bind it to cores, and its script with it, where
-OpenMP is told to bind threads.
+This process imports neither torch nor the rest of accel: if OpenMP is set to bind threads, these would bind it, and the
+script with it, to cores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accel.launch import environment
 
 
 def command_line() -> None:
-    """Run the command if it is what Python was started for: called before anything else of accel is imported."""
+    """Run the command if Python was started for it; called before anything else of accel is imported."""
     started = _interpreter_options()
     if started is not None:
         parser = argparse.ArgumentParser(prog="python -m accel run", allow_abbrev=False, **_DESCRIPTION)
@@ -34,8 +34,8 @@ def command_line() -> None:
 
 
 def _interpreter_options() -> list[str] | None:
-    """The options of this Python, where it was started as ``python [options] -m accel run ...``."""
-    if sys.argv[:2] != ["-m", "run"]:  # what it is while the module is looked for
+    """The options of this Python, if it was started as ``python [options] -m accel run ...``; else None."""
+    if sys.argv[:2] != ["-m", "run"]:  # its value while Python looks for the module
         return None
     *options, module = sys.orig_argv[1 : 1 - len(sys.argv)]
     if module == "accel":
@@ -43,7 +43,7 @@ def _interpreter_options() -> list[str] | None:
     else:
         option, module = module.removesuffix("accel"), "accel" if module.endswith("accel") else module
     if module != "accel" or not (option.startswith("-") and option.endswith("m")) or option.startswith("--"):
-        return None  # a package of somebody else's, whose own "run" this is, imports accel
+        return None  # another package, which has a "run" of its own, imports accel
     return options if option == "-m" else [*options, option[:-1]]
 
 
@@ -76,11 +76,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
     add("-m", dest="module", action="store_true", help="script is a module's name")
     what = "a file, a folder or zip file with a __main__.py, or - for standard input; and its own arguments"
-    add("script", nargs=argparse.PARSER, help=what)  # with what follows it as it is, "--" as well
+    add("script", nargs=argparse.PARSER, help=what)  # takes everything that follows, also "--"
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """An argparse type: ``name=value``, where the value is a Python literal, or a string without quotes."""
+    """An argparse type: ``name=value``, whose value is a Python literal, or a string without quotes."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals):
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, python_options: list[str]) -> int:
-    """Become the script's process, or wait for it where there is to be a report; 2: it would be of no use."""
+    """Become the script's process, or wait for it if a report is wanted; return its exit status, 2: wrong usage."""
     if (wrong := _wrong(args.backend, args.option)) is not None:
         print(f"run: {wrong}", file=sys.stderr)
         return 2
@@ -111,18 +111,18 @@ def _run(args: argparse.Namespace, python_options: list[str]) -> int:
 def telling(
     args: argparse.Namespace, profile: dict[str, Any] | None, backend: str | None = None, **options: Any
 ) -> dict[str, str]:
-    """The environment of the script, with another backend and more options than were asked for, if given."""
+    """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
     return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
 
 
 def _become(words: list[str], environment: dict[str, str]) -> int:
-    """Have another program take this process's place; where the system cannot, wait for it and give its status."""
+    """Replace this process by another program; on Windows, which cannot, wait for it and return its exit status."""
     return subprocess.call(words, env=environment) if os.name == "nt" else os.execve(words[0], words, environment)
 
 
 def _wrong(backend: str, options: list[tuple[str, Any]]) -> str | None:
-    """What is known to be wrong before the script's process looks closer."""
+    """An error that is known before the script's process checks more; None: there is none."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         return "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
     if backend == "torchvision" and options:

@@ -1,7 +1,7 @@
-"""JPEG files to try and measure with where the user names none: made here, the same every time.
+"""JPEG files to try and measure with if the user has none, the same every time.
 
-They resemble photos in what costs a decoder time: sizes, subsampling and about half a byte a pixel, spread over
-smooth and busy regions.
+They resemble photos in everything that takes a decoder time: sizes, subsampling and about half a byte per pixel, spread
+over smooth and busy regions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 COUNT = 160
-"""How many pictures ``write`` makes by default."""
+"""The number of pictures that ``write`` makes by default."""
 
 _CLASSES = ("bark", "cloud", "moss", "sand")
 _SIZES = ((500, 375), (375, 500), (500, 333), (500, 375), (333, 500), (500, 375), (641, 427), (299, 301))

@@ -1,4 +1,4 @@
-"""Where the commands print: results to standard output, progress and notes to standard error."""
+"""Printing for the commands: results to standard output, progress and notes to standard error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ err = Console(stderr=True, highlight=False)
 
 
 class Bar:
-    """One step of work on the screen, with its progress bar; without a total, with the time that it has taken.
+    """A progress bar for one step of work; without a total, it shows the time that has passed.
 
-    It is redrawn by its own calls and not by a thread: DataLoader forks its workers meanwhile.
+    It is redrawn by calls and not by a thread, because DataLoader forks its workers meanwhile.
     """
 
     def __init__(self, title: str, total: int | None = None) -> None:
@@ -42,16 +42,16 @@ class Bar:
 
 
 def note(text: str) -> None:
-    """A remark that is not the command's result."""
+    """Print a remark that is not the command's result."""
     err.print(text, style="dim", markup=False)
 
 
 def fail(command: str, text: str) -> None:
-    """Why the command stops."""
+    """Print why the command stops."""
     err.print(f"{command}: {text}", style="bold red", markup=False, soft_wrap=True)
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Write a result where the user wants it, folders included."""
+    """Write a result to a file, making its folders."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Tables of results: in a terminal as wide as it is, as Markdown where the output goes elsewhere."""
+"""Tables of results: in a terminal fitted to its width, elsewhere as Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from accel.cli import screen
 
 _WIDEST = 28
-"""Characters of a text of several words, where the table would not fit otherwise."""
+"""The most characters of a column of text if the table would not fit otherwise."""
 _GAP = 2
 
 
@@ -20,8 +20,8 @@ class Table(NamedTuple):
     """A table.
 
     Attributes:
-        text: how many columns, from the left, hold text; the others hold figures.
-        notes: what goes below it.
+        text: the number of columns, from the left, with text; the others have figures.
+        notes: texts below the table.
     """
 
     title: str
@@ -54,7 +54,7 @@ def show(table: Table) -> None:
 
 
 def markdown(table: Table, *, titled: bool = True) -> str:
-    """The table in Markdown."""
+    """The table in Markdown; ``titled``: with its title."""
     lines = [f"**{table.title}**\n"] if titled and table.title else []
     lines.append("| " + " | ".join(table.columns) + " |")
     lines.append("|" + " --- |" * table.text + " ---: |" * (len(table.columns) - table.text))
@@ -64,7 +64,7 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 
 
 def _widths(table: Table) -> tuple[list[int], list[int]]:
-    """The width of each column: of the whole text, and of what cannot be broken."""
+    """The widths of the columns: for whole texts, and with texts broken between words."""
     whole, broken = [], []
     for number, (header, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
         whole.append(max(map(len, [header, *cells])))
@@ -79,7 +79,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _groups(widths: Sequence[int], width: int) -> list[list[int]]:
-    """The columns of several tables that fit, each of which begins with the first column."""
+    """Split the columns into tables that fit the width, each beginning with the first column."""
     groups = [[0]]
     for number in range(1, len(widths)):
         if _total([widths[each] for each in (*groups[-1], number)]) > width and len(groups[-1]) > 1:

@@ -1,4 +1,4 @@
-"""``python -m accel verify``: one's own images through torchvision and through a backend, to see how they differ."""
+"""``python -m accel verify``: compare the user's own images through torchvision and through a backend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from accel.testing import run_op
 Side = tuple[str, dict[str, Any], torch.device]
 """A backend, its options, and where it computes."""
 Pipeline = Sequence[Callable[[Any], Any]]
-"""Ways from a PIL image to an image or a tensor, which a folder's images are taken in turn."""
+"""Functions from a PIL image to an image or a tensor, which are applied to a folder's images in turn."""
 
 
 def add_parser(commands: Any) -> None:
@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
 
 
 class Failure(NamedTuple):
-    """An image that one side could not do, or that came out in another shape or type."""
+    """An image that failed on one side only, or whose result has another shape or dtype."""
 
     file: str
     pipeline: str
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def most(count: int, rows: list[contact_sheet.Row]) -> list[contact_sheet.Row]:
-    """Those with the largest differences, the largest first."""
+    """The ``count`` rows with the largest differences, the largest first."""
     return nlargest(count, rows, key=lambda row: row.highest)
 
 
@@ -122,7 +122,7 @@ def standard() -> dict[str, Pipeline]:
 def _compare(
     file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], ours: Side
 ) -> Iterator[Failure | contact_sheet.Row]:
-    """Take one file through all pipelines."""
+    """Compare one file in all pipelines."""
     name, plain = Path(file).name, ("torchvision", dict[str, Any](), torch.device("cpu"))
     for pipeline, ways in pipelines.items():
         if not ways:

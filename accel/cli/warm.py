@@ -1,4 +1,4 @@
-"""``python -m accel warm``: compile everything ahead of time, for images of containers and for CI."""
+"""``python -m accel warm``: compile everything ahead of time, for container images and for CI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     begun = time.perf_counter()
     for name in backend.availability():
-        attempt(backend.find, name)  # imports it, and so its units, where that can be
+        attempt(backend.find, name)  # imports it, and so its units, if possible
     all_units = units.units()
     with screen.Bar("compiling", len(all_units)) as bar:
         made = units.ready(all_units, processes=args.processes, done=lambda unit: bar.advance())

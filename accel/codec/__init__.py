@@ -1,4 +1,4 @@
 """Reading JPEG files on the host: headers, and regions of pixels equal to Pillow's.
 
-``header`` says what accel claims; ``engines`` are the decoders; ``decode`` picks one and checks it.
+``header`` decides what accel claims; ``engines`` are the decoders; ``decode`` chooses one and checks it.
 """

@@ -1,4 +1,4 @@
-"""Whether a decoder's pixels are those of the installed Pillow, tried on a few small streams that it makes."""
+"""Checks that a decoder's pixels equal those of the installed Pillow, on a few small streams that Pillow writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOXES: tuple[Box, ...] = ((0, 0, 43, 57), (7, 9, 21, 33), (0, 0, 43, 1), (0, 56,
 
 
 def streams() -> Iterator[tuple[bytes, int]]:
-    """JPEG files of 43 x 57 pixels, one for each sampling that Pillow writes, and how many channels they have."""
+    """Yield JPEG files of 43 x 57 pixels, one for each sampling that Pillow writes, with their numbers of channels."""
     for mode, subsampling in (("RGB", 0), ("RGB", 1), ("RGB", 2), ("L", 0)):
         ramp = np.add.outer(np.arange(43) * 5, np.arange(57) * 3)
         picture = np.stack([ramp, ramp.T[:1].repeat(43, 0).repeat(2, 1)[:, :57] ^ ramp, 255 - ramp], 2)
@@ -27,7 +27,7 @@ def streams() -> Iterator[tuple[bytes, int]]:
 
 
 def agrees(name: str, decode: Callable[[Data, Box, int], Pixels | None]) -> bool:
-    """Try a decoder, a function like those of ``engines``; that it differs is counted and logged under its name."""
+    """Whether a decoder, a function like those of ``engines``, equals Pillow; if not, it is counted under its name."""
     for data, channels in streams():
         for box in BOXES:
             expected, found = engines.pillow(data, box, channels), decode(data, box, channels)

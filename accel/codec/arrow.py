@@ -1,7 +1,7 @@
-"""The pixels of Pillow's images as they are recorded: uint8, row by row, three bytes for a pixel.
+"""The pixels of Pillow's images in the form that accel records: uint8, row by row, three bytes per pixel.
 
-Pillow keeps a pixel of "RGB" in four bytes. ``Image.tobytes`` packs them in pieces, in several times the time of one
-vectorised loop over the memory that the image shows through the Arrow interface (Pillow 11.2 and newer).
+Pillow stores a pixel of "RGB" in four bytes. ``Image.tobytes`` packs them in pieces, which takes several times as long
+as one vectorised loop over the memory that the image exports through the Arrow interface (Pillow 11.2 and newer).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pixels(image: Image.Image) -> bytes | memoryview:
 
 
 def region(image: Image.Image, box: Box) -> memoryview | None:
-    """The pixels of a box (top, left, height, width) inside an "RGB" image; None where Pillow had better copy them."""
+    """The pixels of a box (top, left, height, width) inside an "RGB" image; None if Pillow must copy them."""
     shown = _shown(image)
     if shown is None:
         return None
@@ -48,9 +48,12 @@ def region(image: Image.Image, box: Box) -> memoryview | None:
 
 
 def of_planes(planes: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Some of many images [images, 3, height, width] that lie plane by plane, as [images, height, width, 3].
+    """Copy some of many planar images, [images, 3, height, width], to [len(places), height, width, 3].
 
-    ``planes`` is C-contiguous; ``places`` are inside.
+    ``planes`` is C-contiguous; ``places`` are the numbers of the images.
+
+    Raises:
+        IndexError: there is no image of one of these numbers.
     """
     _, channels, height, width = planes.shape
     made = np.empty((len(places), height, width, channels), np.uint8)
@@ -60,7 +63,7 @@ def of_planes(planes: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> n
 
 
 def luma(image: Image.Image) -> memoryview | None:
-    """The pixels of ``image.convert("L")`` of a loaded image of mode "RGB"; None where Pillow had better make them."""
+    """The pixels of ``image.convert("L")`` of a loaded image of mode "RGB"; None if Pillow must convert it."""
     return _luma(image) if _luma_agrees() else None
 
 
@@ -73,18 +76,18 @@ def _luma(image: Image.Image) -> memoryview | None:
 
 
 def _shown(image: Image.Image) -> Any:
-    """Pillow's memory as it shows it through Arrow; None where it does not."""
+    """The Arrow array of an image's memory; None if Pillow does not export it."""
     if image.mode != "RGB" or not hasattr(image, "__arrow_c_array__") or core.core.get_alignment() != 1:
         return None
     try:
         return image.__arrow_c_array__()[1]
-    except (ValueError, MemoryError):  # it is in several blocks
+    except (ValueError, MemoryError):  # the memory is in several blocks
         return None
 
 
 @cache
 def _luma_agrees() -> bool:
-    """Whether it is the installed Pillow's, on some colours of all kinds."""
+    """Whether the luma equals the installed Pillow's on 4096 random colours; tried once."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     image = Image.fromarray(noise)
     found = _luma(image)

@@ -1,4 +1,4 @@
-"""Pixels of four bytes, as Pillow keeps "RGB", or of three planes, to three bytes, by numba."""
+"""Pixels of four bytes, as Pillow stores "RGB", or of three planes, to three bytes each, by numba."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTH, _BUFFERS, _CHILDREN = 0, 5, 6  # words of the Arrow C data interface's 
 
 
 def _pointer_to(kind: Any) -> Any:
-    """An intrinsic that takes an address for a pointer to values of a kind."""
+    """An intrinsic that makes of an address a pointer to values of a kind."""
 
     @emitted(types.CPointer(kind), types.int64)
     def pointer(builder: ir.IRBuilder, address: Any) -> Any:
@@ -32,7 +32,7 @@ _words, _bytes, _pixels = (_pointer_to(kind) for kind in (types.int64, types.uin
 
 @emitted(types.void, None, None, types.int64)
 def _pack_block(builder: ir.IRBuilder, source: Any, target: Any, pixel: Any) -> None:
-    """The first three bytes of each of 16 pixels of four, from ``pixel`` on."""
+    """Copy the first three bytes of each of 16 four-byte pixels, from number ``pixel`` on."""
     four, three = (builder.mul(pixel, ir.Constant(pixel.type, size)) for size in (4, 3))
     block = load(builder, step(builder, source, four), 4 * _BLOCK, 8)
     block.shuffle([4 * i + c for i in range(_BLOCK) for c in range(3)]).store(step(builder, target, three))
@@ -40,7 +40,7 @@ def _pack_block(builder: ir.IRBuilder, source: Any, target: Any, pixel: Any) -> 
 
 @njit
 def _start(address: int, count: int) -> Any:
-    """The address of the pixels in the ArrowArray at ``address``: ``count`` lists of four bytes; 0: it has others."""
+    """The address of the pixels in the ArrowArray at ``address``; 0 if it is not ``count`` lists of four bytes."""
     array = _words(address)
     if array[_LENGTH] != count or array[_CHILDREN - 2] != 1:
         return 0
@@ -52,8 +52,9 @@ def _start(address: int, count: int) -> Any:
 def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: Any) -> Any:
     """Fill ``packed`` (three bytes a pixel) with rows of an image whose ArrowArray is at ``address``.
 
-    ``pixels``: those of the image; a row has ``width`` of them, the first one begins at pixel ``first``, and each
-    ``pitch`` pixels after the one before. False, with nothing written, where there is no such image.
+    ``pixels``: the number of the image's pixels; each row has ``width`` pixels, the first row begins at pixel
+    ``first``, and each further one ``pitch`` pixels after the one before. False, with nothing written, if the image has
+    not these pixels.
     """
     start = _start(address, pixels)
     rows = len(packed) // (3 * width)
@@ -76,7 +77,7 @@ def pack(address: int, pixels: int, pitch: int, first: int, width: int, packed: 
 def luma(address: int, levels: Any) -> Any:
     """Fill ``levels`` with the luma of each pixel (ITU-R 601-2, in Pillow's fixed point: Convert.c, L24).
 
-    False as above.
+    False, with nothing written, if the image has another number of pixels.
     """
     start = _start(address, len(levels))
     if start == 0:
@@ -90,9 +91,9 @@ def luma(address: int, levels: Any) -> Any:
 
 @njit
 def of_planes(planes: Any, places: Any, pixels: Any) -> Any:
-    """Fill ``pixels`` [images, height, width, 3] with some of ``planes`` [..., 3, height, width].
+    """Fill ``pixels`` [images, height, width, 3] with the images at ``places`` of ``planes`` [n, 3, height, width].
 
-    False where there is no such image.
+    False if a place is outside.
     """
     count, size = planes.shape[0], planes.shape[2] * planes.shape[3]
     for i in range(len(places)):

@@ -1,7 +1,7 @@
-"""Regions of sources on the host: of JPEG files, decoded by the engine that serves the file best, or of raw pixels.
+"""Regions of sources on the host: of JPEG files, decoded by the engine that suits the file best, or of raw pixels.
 
-The engine is a function of the file's header and of what is installed, never of timing. An engine that
-declines a file leaves it to Pillow, which decides whether it is broken; that is counted and logged once.
+The engine depends on the file's header and on what is installed, never on timing. A file that an engine declines is
+left to Pillow, which decides whether it is broken; that is counted, and logged once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def decode(
 ) -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
 
-    ``index`` is what earlier decodes found out about the file, and has what this one did besides (``jpeg.Index``).
-    ``out`` is memory that they may be put in, of their shape.
+    ``index``: the file's stream index from earlier decodes, to which this one adds (``jpeg.Index``); None: none is
+    wanted. ``out``: memory of the result's shape that may be used for it.
 
     Raises:
         DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
@@ -66,7 +66,7 @@ def decoded(
     index: jpeg.Index | None = None,
     out: Pixels | None = None,
 ) -> Pixels | None:
-    """The pixels by an engine; None where it declines, or had better."""
+    """The pixels by one engine; None if it declines the file, or must not be asked because the file is not sound."""
     if chosen == "accel":
         return engines.accel(data, box, channels, index, out)
     sound = chosen == header.reference or header.progressive or one_scan(data, header)
@@ -78,9 +78,9 @@ _ERRORS = {"pillow": DecodeError, "torchvision": TorchvisionDecodeError}
 
 
 def one_scan(data: Data, header: Header) -> bool:
-    """Whether nothing but restart markers stands between a baseline file's scan and its end.
+    """Whether a baseline file's scan has no markers but restart markers up to its end.
 
-    A decoder of regions does not look behind them; Pillow reads on, and refuses what it finds there.
+    A decoder of regions does not look behind its region; Pillow reads on, and refuses what it finds there.
     """
     start = header.scan + 2
     start += int.from_bytes(data[start : start + 2], "big")
@@ -88,7 +88,7 @@ def one_scan(data: Data, header: Header) -> bool:
 
 
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
-    """The region of pixels that nobody encoded, C-contiguous: a view of ``data`` where its memory can stay as it is."""
+    """A region of raw pixels, uint8 [height, width, channels], C-contiguous: a view of ``data`` if that is possible."""
     return np.ascontiguousarray(view(data, header, box, channels))
 
 
@@ -119,12 +119,12 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
 
 
 def prepare(engine: str = "auto") -> None:
-    """Load the decoder of baseline files, and what copies pixels in memory, so that forked workers inherit it."""
+    """Load the decoder of baseline files, and the code that copies pixels, so that forked workers inherit them."""
     choose(Header(8, 8, "RGB"), engine)
     arrow.pixels(Image.new("RGB", (1, 1)))
 
 
 @cache
 def agrees(engine: str) -> bool:
-    """Whether an engine's pixels equal those of the installed Pillow, on a few small streams made by it."""
+    """Whether an engine's pixels equal those of the installed Pillow; tried once, on a few small streams."""
     return agreement.agrees(engine, getattr(engines, engine))

@@ -1,4 +1,4 @@
-"""The host's JPEG decoders, each a function (data, box, channels) -> pixels or None where it declines.
+"""The host's JPEG decoders, each a function (data, box, channels) -> pixels, or None if it declines the file.
 
 Pixels are uint8 [height, width, channels], C-contiguous; ``box`` is (top, left, height, width) inside the
 picture; 3 channels of a grey file are its values three times over, as Pillow converts "L" to "RGB".
@@ -34,15 +34,15 @@ Data = bytes | memoryview
 def accel(
     data: Data, box: Box, channels: int, index: jpeg.Index | None = None, out: Pixels | None = None
 ) -> Pixels | None:
-    """accel's own decoder, on the region alone; declines whatever is not plainly an intact baseline file.
+    """accel's own decoder, on the region alone; declines everything that is not plainly an intact baseline file.
 
-    It begins where ``index`` says, and adds to it. ``out`` is memory for the pixels.
+    It begins at the points of ``index``, and adds to it. ``out``: memory for the pixels.
     """
     return jpeg.decode(data, box, channels=channels, out=out, index=index)
 
 
 def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
-    """Pillow's own decoder, on the whole file: the reference, which also says what is broken.
+    """Pillow's own decoder, on the whole file: the reference, which also decides what is broken.
 
     Raises:
         OSError, SyntaxError, ...: whatever Pillow raises for the file.
@@ -83,11 +83,11 @@ def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
 
 
 def wide_enough(box: Box, picture_width: int) -> Box:
-    """The region to ask of decoders that use libjpeg-turbo: the box, or more columns where it is narrow.
+    """The region to ask for from decoders that use libjpeg-turbo: the box, with more columns if it is narrow.
 
-    Where some component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all
-    of them are upsampled, and then repeats samples that it should interpolate. As many columns as no sampling factor
-    has (they end at 4), or all of the picture's, do not get there.
+    If a component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all of them
+    are upsampled, and then repeats samples that it should interpolate. More columns than the largest sampling factor
+    (4), or all of the picture's, avoid that.
     """
     top, left, height, width = box
     columns = min(max(width, _NARROWEST), picture_width)
@@ -100,7 +100,7 @@ _NARROWEST = 5
 @cache
 def has_nvimgcodec() -> bool:
     try:
-        with importing:  # of what it is in
+        with importing:  # this imports the package that it is in
             return find_spec("nvidia.nvimgcodec") is not None
     except ModuleNotFoundError:
         return False
@@ -108,7 +108,7 @@ def has_nvimgcodec() -> bool:
 
 @cache
 def nvimgcodec_module() -> Any:
-    with _native_stderr_to_log(), importing:  # it complains of GPU libraries that the CPU path does without
+    with _native_stderr_to_log(), importing:  # it complains of missing GPU libraries, which the CPU does not need
         from nvidia import nvimgcodec as module
     return module
 
@@ -118,7 +118,7 @@ fork.register(in_child=lambda: _per_thread.__dict__.clear())
 
 
 def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
-    """This thread's decoder with its parameters for grey and colour: a decoder serves one thread at a time."""
+    """This thread's decoder, and its parameters for grey and for colour: a decoder serves one thread at a time."""
     found = getattr(_per_thread, "nvimgcodec", None)
     if found is None:
         codec = nvimgcodec_module()
@@ -136,12 +136,12 @@ def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
 
 
 _stderr_lock = fork.Lock()
-fork.wait_for(lambda: _stderr_lock, fork.NATIVE_STDERR)  # a child would write to that file for ever
+fork.wait_for(lambda: _stderr_lock, fork.NATIVE_STDERR)  # else a child's stderr would stay redirected
 
 
 @contextmanager
 def _native_stderr_to_log() -> Iterator[None]:
-    """Send what native code writes to file descriptor 2 to accel's debug log."""
+    """Send what native code writes to file descriptor 2 in the block to accel's debug log."""
     with _scratch() as kept:
         try:
             with _stderr_lock:
@@ -161,7 +161,7 @@ def _native_stderr_to_log() -> Iterator[None]:
 
 
 def _scratch() -> IO[bytes]:
-    """A file for a moment; where no folder takes one, what is written is lost."""
+    """A temporary file; the null device if none can be made."""
     try:
         return tempfile.TemporaryFile()
     except OSError:

@@ -1,7 +1,6 @@
-"""Files that are no JPEGs of accel's: decoded as a whole, by Pillow or torchvision, to pixels of mode "RGB" or "L".
+"""Files that accel's JPEG decoder cannot read: decoded whole, by Pillow or torchvision, to pixels of mode "RGB" or "L".
 
-Pillow's are those of the first picture in the file, where they have another mode than these as ``convert("RGB")`` has
-them.
+From Pillow it is the first picture in the file, converted by ``convert("RGB")`` if it has another mode than these.
 """
 
 from __future__ import annotations
@@ -18,22 +17,23 @@ from accel.codec.header import Raw
 from accel.errors import DecodeError
 
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF", "TGA", "AVIF")
-"""Pillow's names of the formats of which nothing but the file has a say in the pixels."""
+"""Pillow's names of the formats whose pixels depend on the file alone."""
 
 PILLOW = "PIL"
 _TORCHVISION = {f"torchvision {mode}": value for value, mode in ((0, "UNCHANGED"), (1, "GRAY"), (3, "RGB"))}
 DECODERS = (PILLOW, *_TORCHVISION)
-"""What ``Raw.decoder`` may be."""
+"""The values of ``Raw.decoder`` for pixels of files."""
 
 
 def by_torchvision(mode: str) -> str:
-    """The decoder of a mode of torchvision.io's; "" where it makes pixels of other kinds."""
+    """The decoder's name for a mode of torchvision.io's; "" for modes whose pixels are of other kinds."""
     name = f"torchvision {mode}"
     return name if name in _TORCHVISION else ""
 
 
 def of_image(image: Image.Image) -> tuple[Raw, bytes | memoryview, dict[Any, Any]] | None:
-    """What Pillow makes of an image that is, or now becomes, loaded, with its ``info``; None: of a transparent colour.
+    """Load an image: its header, its pixels (RGB or L) and its ``info``; None if it has a transparent colour or no
+    pixels.
 
     Raises:
         Exception: what Pillow raises.
@@ -47,7 +47,7 @@ def of_image(image: Image.Image) -> tuple[Raw, bytes | memoryview, dict[Any, Any
 
 
 def of_tensor(values: torch.Tensor, decoder: str) -> tuple[Raw, bytes] | None:
-    """What torchvision gave; None where that is not uint8 [1 or 3, height, width] with the channels side by side."""
+    """The header and pixels of torchvision's result; None unless it is uint8 [1 or 3, height, width], interleaved."""
     if values.dtype != torch.uint8 or values.ndim != 3 or values.shape[0] not in (1, 3) or not values.numel():
         return None
     pixels = values.permute(1, 2, 0)
@@ -58,7 +58,7 @@ def of_tensor(values: torch.Tensor, decoder: str) -> tuple[Raw, bytes] | None:
 
 
 def opened(data: Data) -> Image.Image:
-    """Pillow's image of a file, loaded, and converted where its pixels here are.
+    """Pillow's image of a file, loaded, and converted to "RGB" unless its mode is "RGB" or "L".
 
     Raises:
         Exception: what Pillow raises.
@@ -69,10 +69,10 @@ def opened(data: Data) -> Image.Image:
 
 
 def pixels(data: Data, raw: Raw) -> bytes | memoryview:
-    """The pixels of a file, which were ``raw`` before.
+    """Decode a file whose pixels had the header ``raw`` before.
 
     Raises:
-        DecodeError: they are not any more.
+        DecodeError: it cannot be decoded, or has another header now.
     """
     try:
         if raw.decoder == PILLOW:

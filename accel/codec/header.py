@@ -1,4 +1,4 @@
-"""Headers: what is in a JPEG file, in a few microseconds, and whether accel claims it; and what raw pixels are.
+"""Headers of JPEG files, read in a few microseconds, whether accel claims a file, and the headers of raw pixels.
 
 Source: ITU T.81 annex B (markers and segments).
 """
@@ -13,20 +13,20 @@ SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
 _SOS, _DQT, _APP0, _APP2, _APP13, _APP14 = 0xDA, 0xDB, 0xE0, 0xE2, 0xED, 0xEE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
-# DHT, DRI, COM and most APPn have nothing in them that Pillow could stumble over.
+# DHT, DRI, COM and most APPn: Pillow never fails on their content.
 _PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)} - {_APP0, _APP2, _APP13, _APP14})
 LARGEST_SIDE = 65500
-"""Rows or columns that libjpeg takes (JPEG_MAX_DIMENSION); a file may say up to 65535."""
+"""The most rows or columns that libjpeg takes (JPEG_MAX_DIMENSION); a file may say up to 65535."""
 
 _MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
 
 
 class Header(NamedTuple):
-    """A file that accel may claim: its size in pixels, Pillow's mode ("L" or "RGB"), and of what kind it is.
+    """The header of a file that accel may claim: its size in pixels and Pillow's mode ("L" or "RGB").
 
-    ``complete``: it has its end marker. ``ordinary``: and nothing of the picture is missing; all decoders agree.
-    ``scan``: where the first scan's marker is. ``reference``: the reference engine, whose pixels are wanted; it
-    also says what becomes of a file that others decline. ``pictures``: there may be more of them in the file.
+    ``complete``: it has its end marker. ``ordinary``: it is complete and no part of the picture is missing, so that all
+    decoders agree. ``scan``: the offset of the first scan's marker. ``reference``: the reference engine, whose pixels
+    are wanted, and which decides about files that other engines decline. ``pictures``: the file may have several.
     """
 
     width: int
@@ -41,14 +41,14 @@ class Header(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether a decoder that knows baseline files alone may take it."""
+        """Whether a decoder for baseline files only may take it."""
         return self.ordinary and not self.progressive
 
 
 class Raw(NamedTuple):
-    """Pixels that are not encoded: uint8, row by row, the channels of a pixel side by side; ``mode`` as above.
+    """The header of raw pixels: uint8, row by row, channels interleaved; ``mode``: "L" or "RGB".
 
-    ``decoder``: what made them of a file (``accel.codec.foreign.DECODERS``); "": they are of none.
+    ``decoder``: the decoder that made them of a file (``accel.codec.foreign.DECODERS``); "": they come from no file.
     """
 
     width: int
@@ -58,7 +58,7 @@ class Raw(NamedTuple):
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
-    """The header of an 8-bit Huffman JPEG with one or three components; None for all else.
+    """The header of an 8-bit Huffman JPEG with one or three components; None for all other files.
 
     The file is the first ``size`` bytes of ``data``, by default all. None leaves it to Pillow, which opens it,
     or says what is wrong with it.
@@ -114,7 +114,7 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
 
 
 def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
-    """Whether Pillow reads a segment in front of the scan without stumbling, and so would anybody."""
+    """Whether Pillow, and so any other decoder, reads a segment before the scan without failing."""
     if marker == _DQT:  # whole tables of 64 values of one or two bytes
         while length > 0:
             size = 65 if data[position] < 16 else 129
@@ -131,7 +131,7 @@ def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) 
 
 
 def _photoshop_parses(payload: bytes) -> bool:
-    """Whether Pillow's walk over Photoshop's resources stays inside them (it refuses the file if not)."""
+    """Whether Pillow's walk over Photoshop's resources stays inside the segment (else it refuses the file)."""
     position = 14 if payload.startswith(_PHOTOSHOP) else len(payload)
     while payload[position : position + 4] == b"8BIM":
         position += 6  # the resource's code

@@ -1,7 +1,7 @@
-"""Files read whole, several in one call of compiled code, with their keys and the headers of those that are plain JPEG.
+"""Reading whole files, several in one call of compiled code, with their keys and the headers of plain JPEG files.
 
-Where the system is none that this is written for, or somebody has replaced ``os.open``, and for what is no ordinary
-file of a few hundred kilobytes, ``file_buffers`` reads file by file.
+On other systems than 64-bit Linux, if ``os.open`` was replaced, and for other files than ordinary ones of a few hundred
+kilobytes, ``file_buffers`` reads file by file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class File(NamedTuple):
     """A file that was read: the first ``size`` bytes of ``buffer``.
 
     Attributes:
-        header: of a JPEG file that has nothing unusual, as ``header.claim`` gives it; None: that is to be asked.
+        header: the header of a plain JPEG file, as ``header.claim`` returns it; None: ``header.claim`` must be asked.
     """
 
     buffer: bytes | bytearray
@@ -54,7 +54,7 @@ class File(NamedTuple):
 
 
 def read(paths: Sequence[Any]) -> list[File | None]:
-    """Read files; None for one that cannot be read in this way: reading in the usual way will tell."""
+    """Read files; None for one that cannot be read in this way: reading it in the usual way will raise the error."""
     if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
         return [_by_python(path) for path in paths]
     return _by_compiled(paths)
@@ -76,7 +76,7 @@ def read_one(path: Any) -> File | None:
 
 
 def _read_one(path: str, name: bytes, place: npt.NDArray[np.int64], room: int) -> tuple[list[int], float]:
-    """What is known of a file that is read to an address, and how old it is to be for its times to be trusted."""
+    """Read a file to an address; return its fields (``opening_fields``) and the latest time, in ns, to be trusted."""
     sys.audit("open", path, None, _FLAGS)
     oldest, work = (time.time() - memory.SETTLED) * 1e9, _work
     _read(calls(), np.frombuffer(name, np.uint8), _FLAGS, place, room, work.status, work.one)
@@ -84,9 +84,9 @@ def _read_one(path: str, name: bytes, place: npt.NDArray[np.int64], room: int) -
 
 
 def read_to(path: Any, address: int, room: int) -> list[int] | None:
-    """Read a file to a place with so many bytes; what is known of it, as of ``read_behind``.
+    """Read a file to an address with so much room; return its fields, as of ``Behind.known``.
 
-    None where it does not fit, or is to be read in the usual way.
+    None if it does not fit, or must be read in the usual way.
     """
     if type(path) is not str or os.open is not _OPEN or not agrees():
         return None
@@ -109,12 +109,12 @@ def _by_python(path: Any) -> File | None:
 
 
 class Behind(NamedTuple):
-    """Files that were read behind one another.
+    """Files that were read into one piece of memory, one after another.
 
     Attributes:
-        known: of each, see ``opening_fields``; times that cannot be trusted are -1.
-        places: int64 [files, 2], where each begins, and its size.
-        gone, no_room, largest, needed, end, asked: of all, see ``opening_fields``.
+        known: int64 [files, FIELDS], each file's fields (``opening_fields``); times that cannot be trusted are -1.
+        places: int64 [files, 2], each file's offset and size.
+        gone, no_room, largest, needed, end, asked: numbers for all files, see ``opening_fields``.
     """
 
     known: npt.NDArray[np.int64]
@@ -128,9 +128,9 @@ class Behind(NamedTuple):
 
 
 def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int, most: int) -> Behind | None:
-    """Read files into ``room``, behind one another at multiples of ``aligned`` bytes, as far as there is any.
+    """Read files into ``room`` one after another, at multiples of ``aligned`` bytes, as far as they fit.
 
-    ``most``: pixels; of a plain picture that has more somebody is to be asked. None where files are to be read in the
+    ``most``: the most pixels of a plain picture that is not counted as ``asked``. None if the files must be read in the
     usual way.
     """
     if not paths or os.open is not _OPEN or set(map(type, paths)) != {str} or not agrees():
@@ -146,8 +146,8 @@ def read_behind(paths: Sequence[Any], room: npt.NDArray[np.uint8], aligned: int,
 
 
 def keys(paths: Sequence[Any]) -> Keys | None:
-    """The keys of files by their paths, which can be trusted of those that may be read; None where each is to be asked
-    for in the usual way."""
+    """The keys of files by their paths, trusted only for files that may be read; None if each must be found in the
+    usual way."""
     if not paths or (os.stat, os.access) != _STAT or set(map(type, paths)) != {str} or not agrees():
         return None
     try:
@@ -163,12 +163,12 @@ def keys(paths: Sequence[Any]) -> Keys | None:
 
 
 def _names(paths: Sequence[str]) -> bytes | None:
-    """Names for the system, each with a 0 at its end; None where Python's own open is to refuse one."""
+    """Names for the system, each ending with a 0; None if Python's own open would refuse one."""
     try:
         names = _joined(paths)
         for path in paths:
             sys.audit("open", path, None, _FLAGS)
-    except (OSError, ValueError):  # of one of them, and not of the others
+    except (OSError, ValueError):  # which belongs to one of the files only
         return None
     return names
 
@@ -206,7 +206,7 @@ def _file(path: str, buffer: Any, row: list[int], oldest: float) -> File | None:
 
 
 def key(row: list[int]) -> Key | None:
-    """The key in one file's fields, whose numbers of 64 bits have no sign; None for one that cannot be trusted."""
+    """The key in a file's fields, with device and inode as unsigned numbers; None if it cannot be trusted."""
     device, inode, size, written, changed = row[of.DEVICE : of.CHANGED + 1]
     return None if written < 0 else (device & _ALL_BITS, inode & _ALL_BITS, size, written, changed)
 
@@ -215,7 +215,7 @@ _ALL_BITS = (1 << 64) - 1
 
 
 def plain_header(row: list[int]) -> Header:
-    """The header of a plain file, of what is known of it (``opening_fields``)."""
+    """The header of a plain file from its fields (``opening_fields``)."""
     scan, components, height, width = row[of.SCAN : of.WIDTH + 1]
     header: Header = _new(
         Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
@@ -223,7 +223,7 @@ def plain_header(row: list[int]) -> Header:
     return header
 
 
-_new: Any = tuple.__new__  # a named tuple's own takes longer
+_new: Any = tuple.__new__  # a named tuple's own ``__new__`` takes longer
 _OPEN, _STAT = os.open, (os.stat, os.access)
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
@@ -245,7 +245,7 @@ _work = _Work()
 
 @cache
 def calls() -> Any:
-    """The addresses of the system's calls; None: it has others."""
+    """The addresses of libc's functions of ``_NAMES``, int64; None on other systems than 64-bit Linux."""
     if not sys.platform.startswith("linux") or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
@@ -257,7 +257,7 @@ def calls() -> Any:
 
 @cache
 def agrees() -> bool:
-    """Whether compiled code reads this very file as Python does; tried once."""
+    """Whether compiled code reads this source file as Python does; tried once."""
     if calls() is None:
         return False
     same = False

@@ -1,6 +1,6 @@
-"""Files opened, read and closed by the system's own calls, and what the headers of plain JPEG files say, by numba.
+"""Opening, reading and closing files by libc's functions, and parsing the headers of plain JPEG files, by numba.
 
-The addresses of the calls, and of the memory to read into, are given: the caller holds what is there.
+The addresses of the functions, and of the memory to read into, are parameters: the caller keeps these alive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HERE, _EMPTY_PATH, _BASIC, _TO_READ = -100, 0x1000, 0x7FF, 4  # AT_FDCWD, AT_EM
 
 
 def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[Any, ir.Type]) -> Any:
-    """Call the C function at an address with int64 values as these types; what it gives, as int64."""
+    """Call the C function at an address with int64 values cast to these types; return its result as int64."""
     kinds = [kind for _, kind in given]
     function = builder.inttoptr(address, ir.FunctionType(result, kinds).as_pointer())
     found = builder.call(function, [value if kind is _WORD else builder.trunc(value, kind) for value, kind in given])
@@ -71,10 +71,10 @@ def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
 
 @njit
 def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any, found: Any) -> Any:
-    """Read files, whose names, each with a 0 at its end, follow one another, and fill a row of ``found`` for each.
+    """Read files and fill a row of ``found`` for each; ``names``: their names one after another, each ending with a 0.
 
     Args:
-        calls: the addresses of open, statx, pread and close. places: where each is read to, ``room`` bytes.
+        calls: the addresses of open, statx, pread and close. places: each file's address, with ``room`` bytes.
         status: int64 [32], working memory.
     """
     begin = 0
@@ -89,11 +89,11 @@ def read_behind(
     calls: Any, names: Any, flags: int, room: Any, aligned: int, oldest: int, most: int, status: Any, found: Any,
     places: Any, said: Any,
 ) -> Any:  # fmt: skip
-    """``read`` files that come to lie behind one another in ``room``, at multiples of ``aligned``.
+    """``read`` files into ``room`` one after another, at multiples of ``aligned``.
 
     Args:
-        oldest: the last time, in nanoseconds, that is believed. most: pixels of a picture of which nobody is asked.
-        places: int64 [files, 2], where each begins, and its size. said: int64 [SAID], see ``opening_fields``.
+        oldest: the latest time, in nanoseconds, that is trusted. most: the most pixels of a picture not in ``ASKED``.
+        places: int64 [files, 2], each file's offset and size. said: int64 [SAID], see ``opening_fields``.
     """
     begin, at = i64(0), i64(0)
     for field in range(of.SAID):
@@ -120,8 +120,8 @@ def read_behind(
 
 @njit
 def look(calls: Any, names: Any, oldest: int, status: Any, found: Any) -> Any:
-    """Fill a row of ``found`` for each file, which is not opened: the key, and ``PLAIN`` where it is to be believed and
-    the file may be read.
+    """Fill a row of ``found`` for each file without opening it: the key, and as state ``PLAIN`` if the key is trusted
+    and the file may be read, else ``NONE``.
 
     ``calls``: as above, and the address of access. ``names``, ``oldest``, ``status``: as above.
     """
@@ -137,7 +137,7 @@ def look(calls: Any, names: Any, oldest: int, status: Any, found: Any) -> Any:
 
 @njit
 def _is_believed(found: Any, i: int, oldest: int) -> Any:
-    """Whether a file's times are such that it cannot change again and keep them."""
+    """Whether a file's times are so old that it cannot change again without changing them."""
     return 0 <= found[i, of.WRITTEN] <= found[i, of.CHANGED] <= oldest
 
 
@@ -158,7 +158,7 @@ def _end(names: Any, begin: int) -> Any:
 def _file(
     calls: Any, names: Any, begin: int, end: int, flags: int, place: int, room: int, status: Any, found: Any, i: int
 ) -> None:
-    """Read one file, whose name begins and ends there, to an address with so much room."""
+    """Read the file with the name names[begin:end] to the address ``place`` with so much room."""
     name = _address(pointer_to(names))
     descriptor = _open(calls[0], name + begin, flags)
     found[i, of.STATE] = of.NONE
@@ -177,7 +177,7 @@ _BILLION, _LOW = 1000000000, 0xFFFFFFFF
 
 @njit
 def _key(status: Any, found: Any, i: int) -> None:
-    """What a ``memory.Key`` has, of the system's struct statx."""
+    """Fill the fields of a ``memory.Key`` from the system's struct statx."""
     major, minor = status[17] & _LOW, (status[17] >> 32) & _LOW
     device = (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xFFFFFF00) << 12 | (major & 0xFFFFF000) << 32
     found[i, of.DEVICE], found[i, of.INODE], found[i, of.BYTES] = device, status[4], status[5]
@@ -191,7 +191,7 @@ def _content(calls: Any, descriptor: int, place: int, room: int, found: Any, i: 
     found[i, of.READ] = size
     if size < 0:
         return of.NONE
-    if size >= room or size < found[i, of.BYTES]:  # some file systems give less than they have
+    if size >= room or size < found[i, of.BYTES]:  # some file systems return less than they have
         return of.LARGE
     return of.PLAIN if _plain(_bytes(place), size, found, i) else of.OTHER
 
@@ -203,9 +203,9 @@ def _u16(data: Any, at: int) -> Any:
 
 @njit
 def _plain(data: Any, size: int, found: Any, i: int) -> bool:
-    """Whether this is a complete, sequential JPEG file with one picture, so far as its header says.
+    """Whether this is a complete, sequential JPEG file with one picture, as far as its header says; fills its fields.
 
-    As ``header.claim`` has it, which is asked of all others.
+    The same as ``header.claim`` decides, which must be asked about all other files.
     """
     if size < 4 or data[0] != 0xFF or data[1] != 0xD8 or data[2] != 0xFF:
         return False
@@ -243,7 +243,7 @@ def _plain(data: Any, size: int, found: Any, i: int) -> bool:
 
 @njit
 def _harmless(data: Any, marker: int, at: int, length: int) -> Any:
-    """Whether a segment tells nothing that anybody stumbles over, or has to look at once more."""
+    """Whether no decoder fails on a segment, and it needs no closer look."""
     if marker == 0xDB:
         while length > 0:
             size = 65 if data[at] < 16 else 129
@@ -274,7 +274,7 @@ def _begins(data: Any, at: int, room: int, expected: Any) -> Any:
 
 @njit
 def _photoshop_parses(data: Any, at: int, length: int) -> Any:
-    """As ``header`` has it, of the same name."""
+    """The same as the function of this name in ``header``."""
     position = len(_PHOTOSHOP) if _begins(data, at, length, _PHOTOSHOP) else length
     while _begins(data, at + position, length - position, _RESOURCE):
         position += 6

@@ -1,7 +1,7 @@
-"""Progressive JPEG files: whether their scans lead to an end, and make a whole picture.
+"""Progressive JPEG files: whether their scans reach the end marker, and make a whole picture.
 
-Source: ITU T.81 annex G. A file may end early with some scans missing; libjpeg shows what there is, smoothed,
-and other decoders smooth otherwise.
+Source: ITU T.81 annex G. A file may end early with some scans missing; libjpeg then shows the picture so far, smoothed,
+and other decoders smooth differently.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
         data: the file, in the first ``size`` bytes. components: their ids, as the frame header lists them.
 
     Returns:
-        Whether there is an EOI marker, and whether every coefficient of every component came to its last bit.
+        Whether there is an EOI marker, and whether every coefficient of every component is complete to its last bit.
     """
     missing = {component: [True] * 64 for component in components}
-    if len(missing) < len(components):  # what libjpeg gives another id: a scan of one of them is not one of the other
+    if len(missing) < len(components):  # libjpeg gives an equal id another number: a scan of one is not of the other
         missing[-1] = [True] * 64
     while position + 1 < size:
         marker = data[position + 1]
@@ -49,7 +49,7 @@ def survey(data: bytes | bytearray, position: int, size: int, components: bytes 
 
 
 def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:
-    """Note which coefficients a scan leaves short of their last bit: the last scan they are in decides."""
+    """Note which coefficients a scan leaves without their last bit; the last scan that has them decides."""
     count = scan[0] if scan else 0
     if len(scan) != 4 + 2 * count:
         return

@@ -1,15 +1,15 @@
 """A store of small entries by the keys of files, in memory that a process shares with all that it starts.
 
-Nobody waits for anybody, and a process may be killed at any instruction. An entry is written where nobody else writes,
-then the one word that says where it lies. A later one of the same size is written over that. So what a reader finds may
-be half old and half new, or anybody's at all, if bits have flipped: whoever takes a copy must be able to tell by that
-alone whether it is sound, as the JPEG decoder can of an index. Where two write one entry at once, at worst it is lost,
-and its file's next reader makes it anew. Nothing is ever taken out; the store is full when its budget is used.
+No process waits for another, and each may be killed at any instruction. An entry is written where no other thread
+writes, then the one word that says where it lies. A later entry of the same size overwrites it. So a reader may find a
+mix of an old and a new entry, or another file's, if bits have flipped: users must be able to tell from a copy alone
+whether it is sound, as the JPEG decoder can for an index. If two threads write one entry at once, at worst it is lost,
+and the file's next reader makes it anew. Nothing is ever removed; the store is full when its budget is used.
 
-In memory, as 8-byte words: a page that begins with the number of segments that are taken, hash tables, and the
-segments, which threads take, and fill, one by one. Each table has 16 times the slots of the one before and is used once
-the eight slots of a key there are taken, so that few files touch few pages. A slot is 24 bits of the key's hash and the
-place of its entry; an entry is the key, its content's size, and the content. ``store_kernels`` does all with these.
+The memory, as 8-byte words: a page that begins with the number of segments taken, hash tables, and the segments, which
+threads take and fill one by one. Each table has 16 times the slots of the one before, and is used when the eight slots
+for a key in that are taken, so that few files touch few pages. A slot holds 24 bits of the key's hash and the place of
+its entry; an entry is the key, its content's size, and the content. ``store_kernels`` reads and writes all of it.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _get_all = UNIT.function("codec.store_kernels", "get_all", f"{_STORE} u8[2] ?[1]
 _put_all = UNIT.function("codec.store_kernels", "put_all", f"{_STORE} i8[1]w u8[2] ?[1] u8[1] i8[1] i8[1]w")
 
 SHARE = 16
-"""The store takes one part in so many of the memory that is left when it is made."""
+"""The store takes 1/SHARE of the memory that is free when it is made."""
 
-_FIRST = 512  # slots
-_SLOT_BYTES = 512  # of entries that there is a slot for
+_FIRST = 512  # slots of the first table
+_SLOT_BYTES = 512  # bytes of the store per slot
 _SMALLEST = 1 << 20
-_SOME = 512  # words of an entry, for which there is room at first
+_SOME = 512  # words per entry that ``get_all`` has memory for at first
 _KEY = struct.Struct("=QQQqq")
 _NOTHING = np.zeros(0, np.uint64)
 
 row = _KEY.pack
-"""A key's parts as the bytes of a row of ``store_kernels``'s keys."""
+"""Pack a key's parts to the bytes of a row of keys, as ``store_kernels`` takes them."""
 
 
 def key_of_row(row: bytes) -> Key:
-    """The key whose parts these are."""
+    """The key in a row of keys."""
     device, inode, size, written, changed = _KEY.unpack(row)
     return device, inode, size, written, changed
 
@@ -76,18 +76,18 @@ class Keys(NamedTuple):
         return cls(np.frombuffer(rows, np.uint64).reshape(-1, of.KEY), trusted)
 
     def packed(self) -> list[bytes | None]:
-        """Each as bytes; None for one that cannot be trusted."""
+        """Each key as bytes; None for one that cannot be trusted."""
         rows, size = self.rows.tobytes(), 8 * of.KEY
         trusted = self.trusted.tolist()
         return [rows[size * number : size * number + size] if each else None for number, each in enumerate(trusted)]
 
     def some(self, numbers: npt.NDArray[np.int64]) -> Keys:
-        """Those of some of the files."""
+        """The keys of the files with these numbers."""
         return Keys(self.rows[numbers], self.trusted[numbers])
 
 
 class Layout(NamedTuple):
-    """A store as compiled code takes it (``store_kernels``): its memory as uint64, its tables, and what is where."""
+    """A store as compiled code takes it (``store_kernels``): its memory, its tables, and the places of its segments."""
 
     words: npt.NDArray[np.uint64]
     levels: npt.NDArray[np.int64]
@@ -98,7 +98,7 @@ NO_STORE = Layout(np.zeros(1, np.uint64), np.zeros((0, 2), np.int64), np.zeros(2
 
 
 class Store:
-    """A store in memory that is zero when it is new: see this file's head."""
+    """A store in memory that is zero when it is new; the docstring of this file describes it."""
 
     def __init__(self, memory: Any) -> None:
         words = np.frombuffer(memory, np.uint64)
@@ -114,11 +114,11 @@ class Store:
         self.begin()
 
     def begin(self) -> None:
-        """Fill segments of this process's own from now on."""
+        """Have this process's threads take segments of their own from now on."""
         self._threads, self._left = threading.local(), list[Any]()
 
     def own(self) -> npt.NDArray[np.int64]:
-        """What this thread knows of the segment that it fills (``store_fields``)."""
+        """The segment that this thread fills, int64 [AT, END] (``store_fields``)."""
         try:
             own = self._threads.own
         except AttributeError:
@@ -127,11 +127,11 @@ class Store:
         return words
 
     def has(self, key: Key) -> bool:
-        """Whether there is an entry of a file."""
+        """Whether a file has an entry."""
         return self._get(key, _NOTHING) != 0
 
     def get(self, key: Key, room: Callable[[int], npt.NDArray[np.uint8]]) -> bool:
-        """Copy a file's entry into the bytes that ``room`` gives for their number; False: there is none."""
+        """Copy a file's entry to ``room(size)``, memory of so many bytes; False if there is no entry, or no memory."""
         count = self._get(key, _NOTHING)
         if count == 0:
             return False
@@ -139,11 +139,11 @@ class Store:
         return len(out) == 8 * count == 8 * self._get(key, out.view(np.uint64))
 
     def put(self, key: Key, content: bytes | npt.NDArray[np.uint8]) -> int:
-        """Keep bytes, of whole words, as a file's entry; what became of it (``store_fields``)."""
+        """Write bytes, a multiple of 8, as a file's entry; return what became of it (``store_fields``)."""
         return _put(*self.layout, self.own(), _rows(key), 0, np.frombuffer(content, np.uint64))
 
     def get_all(self, keys: Keys) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """The entries of files, one behind the other, and where each ends; empty: there is none."""
+        """The entries of files one after another, and where each ends, int64 [files]; an empty one: there is none."""
         out, ends = np.empty(_SOME * len(keys.rows), np.uint64), np.empty(len(keys.rows), np.int64)
         while (count := _get_all(*self.layout, *keys, out, ends)) > len(out):
             out = np.empty(count, np.uint64)
@@ -152,13 +152,13 @@ class Store:
     def put_all(
         self, keys: Keys, contents: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Keep bytes as files' entries, as ``get_all`` gives them; what became of each whose key can be trusted."""
+        """Write files' entries, in the form of ``get_all``; return what became of each whose key can be trusted."""
         became = np.empty(len(ends), np.int64)
         _put_all(*self.layout, self.own(), *keys, contents.view(np.uint64), ends // 8, became)
         return became[keys.trusted]
 
     def used(self) -> tuple[int, int]:
-        """The bytes that entries have taken, by whole segments, and how many there are for them."""
+        """The bytes of the segments that are taken, and of all segments."""
         segments = int(self.layout.places[of.SEGMENTS])
         return 8 * of.SEGMENT * min(int(self.layout.words[0]), segments), 8 * of.SEGMENT * segments
 
@@ -167,7 +167,7 @@ class Store:
 
 
 class _Own:
-    """The segment that a thread fills, ``words``. What it has left when it ends, another of its process fills."""
+    """The segment that a thread fills, ``words``. When the thread ends, another of the process takes what is left."""
 
     def __init__(self, left: list[Any]) -> None:
         self._left = left
@@ -176,7 +176,7 @@ class _Own:
         except IndexError:
             self.words = np.zeros(2, np.int64)
 
-    def __del__(self, at: int = of.AT, end: int = of.END) -> None:  # also where modules are emptied already
+    def __del__(self, at: int = of.AT, end: int = of.END) -> None:  # defaults: at exit, modules may be empty already
         if self.words[at] < self.words[end]:
             self._left.append(self.words)
 
@@ -188,17 +188,17 @@ def _rows(key: Key) -> npt.NDArray[np.uint64]:
 # -- the store of this process ------------------------------------------------------------------------------
 
 _store: Store | None = None
-_file: tuple[int, os.stat_result] | None = None  # a descriptor, and which file it was made for
+_file: tuple[int, os.stat_result] | None = None  # the memory's descriptor, and the status of its file
 _tried = False
 
 
 def current() -> Store | None:
-    """The store that this process was given, or has made."""
+    """The store that this process was given or has made; None if it has none."""
     return _store
 
 
 def prepare() -> None:
-    """Make the store if there is none yet, which must be before the processes start that are to share it."""
+    """Make the store on the first call, which must come before the processes that share it start."""
     global _tried
     if _tried:
         return
@@ -219,23 +219,23 @@ def prepare() -> None:
 
 
 def share(file: int, size: int) -> None:
-    """Take this memory, which is new or another process's, for the store."""
+    """Use this memory, new or another process's, as the store."""
     global _store, _file, _tried
     mapped = mmap.mmap(file, size)
-    fork.leave_to_parent(mapped)  # its end would close its descriptor, which may be another's: daemons close all
+    fork.leave_to_parent(mapped)  # freeing it would close its descriptor, which may be another file's in a daemon
     _store, _file, _tried = Store(mapped), (file, os.fstat(file)), True
 
 
 def sent() -> Any:
-    """The argument of ``join`` in a process that is being started; None where there is no store."""
+    """The argument of ``join`` in a process that is being started; None if there is no store."""
     with suppress(OSError):
-        if _file is not None and os.path.samestat(os.fstat(_file[0]), _file[1]):  # nobody closed what was not theirs
+        if _file is not None and os.path.samestat(os.fstat(_file[0]), _file[1]):  # no other code has closed it
             return reduction.DupFd(_file[0])
     return None
 
 
 def join(sent: Any) -> None:
-    """Share the store of the process that started this one."""
+    """Share the store of the process that started this one; None: it has none."""
     if sent is not None:
         file = sent.detach()
         try:
@@ -246,9 +246,9 @@ def join(sent: Any) -> None:
 
 
 def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int | None:
-    """The bytes of memory that are left to this process, by the machine and by its control groups; None: unknown.
+    """The bytes of memory that are free for this process, by the machine and by its control groups; None: unknown.
 
-    What is kept of files that were read counts as left. ``groups``: as ``cores.of_groups`` takes them.
+    The page cache counts as free. ``groups``: arguments of ``cores.of_groups``.
     """
     try:
         machine = int(meminfo.read_text().partition("MemAvailable:")[2].split(None, 1)[0]) << 10

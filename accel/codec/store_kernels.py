@@ -1,8 +1,8 @@
-"""``store`` in compiled code: what finds, copies and puts in entries, in memory that others write at the same time.
+"""``store`` in compiled code: finding, copying and writing entries in memory that others write at the same time.
 
 Memory is uint64 [words]; addresses are in words, too. ``keys`` is uint64 [n, KEY], of which number ``k`` is meant.
-``levels``: of each table its first word, and how many windows it has. ``places``: how many segments there are, and
-where they begin. Nothing that stands in memory is trusted with an address.
+``levels``: the first word and the number of windows of each table. ``places``: the number of segments, and where they
+begin. Addresses read from this memory are checked before they are used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers, tak
 
 from . import store_fields as of
 
-_ENTRY = u64((1 << 40) - 1)  # of a slot: where its entry lies; above that a part of the key's hash
+_ENTRY = u64((1 << 40) - 1)  # the bits of a slot with the place of its entry; above are bits of the key's hash
 
 
 @njit
@@ -29,7 +29,7 @@ def _hash(keys: Any, k: int) -> Any:
 
 @njit
 def _entry(words: Any, places: Any, word: Any, keys: Any, k: int) -> Any:
-    """Where the entry of a file lies that a slot's word may be of; 0: it is not."""
+    """The place of a file's entry, if a slot's word refers to that; 0: it does not."""
     at = i64(word & _ENTRY)
     if (word ^ _hash(keys, k)) & ~_ENTRY or at < places[of.DATA] or at + of.HEAD > len(words):
         return i64(0)
@@ -41,13 +41,13 @@ def _entry(words: Any, places: Any, word: Any, keys: Any, k: int) -> Any:
 
 @njit
 def _word(keys: Any, k: int, at: Any) -> Any:
-    """What stands in the slot of an entry; 0: in one of none."""
+    """The word in the slot of an entry at this place; 0 for place 0: the slot is empty."""
     return (_hash(keys, k) & ~_ENTRY) | u64(at) if at != 0 else u64(0)
 
 
 @njit
 def _find(words: Any, levels: Any, places: Any, keys: Any, k: int) -> Any:
-    """Where an entry lies (0: nowhere), and the slot that says so, or may (0: none is left)."""
+    """The place of an entry (0: there is none), and the slot that refers to it or can (0: no slot is left)."""
     window = i64(_hash(keys, k) & _ENTRY)
     for level in range(len(levels)):
         first = levels[level, 0] + of.WINDOW * (window % levels[level, 1])
@@ -63,7 +63,7 @@ def _find(words: Any, levels: Any, places: Any, keys: Any, k: int) -> Any:
 
 @njit
 def _content(words: Any, levels: Any, places: Any, keys: Any, k: int) -> tuple[Any, Any]:
-    """Where an entry's content begins, and how many words it has; 0: there is none."""
+    """Where an entry's content begins, and its number of words; (0, 0): there is none."""
     at, _ = _find(words, levels, places, keys, k)
     if at == 0:
         return i64(0), i64(0)
@@ -75,7 +75,7 @@ def _content(words: Any, levels: Any, places: Any, keys: Any, k: int) -> tuple[A
 
 @njit
 def get(words: Any, levels: Any, places: Any, keys: Any, k: int, out: Any) -> Any:
-    """Copy an entry, if ``out`` has as many words as it has; how many those are, 0: there is none."""
+    """Copy an entry's content if ``out`` has its number of words; return that number, 0: there is no entry."""
     start, count = _content(words, levels, places, keys, k)
     if count == len(out):
         for i in range(count):
@@ -85,9 +85,9 @@ def get(words: Any, levels: Any, places: Any, keys: Any, k: int, out: Any) -> An
 
 @njit
 def get_all(words: Any, levels: Any, places: Any, keys: Any, asked: Any, out: Any, ends: Any) -> Any:
-    """Copy the entries of files that are ``asked`` for, one behind the other, as many as there is room for.
+    """Copy the entries of the files that are ``asked`` for one after another, as many as ``out`` has room for.
 
-    ``ends``: where each ends; returns where all would.
+    ``ends``: to be filled with the end of each; returns the end of the last, even if there is no room for all.
     """
     total = i64(0)
     for k in range(len(keys)):
@@ -104,7 +104,7 @@ def get_all(words: Any, levels: Any, places: Any, keys: Any, asked: Any, out: An
 
 @njit
 def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, content: Any) -> int:
-    """Keep words as an entry; returns what became of it (``store_fields``). ``own``: what this thread fills."""
+    """Write words as an entry; returns what became of it (``store_fields``). ``own``: this thread's segment."""
     at, slot = _find(words, levels, places, keys, k)
     if slot == 0:
         return of.CROWDED
@@ -121,7 +121,7 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
     words[at + of.SIZE] = u64(len(content))
     if is_new:
         new = _word(keys, k, at)
-        while take_place(advanced(pointer_to(words), slot), _word(keys, k, before), new) == 0:  # another was quicker
+        while take_place(advanced(pointer_to(words), slot), _word(keys, k, before), new) == 0:  # another was faster
             before, slot = _find(words, levels, places, keys, k)
             if slot == 0:
                 return of.CROWDED
@@ -132,7 +132,7 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
 def put_all(
     words: Any, levels: Any, places: Any, own: Any, keys: Any, asked: Any, contents: Any, ends: Any, became: Any
 ) -> int:
-    """Keep words as entries of the files that are ``asked`` for: they lie one behind the other, and end there."""
+    """Write the entries of the files that are ``asked`` for; ``contents``: all one after another, with these ends."""
     begin = i64(0)
     for k in range(len(keys)):
         if asked[k]:
@@ -143,13 +143,13 @@ def put_all(
 
 @njit
 def _room(words: Any, places: Any, own: Any, count: int) -> Any:
-    """The address of so many words in a segment of this thread's own; 0: none are left."""
+    """Take so many words in this thread's segment, or in a new one; return their place, 0: none are left."""
     if own[of.AT] + count > own[of.END]:
         segments = -(-count // of.SEGMENT)
         if not 0 <= i64(words[0]) <= places[of.SEGMENTS] - segments:
             return i64(0)
         first = take_numbers(pointer_to(words), segments)
-        if not 0 <= first <= places[of.SEGMENTS] - segments:  # others took them
+        if not 0 <= first <= places[of.SEGMENTS] - segments:  # other threads took them
             return i64(0)
         start = places[of.DATA] + first * of.SEGMENT
         if start != own[of.END]:

@@ -1,7 +1,7 @@
-"""Stream indexes of files: where things are in them, noted as they are decoded, and kept for the next epoch.
+"""Stream indexes of files: made while files are decoded, and kept for the next epoch.
 
-What an index knows changes no pixel: the decoder takes from one only what fits all bytes of the file. So the key that
-it is found by (``accel.system.memory.key_of``) need not be beyond doubt.
+An index changes no pixel: the decoder uses one only if it fits all bytes of the file. So the key that it is found by
+(``accel.system.memory.key_of``) need not be beyond doubt.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _T = TypeVar("_T")
 
 
 class Durable(Protocol):
-    """Where the index of one file outlives the run (``accel.runtime.indexes``)."""
+    """The place of one file's index in a cache that outlives the run (``accel.runtime.indexes``)."""
 
     def read(self, room: Callable[[int], Any]) -> bool:
-        """Copy it into the bytes that ``room`` gives for their number; False: it is not there."""
+        """Copy the index to ``room(size)``, memory of so many bytes; False if it is not there."""
 
     def lacks(self, index: npt.NDArray[np.uint8]) -> bool:
-        """Whether so much less of the file is known there that this one is to be put in."""
+        """Whether the cache knows so much less of the file that this index must be put in."""
 
     def put(self, index: bytes) -> None:
-        """Keep it."""
+        """Put the index into the cache."""
 
 
 class _Thread(threading.local):
-    """What a thread decodes with."""
+    """The index that a thread decodes with."""
 
     def __init__(self) -> None:
         self.index = Index()
 
 
 _thread = _Thread()
-_full = False  # what is taken is never given back
+_full = False  # stays True: the store never frees anything
 _AT_ONCE = 64  # indexes
 _waiting: dict[Key, tuple[bytes, Durable | None]] = {}
-_happened: list[str] = []  # what is to be counted
-fork.register(in_child=_waiting.clear)  # its parent will keep them
+_happened: list[str] = []  # names of counters to be increased
+fork.register(in_child=_waiting.clear)  # the parent keeps them
 fork.register(in_child=_happened.clear)
 
 
@@ -67,7 +67,7 @@ def decoded(
     durable: Durable | None = None,
     out: Pixels | None = None,
 ) -> Pixels:
-    """``accel.codec.decode.decode`` of a file, with what is known of it by its key, to which it adds."""
+    """``accel.codec.decode.decode`` of a file with the index kept for its key, to which it adds."""
     if engine == "pillow":
         return decode(data, header, box, channels, engine)
     return noted(header, key, lambda index: decode(data, header, box, channels, engine, index, out), durable)
@@ -76,9 +76,9 @@ def decoded(
 def noted(
     header: Header | Raw, key: Key | None, decode: Callable[[Index | None], _T], durable: Durable | None = None
 ) -> _T:
-    """What ``decode`` makes of a file, given the index of it that is known by its key; what it adds to that is kept.
+    """Call ``decode`` with the index kept for a file's key (None: it has none, and gets none), and keep what it adds.
 
-    ``durable``: where the index is, too, or is to be.
+    ``durable``: the index's place in a cache that outlives the run; None: there is no such cache.
     """
     entries = store.current()
     if entries is None or key is None or not isinstance(header, Header) or header.progressive:
@@ -107,15 +107,15 @@ def noted(
 
 
 def knows(key: Key | None) -> bool:
-    """Whether the index of a file is known in this run: it was decoded before."""
+    """Whether there is an index of a file in this run, because it was decoded before."""
     entries = store.current()
     return entries is not None and key is not None and (key in _waiting or entries.has(key))
 
 
 def flush() -> None:
-    """Keep what was found out, and count it: for the end of a batch.
+    """Keep the new indexes, and count them; called at the end of a batch.
 
-    Between two decodes, which take all of a core's caches, each would take several times as long.
+    Between two decodes, which use all of a core's caches, each would take several times as long.
     """
     if not (_waiting or _happened):
         return
@@ -138,12 +138,12 @@ def flush() -> None:
 
 
 def is_full() -> bool:
-    """Whether files of which nothing is kept are decoded without an index."""
+    """Whether the store is full, so that files without an index stay without one."""
     return _full
 
 
 def counted(used: int, dropped: int, kept: int, full: bool, crowded: int) -> None:
-    """Count what compiled code has done with indexes of many files; as ``noted`` and ``flush`` do."""
+    """Count what compiled code has done with indexes of many files, as ``noted`` and ``flush`` do for one."""
     global _full
     for name, number in ((counters.INDEXED, used), (counters.MISFITS, dropped), (counters.INDEXES, kept)):
         if number:
@@ -154,7 +154,7 @@ def counted(used: int, dropped: int, kept: int, full: bool, crowded: int) -> Non
 
 
 def _put(entries: store.Store, key: Key, index: bytes | npt.NDArray[np.uint8]) -> bool:
-    """Put an index in; whether it is its file's first."""
+    """Write an index to the store; return whether it is its file's first."""
     global _full
     state = entries.put(key, index)
     if state in (store_fields.FULL, store_fields.CROWDED):
@@ -168,9 +168,9 @@ _EMPTY = np.zeros(0, np.uint8)
 
 
 def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uint8] | None:
-    """The bytes that are kept for a file's index, for a decoder of whole batches.
+    """The bytes of a file's index, uint8, for a decoder of whole batches.
 
-    Empty where there are none yet; None where none would be kept.
+    Empty if there is no index yet; None if none can be kept.
     """
     entries = store.current()
     if entries is None or key is None:
@@ -188,11 +188,11 @@ def known(key: Key | None, durable: Durable | None = None) -> npt.NDArray[np.uin
 
 
 class Indexes(NamedTuple):
-    """Indexes of some of a batch of files.
+    """Indexes of some files of a batch.
 
     Attributes:
-        numbers: int64[k], the files'. content: uint8, their indexes, one behind the other. ends: int64[k], where each
-            ends; an empty one: nothing is known yet.
+        numbers: int64[k], the files' numbers. content: uint8, their indexes one after another. ends: int64[k], the end
+            of each; an empty index: there is none yet.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -201,22 +201,22 @@ class Indexes(NamedTuple):
 
     @classmethod
     def of(cls, each: Mapping[int, npt.NDArray[np.uint8]]) -> Indexes:
-        """From the bytes of each, by the file's number."""
-        parts = [index[: len(index) // 2 * 2] for index in each.values()]  # whole words, also where it is damaged
+        """Make ``Indexes`` of the bytes of each index, by the file's number."""
+        parts = [index[: len(index) // 2 * 2] for index in each.values()]  # whole words, also if one is damaged
         ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
         return cls(np.fromiter(each, np.int64, len(each)), np.concatenate([_EMPTY, *parts]), ends)
 
     def each(self) -> dict[int, npt.NDArray[np.uint8]]:
-        """The bytes of each, by the file's number."""
+        """The bytes of each index, by the file's number."""
         parts = np.split(self.content, self.ends[:-1]) if len(self.ends) else []
         return dict(zip(self.numbers.tolist(), parts, strict=True))
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Bytes of each."""
+        """The size of each index in bytes, int64[k]."""
         return np.diff(self.ends, prepend=0)
 
     def unknown(self) -> Indexes:
-        """Those of which nothing is known yet."""
+        """The files that have no index yet."""
         numbers = self.numbers[self.sizes() == 0]
         return Indexes(numbers, _EMPTY, np.zeros_like(numbers))
 
@@ -225,7 +225,7 @@ NO_INDEXES = Indexes.of({})
 
 
 def known_of(keys: store.Keys) -> Indexes:
-    """``known``, of many files."""
+    """``known`` for many files."""
     entries = store.current()
     if entries is None:
         return NO_INDEXES
@@ -235,7 +235,7 @@ def known_of(keys: store.Keys) -> Indexes:
 
 
 def keep(keys: store.Keys, found: Indexes) -> None:
-    """Keep the indexes that such a decoder has made of files; ``keys``: of those files."""
+    """Keep the indexes that a decoder of whole batches has made; ``keys``: the keys of their files."""
     entries = store.current()
     if entries is not None:
         became = np.bincount(entries.put_all(keys, found.content, found.ends), minlength=store_fields.ADDED + 1)
@@ -244,7 +244,7 @@ def keep(keys: store.Keys, found: Indexes) -> None:
 
 
 def describe(keys: Sequence[Key | None], cache: str | None) -> list[str]:
-    """Lines for ``accel.explain``: of how many files it is known where things are."""
+    """Lines for ``accel.explain``: how many of these files have an index."""
     entries = store.current()
     if cache is None:
         return ["stream index: none is kept (cache=None)"]

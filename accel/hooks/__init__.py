@@ -1,8 +1,8 @@
-"""How accel enters Pillow, torchvision and torch. Nothing else changes anything of theirs, and all of it can be undone.
+"""Hooks: replacements of functions of Pillow, torchvision and torch. No other room changes any; all can be undone.
 
-Each module here is named after what it hooks and has a table, ``PATCHES``, of the names that it replaces. They are
-replaced when the first backend comes into force and put back when the last one goes; a replacement passes straight
-through for everything that is not accel's.
+Each module is named after what it hooks and has a table, ``PATCHES``, of the names that it replaces. They are replaced
+when the first backend comes into force and put back when the last one goes. For everything that is not accel's, a
+replacement calls the original.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _OF_IMAGES = (
 )
 _OF_TORCH = (torch_compile, torch_profiler, dataloader, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
-"""Every row of every table."""
+"""The rows of all tables."""
 
 _undo: list[Undo] = []
 _above: list[Callable[[bool], object]] = []
 
 
 def put_above(layer: Callable[[bool], object]) -> None:
-    """Have what ``layer(True)`` puts in place, and ``layer(False)`` takes back, lie above what is replaced here."""
+    """Keep a layer of replacements above those made here: ``layer(True)`` installs it, ``layer(False)`` removes it."""
     _above.append(layer)
 
 
 @contextmanager
 def _beneath() -> Iterator[None]:
-    """Inside the block, what lies above is taken back, so that something can be replaced beneath it."""
+    """Remove the layers above for the block, so that names can be replaced beneath them."""
     for layer in _above:
         layer(False)
     try:

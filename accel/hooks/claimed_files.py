@@ -1,4 +1,4 @@
-"""Files that are read whole as they are opened, and which of them are accel's."""
+"""Reading files whole when they are opened, and deciding which of them accel claims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Claimed = Callable[[File], Header | None]
 
 
 def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
-    """A file of which ``claimed`` gives a header; None for others."""
+    """Read a file, into a worker's slot if there is one; return its source, or None if ``claimed`` gives no header."""
     into_slot = reading.current(selection)
     file = None if into_slot is None else into_slot.read(path)
     if file is None or into_slot is None:
@@ -34,7 +34,7 @@ def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
 
 
 def source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
-    """The source of a file that was read, if ``claimed`` gives a header."""
+    """The source of a file that was read; None if there is no file or ``claimed`` gives no header."""
     header = None if file is None else claimed(file)
     if file is None or header is None:
         file_buffers.give_back(file and file.buffer)
@@ -44,23 +44,23 @@ def source(path: Any, file: File | None, selection: Selection, claimed: Claimed)
 
 
 def header_of(file: File) -> Header | None:
-    """The header of a file that accel may claim."""
+    """The header of a file that accel may claim; None for others."""
     return file.header or claim(file.buffer, file.size)
 
 
 def by_pillow(file: File) -> Header | None:
-    """The header of a file that ``Image.open`` gives as a lazy image."""
+    """The header of a file that ``Image.open`` returns as a lazy image; None for others."""
     header = header_of(file)
     if header is None or header.pictures or not (header.complete or claimed(header, switch.current())):
         return None
     try:
         Image._decompression_bomb_check((header.width, header.height))
     except Image.DecompressionBombError:
-        return None  # Image.open says so as well, or replaces it
+        return None  # Image.open raises it as well, or replaces the file
     return header
 
 
 def claimed(header: Header, selection: Selection) -> bool:
-    """Whether a file is accel's. An incomplete one is Pillow's, which raises, unless it is to be replaced."""
+    """Whether accel claims a file. An incomplete one is left to Pillow, which raises, unless it is to be replaced."""
     replaced = selection.options.on_error == "replace" and not ImageFile.LOAD_TRUNCATED_IMAGES
     return header.complete or replaced

@@ -1,6 +1,6 @@
-"""torch's DataLoader: collate functions take lazy samples, and workers compute, and send, batches of them.
+"""torch's DataLoader: collate functions take lazy samples, and workers compute and send batches of them.
 
-The samples that a collate function does not stack are computed together (``accel.lazy.batch``).
+Samples that a collate function does not stack are computed together (``accel.lazy.batch``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")
 
 
 class Collating:
-    """A collate function that knows lazy samples; everything else is passed on as it is."""
+    """A collate function that can take lazy samples."""
 
     def __init__(self, original: Function) -> None:
         self.original = original
@@ -51,7 +51,7 @@ class Collating:
 
 
 def _collate_tensors(original: Function, batch: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """``default_collate``'s function for tensors stacks lazy ones."""
+    """``default_collate``'s function for tensors, which stacks lazy ones."""
     if not isinstance(batch[0], LazyTensorBase):
         return original(batch, collate_fn_map=collate_fn_map)
     stacked = None if isinstance(batch[0], LazyTVImage) and keeps_class() else tensor.collated(batch)
@@ -62,7 +62,7 @@ def _collate_tensors(original: Function, batch: list[Any], *, collate_fn_map: An
 
 
 def _located(original: Function, self: Any, index: Any) -> Any:
-    """A fetcher's ``fetch``, which notes on what a sample raises where it came from."""
+    """A fetcher's ``fetch``, which notes on an error which sample and file it came from."""
     if switch.active() is None:
         return original(self, index)
     batched = self.auto_collation and type(index) is list
@@ -81,7 +81,7 @@ def _located(original: Function, self: Any, index: Any) -> Any:
 
 
 def _made(original: Function, self: Any, index: Any) -> Any:
-    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or of samples that are made one by one."""
+    """A fetcher's ``fetch``, with batches drawn in one go where possible, else made of single samples."""
     own = self.collate_fn
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
@@ -102,18 +102,18 @@ def _made(original: Function, self: Any, index: Any) -> Any:
 
 
 def _fetch(original: Function, self: Any, index: Any) -> Any:
-    """A fetcher's ``fetch``; a host backend's worker computes the batch there, before it is sent."""
+    """A fetcher's ``fetch``; in a worker of a host backend it also computes the batch, before it is sent."""
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
         made = _made(original, self, index)
         loader_batch.gather(search.lazy_tensors(made), 0, index)
         return made
-    asked_by = frame(2).f_code  # past this function, and what stands in torch's; this function asks again, below
+    asked_by = frame(2).f_code  # past this function and torch's; this function calls itself, below
     if asked_by.co_name != "_worker_loop" and asked_by not in (_fetch.__code__, fetched_as_in_worker.__code__):
         return _located(original, self, index)
     if measuring.look():
-        return self.fetch(index)  # with clocks around it, or without
+        return self.fetch(index)  # which now has clocks around it, or has none any more
     selection = switch.active()
     computes = selection is not None and not backend_of(selection).devices
     try:
@@ -132,7 +132,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
 
 
 def fetched_as_in_worker(fetcher: Any, indices: list[int]) -> Any:
-    """A batch, made as in a worker's loop: what else asks a fetcher there is a loader that a dataset has."""
+    """Fetch a batch as a worker's loop does; any other caller in a worker is a loader inside the dataset."""
     return fetcher.fetch(indices)
 
 
@@ -156,8 +156,8 @@ def _get_iterator(original: Function, self: Any) -> Any:
 class _WorkerEntry:
     """The function that a DataLoader worker runs.
 
-    A worker that is not forked has the switch from ``accel.hooks.multiprocessing``, with the import of accel that this
-    brings about, and from here what only its loader knows.
+    A worker that is not forked gets the switch from ``accel.hooks.multiprocessing``, whose pickle also imports accel,
+    and from here what only its loader knows.
     """
 
     def __init__(self, original: Function) -> None:
@@ -179,7 +179,7 @@ def _enter_worker(*loader: Any) -> Function:
 
 
 def _wrapped(original: Function) -> Function:
-    """``ExceptionWrapper.__init__``, whose text of a worker's error has the notes where Python's own has not."""
+    """``ExceptionWrapper.__init__``, which adds notes to the text of a worker's error if Python does not (3.10)."""
     if notes.SHOWN_BY_PYTHON:
         return original
 

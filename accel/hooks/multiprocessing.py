@@ -1,13 +1,13 @@
-"""``multiprocessing``: processes that start without what this one has imported take the switch along.
+"""``multiprocessing``: processes that do not inherit this one's memory get its switch.
 
-Those of "spawn" and "forkserver" get it with what they are prepared by; forked ones have it anyway. There it waits for
-an import of accel or torchvision (``accel.launch.child``).
+Those of "spawn" and "forkserver" get it with their preparation data; forked ones have it anyway. It is thrown when
+accel or torchvision is imported there (``accel.launch.child``).
 """
 
 from __future__ import annotations
 
 import functools
-import multiprocessing.spawn  # noqa: F401  whose function is replaced
+import multiprocessing.spawn  # noqa: F401  its function is replaced
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -23,19 +23,19 @@ from accel.system import counters, measuring, replaced
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
-    """``multiprocessing.spawn.get_preparation_data``: all that a process reads before anything else."""
+    """``multiprocessing.spawn.get_preparation_data``, with the switch: a new process reads it before anything else."""
     data: dict[str, Any] = original(name)
     return {**data, "accel": _Carried(switch.current())} if carries() else data
 
 
 def carries() -> bool:
-    """Whether a process that is started from here gets the switch, and with it what these processes share."""
-    told = environment.told() is not None  # which this process's own selection goes before
+    """Whether processes started from here get the switch, and with it the memory that these processes share."""
+    told = environment.told() is not None  # this process's own selection takes precedence over it
     return told or not switch.current().steps_aside
 
 
 class _Carried:
-    """A selection on its way into a process that is being started, with the counters where these can be shared."""
+    """A selection to be sent to a process that is being started, with shared memory where that can be sent."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -47,7 +47,7 @@ class _Carried:
 
 
 def program(selection: Selection, *given: Any) -> str:
-    """The text that a process is to run to have a selection as soon as there is a use for it; what else it is given."""
+    """The code that a process runs to get a selection once it is of use; ``given``: more arguments of ``_enter``."""
     enter = ForkingPickler.dumps(functools.partial(_enter, selection, *given))
     return f"{environment.CHILD}\nimport pickle\nSwitchOnImport(lambda: pickle.loads({bytes(enter)!r})()).install()\n"
 

@@ -1,4 +1,4 @@
-"""Whether names of torch and torchvision still stand for their own functions, which accel's shortcuts assume."""
+"""Checks that names of torch and torchvision still have their own functions, which accel's shortcuts assume."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from accel.hooks.compiled.stock import is_stock
 
 
 class Originals:
-    """What stood under some names when this was made.
+    """The values that some names had when this was made.
 
     Args:
-        named: modules or classes, and names of each.
+        named: modules or classes, each with names in it.
     """
 
     __slots__ = ("_named", "_stock", "_then")
@@ -25,12 +25,12 @@ class Originals:
         self._stock = self._then is not None and all(is_stock(each) for found in self._then for each in found)
 
     def hold(self) -> bool:
-        """Whether they stand for the same, and that is torch's or torchvision's own."""
+        """Whether the names have the same values now, and these are torch's or torchvision's own."""
         return self._stock and self._now() == self._then
 
     def _now(self) -> list[tuple[Any, ...]] | None:
-        """What stands there; None where a name is gone."""
+        """The current values; None if a name is gone."""
         try:
             return [get(owner) for get, owner in self._named]
-        except (AttributeError, BackendUnavailable):  # the latter: of a module that is gone
+        except (AttributeError, BackendUnavailable):  # the latter: the module is gone
             return None

@@ -1,4 +1,4 @@
-"""Reversible replacements of other people's names: how a name is found, replaced and put back.
+"""Reversible replacements of names in other libraries: how a name is found, replaced and put back.
 
 Each file of ``accel.hooks`` ends with ``PATCHES``: a row for every name that it replaces. The row's class says how.
 """
@@ -17,7 +17,7 @@ Undo = Callable[[], None]
 Function = Callable[..., Any]
 
 ABSENT: Any = object()
-"""The original of a name that is new."""
+"""Stands for the original of a name that did not exist."""
 
 
 @dataclass(frozen=True)
@@ -25,38 +25,38 @@ class Patch:
     """A name of Pillow's, torch's, torchvision's or Python's, and its replacement.
 
     Attributes:
-        name: dotted, from the module on.
-        replacement: the row's class says what it is.
+        name: the dotted name, including the module.
+        replacement: a function whose meaning depends on the row's class.
     """
 
     name: str
     replacement: Function
 
     def find(self) -> Any:
-        """Find where the replacement goes; AttributeError where the installed version lacks the name."""
+        """Find where the replacement goes; raises AttributeError if the installed version lacks the name."""
         return found(self.name)
 
     def put(self, place: Any) -> Undo:
-        """Put the replacement in place."""
+        """Put the replacement in the place that ``find`` returned, and return a function that undoes it."""
         raise NotImplementedError
 
 
 class Body(Patch):
-    """A function runs the replacement, whose first argument is the original; names bound early change as well."""
+    """A function that runs the replacement, called with the original first; names bound early change as well."""
 
     def put(self, place: Any) -> Undo:
         return body(place, lambda original: partial(self.replacement, original))
 
 
 class Shortcut(Patch):
-    """A function runs what the replacement makes of it."""
+    """A function that runs ``replacement(original)``; names bound early change as well."""
 
     def put(self, place: Any) -> Undo:
         return body(place, self.replacement)
 
 
 class Attribute(Patch):
-    """An attribute of a module or a class becomes what the replacement makes of it."""
+    """An attribute of a module or a class that becomes ``replacement(original)``."""
 
     def find(self) -> Any:
         owner, _, name = self.name.rpartition(".")
@@ -70,7 +70,10 @@ class Attribute(Patch):
 
 @dataclass(frozen=True)
 class Item(Patch):
-    """An item of a mapping, or of a mapping in it, becomes what the replacement makes of it, or of ``ABSENT``."""
+    """An item of a mapping, found by one or several ``keys``, that becomes ``replacement(original or ABSENT)``.
+
+    The mapping stays as it is if the replacement returns ``ABSENT``.
+    """
 
     keys: tuple[Any, ...] = ()
 
@@ -82,32 +85,32 @@ class Item(Patch):
 
 
 def found(name: str) -> Any:
-    """The object that has a dotted name, its modules being imported."""
+    """The object with a dotted name; its module is imported."""
     root, _, path = name.partition(".")
     module = import_module(root)
     return attrgetter(path)(module) if path else module
 
 
 def attribute(owner: Any, name: str, value: Any) -> Undo:
-    """Set ``owner.name``."""
+    """Set ``owner.name`` and return a function that undoes it."""
     return _put(vars(owner), name, value, partial(setattr, owner), partial(delattr, owner))
 
 
 def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
-    """Set ``mapping[key]``."""
+    """Set ``mapping[key]`` and return a function that undoes it."""
     return _put(mapping, key, value, mapping.__setitem__, mapping.__delitem__)
 
 
 def _put(seen: Mapping[Any, Any], key: Any, value: Any, put: Function, remove: Function) -> Undo:
-    """Put a value in place; taking it back removes a key that was new.
+    """Put a value in place; undoing it removes a key that was new.
 
-    What somebody else has put in its place since then is not taken back.
+    A value that other code has put in its place since then is left there.
     """
     original = seen.get(key, ABSENT)
     put(key, value)
 
     def undo() -> None:
-        if seen.get(key) != value:  # os.environ gives others, that are equal
+        if seen.get(key) != value:  # by equality: os.environ returns other objects
             return
         if original is ABSENT:
             remove(key)
@@ -118,7 +121,7 @@ def _put(seen: Mapping[Any, Any], key: Any, value: Any, put: Function, remove: F
 
 
 def copied(function: FunctionType, surroundings: dict[str, Any]) -> FunctionType:
-    """A function that behaves as this one, with these globals."""
+    """A copy of a function with other globals."""
     copy = FunctionType(function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
@@ -137,7 +140,7 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
     original.__qualname__, original.__module__ = function.__qualname__, function.__module__
     defaults, instead = function.__kwdefaults__, make(original)
     if isinstance(instead, FunctionType):
-        instead.__qualname__ = function.__qualname__  # which a message of a wrong call tells
+        instead.__qualname__ = function.__qualname__  # shown in the message of a wrong call
     function.__kwdefaults__ = {**(defaults or {}), "_accel_instead": instead}
     try:
         function.__code__ = _template.__code__.replace(**{name: getattr(code, name) for name in _NAMES})
@@ -155,7 +158,7 @@ def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Un
 
 
 _NAMES = [name for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno") if hasattr(CodeType, name)]
-"""Under which a function is told of in tracebacks and messages; Python 3.10 has no qualified one."""
+"""The attributes of code that tracebacks and messages show; Python 3.10 has no ``co_qualname``."""
 
 
 def _template(*args: Any, _accel_instead: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,8 @@
-"""``PIL.Image.open``: lazy images for the JPEG files that accel claims, and black ones for what cannot be read.
+"""``PIL.Image.open``: lazy images for the JPEG files that accel claims, and black ones for damaged files.
 
-Under ``on_error="replace"`` a black picture takes the place of a damaged file. What has a size is black of that size;
-what cannot be opened as a picture is one of 256 x 256, and so is what Pillow refuses for its size. A file that is
-missing, or that may not be read, is no damaged one; nor is it the file if what the caller gave to read from fails in
-its own way.
+Under ``on_error="replace"`` a black picture takes the place of a damaged file: of its size, or of 256 x 256 if it
+cannot be opened as a picture or Pillow refuses it for its size. A file that is missing, or may not be read, is not
+damaged; neither is one whose file object, given by the caller, raises errors of its own.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ _mpo = LazyModule("accel.lazy.mpo_file")
 
 
 UNKNOWN_SIZE = 256
-"""Rows and columns of what takes the place of a picture whose size is not known."""
+"""Height and width of the black picture for a file whose size is not known."""
 
-_OPENED = "_accel_opened"  # what an image that is to be replaced is called in messages
+_OPENED = "_accel_opened"  # attribute of an image that is replaced if damaged: its name in messages
 _NOT_OF_THE_FILE = (
     MemoryError,
     ImportError,
@@ -60,7 +59,7 @@ _NOT_OF_THE_FILE = (
 
 
 def replaces() -> bool:
-    """Whether damaged files that are opened now are to be replaced."""
+    """Whether damaged files that are opened now are replaced."""
     selection = switch.active()
     return selection is not None and selection.options.on_error == "replace"
 
@@ -69,7 +68,7 @@ def replaces() -> bool:
 
 
 def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
-    """Pillow's JPEG opener: ours for files that accel claims, else the original."""
+    """Pillow's JPEG opener, which opens files that accel claims lazily and leaves others to the original."""
     original, accept = registered
 
     def open_jpeg(file: IO[bytes], filename: str | bytes = "") -> Any:
@@ -93,7 +92,7 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
         if in_memory:
             source.cached = cached.known(source.key, selection)
         several = isinstance(source.header, Header) and source.header.pictures
-        kept = original(BytesIO(data), filename) if several else None  # Pillow says what it is
+        kept = original(BytesIO(data), filename) if several else None  # Pillow decides what it is
         if kept is None or type(kept) is JpegImageFile:
             image = LazyJpegFile.open(source, filename)
             image._file = kept
@@ -106,7 +105,7 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
 
 
 def _known_file(file: Any, selection: Selection) -> Source | None:
-    """The source of a file that is open, if a cache has so much of it that it need not be read."""
+    """The source of an open file if the cache has enough of it that it need not be read, else None."""
     path = getattr(file, "name", None)
     if type(file) is not io.BufferedReader or not isinstance(path, (str, bytes)):
         return None
@@ -115,7 +114,7 @@ def _known_file(file: Any, selection: Selection) -> Source | None:
 
 
 def _known_path(path: Any) -> Any:
-    """The image of a file, if a cache has so much of it that it need not be opened."""
+    """The image of a file if the cache has enough of it that it need not be opened, else None."""
     selection = switch.active()
     source = None if selection is None else cached.opened(path, selection)
     if source is None or not isinstance(source.header, Header) or not cached.allowed(source.header):
@@ -124,7 +123,7 @@ def _known_path(path: Any) -> Any:
 
 
 def _in_slot(path: str) -> Any:
-    """The image of a file that is read into a slot of a DataLoader's worker; None where Pillow is to open it."""
+    """The image of a file that is read into a DataLoader worker's slot; None if Pillow must open it."""
     selection = switch.active()
     if selection is None or reading.current(selection) is None:
         return None
@@ -135,7 +134,8 @@ def _in_slot(path: str) -> Any:
 def _source(
     name: str, selection: Selection, data: bytes, key: Key | None, begun: Header | None = None
 ) -> Source | None:
-    """The source of a file; None for one that is Pillow's, or does not go on as it has ``begun``."""
+    """The source of a file; None if it is left to Pillow, or its header is not the one that was read first
+    (``begun``)."""
     header = claim(data)
     same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
     if header is None or not same or not claimed_files.claimed(header, selection):
@@ -164,8 +164,8 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
 
 
 def _open_or_replace(original: Function, fp: Any, mode: Any, formats: Any) -> Any:
-    caller = frame(3).f_globals  # past these functions, and what stands in Pillow's
-    if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries with what has come so far
+    caller = frame(3).f_globals  # past these functions and Pillow's
+    if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries to open incomplete data
         return original(fp, mode, formats)
     name = _name(fp)
     try:
@@ -188,7 +188,7 @@ def _unsized(fp: Any) -> Image.Image:
 
 
 def _name(fp: Any) -> str:
-    """What accel calls a file in messages."""
+    """The name of a file in messages."""
     return os.fsdecode(fp) if _is_path(fp) else str(getattr(fp, "name", "") or "<bytes>")
 
 
@@ -204,7 +204,7 @@ def _is_damage(error: Exception, function: Any, itself: bool) -> bool:
     """Whether a function of Pillow's failed because of a file's content.
 
     Args:
-        itself: the answer where the function raised the error itself, and nothing that it called.
+        itself: the answer if the function itself raised the error, and not code that it called.
     """
     if isinstance(error, _NOT_OF_THE_FILE) or (isinstance(error, OSError) and error.errno is not None):
         return False
@@ -214,7 +214,7 @@ def _is_damage(error: Exception, function: Any, itself: bool) -> bool:
     inside = traceback.tb_next if traceback is not None else None
     if inside is None:
         return itself
-    # Pillow's code, that of others whose openers are registered there, and what they use
+    # Pillow's code, that of other openers that are registered there, and the standard library
     readers = {
         "PIL",
         "accel",
@@ -239,7 +239,7 @@ _lock = fork.Lock()
 
 
 def _watch(kind: type, name: str, replacement: Callable[[Function], Function]) -> None:
-    """Replace a method of this class of Pillow's: ``load`` by what looks at its errors."""
+    """Replace a method of a class of Pillow's images, in the classes that define it, unless that has been done."""
     owners = [cls for cls in kind.__mro__ if name in vars(cls) and issubclass(cls, ImageFile.ImageFile)]
     for cls in owners or [kind]:
         if (cls, name) not in _watched:
@@ -249,18 +249,18 @@ def _watch(kind: type, name: str, replacement: Callable[[Function], Function]) -
 
 
 def unwatch() -> None:
-    """Put back what ``_watch`` has replaced."""
+    """Put back the methods that ``_watch`` has replaced."""
     while _watched:
         _watched.popitem()[1]()
 
 
 def _load(original: Function) -> Function:
-    """``load`` of a class of Pillow's: a picture that is not intact is black."""
+    """``load`` of a class of Pillow's images, which makes a damaged picture black."""
 
     @functools.wraps(original)
     def load(self: Any, *args: Any, **kwargs: Any) -> Any:
         name = self.__dict__.get(_OPENED)
-        if name is None or getattr(self.__dict__.get("fp"), "closed", True):  # by somebody who still wants to read it
+        if name is None or getattr(self.__dict__.get("fp"), "closed", True):  # a closed file is the user's error
             return original(self, *args, **kwargs)
         try:
             return original(self, *args, **kwargs)
@@ -274,11 +274,11 @@ def _load(original: Function) -> Function:
 
 
 def _blacken(image: Any) -> Any:
-    """Make an image whose loading failed a loaded, black one."""
+    """Make an image whose loading failed black and loaded."""
     black = Image.new("RGB", image.size)
     try:
         black = black.convert(image.mode)
-    except ValueError:  # such modes are black where all is 0
+    except ValueError:  # there is no conversion to the mode, in which all zeros are black
         black = Image.new(image.mode, image.size)
     if image._exclusive_fp and image.fp is not None:
         image.fp.close()
@@ -289,6 +289,6 @@ def _blacken(image: Any) -> Any:
 
 
 PATCHES = (
-    Body("PIL.Image.open", _open),  # where damaged files are replaced, ``load`` of what it opens as well (``_watch``)
+    Body("PIL.Image.open", _open),  # if damaged files are replaced, also ``load`` of the images (``_watch``)
     Item("PIL.Image.OPEN", _jpeg, keys=("JPEG",)),
 )

@@ -1,7 +1,7 @@
 """``PIL.ImageOps`` and ``PIL.ImageEnhance``: recorded on lazy images.
 
-Functions of the first that paste an image into a new one record a pad instead; most others call nothing but methods of
-the image, which record. The second blends an image with a degenerate one, which is what a factor of 0 gives; both are
+Functions of ``ImageOps`` that paste an image into a new one record a pad instead; most others only call methods of the
+image, which record. ``ImageEnhance`` blends an image with a degenerate one, the result of a factor of 0; both are
 recorded.
 """
 
@@ -22,7 +22,7 @@ _BICUBIC = Image.Resampling.BICUBIC
 def pad(
     original: Function, image: Any, size: Any, method: Any = _BICUBIC, color: Any = None, centering: Any = (0.5, 0.5)
 ) -> Any:
-    """``ImageOps.pad``: to the size that it fits into, then up to the one that is wanted."""
+    """``ImageOps.pad``: resize the image to fit into the size, then pad it to the size."""
     if not is_lazy(image) or not _are_whole(size, 2):
         return original(image, size, method, color, centering)
     image = ImageOps.contain(image, size, method)
@@ -44,7 +44,7 @@ def expand(original: Function, image: Any, border: Any = 0, fill: Any = 0) -> An
 
 
 def _padded(image: Any, sides: tuple[int, int, int, int], colour: Any) -> LazyImage | None:
-    """An image pasted into one of this colour; None for what is not recorded."""
+    """The image padded by these sides (left, top, right, bottom) with a colour; None if that is not recorded."""
     left, top, right, bottom = sides
     known = isinstance(colour, (str, int)) or colour is None or (isinstance(colour, tuple) and _are_whole(colour))
     if not is_lazy(image) or not known or "transparency" in image.info:
@@ -65,7 +65,7 @@ ENHANCERS = {
     ImageEnhance.Contrast: "adjust_contrast",
     ImageEnhance.Sharpness: "adjust_sharpness",
 }
-"""The op that each class's ``enhance`` is."""
+"""The op that each class's ``enhance`` records."""
 
 _NEITHER: tuple[Any, Any] = None, None
 

@@ -1,4 +1,4 @@
-"""Ray: its workers get the switch by the hook that Ray has for them, as soon as they import accel or torchvision."""
+"""Ray: its workers get the switch by Ray's setup hook; it is thrown when they import accel or torchvision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOOK = "worker_process_setup_hook"
 
 
 def _hook(original: Any) -> Any:
-    """The name of ``runtime_env``, where Ray is installed and nobody has named another function."""
+    """The dotted name of ``runtime_env``; the original value if there is one, or Ray is not installed."""
     if original is not ABSENT or importlib.util.find_spec("ray") is None:
         return original
     ray = sys.modules.get("ray")
@@ -26,7 +26,7 @@ def _hook(original: Any) -> Any:
 
 
 def runtime_env(given: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The ``runtime_env`` that ``ray.init`` uses in place of the one given."""
+    """The ``runtime_env`` that ``ray.init`` uses instead of the given one."""
     selection = switch.current()
     if selection.steps_aside:
         return given
@@ -36,7 +36,7 @@ def runtime_env(given: dict[str, Any] | None) -> dict[str, Any] | None:
         return given
     text = program(selection)
 
-    def take_accel_along() -> None:  # Ray sends it by value, so that a worker without images imports nothing
+    def take_accel_along() -> None:  # Ray sends it by value, so a worker without images does not import accel
         exec(text, {"__name__": "accel_started"})
 
     return {**env, _HOOK: take_accel_along}

@@ -1,6 +1,6 @@
-"""Functions of torchvision's and Pillow's that a row of the table of ops names: on lazy ones they record it.
+"""Functions of torchvision's and Pillow's that a row of the table of ops names: on lazy images they record the op.
 
-On eager Pillow images torchvision's functions do so, too; Pillow's own make what they always made.
+On eager Pillow images torchvision's functions record it, too; Pillow's own functions run as always.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """timm's ``fast_collate``, which copies uint8 images one by one into a new tensor: lazy images become one lazy batch.
 
-timm is imported after accel, or never: the collate function is known by its name, when a DataLoader uses it.
+timm is imported after accel, or never: its collate function is recognized by name when a DataLoader uses it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from accel.lazy.tensor_base import is_lazy
 
 
 def adapted(collate: Function) -> Function:
-    """A collate function: accel's in place of timm's, any other as it is."""
+    """accel's function in place of timm's ``fast_collate``; any other collate function as it is."""
     ours = getattr(collate, "__module__", None) == "timm.data.loader" and collate.__name__ == "fast_collate"
     return partial(_fast_collate, collate) if ours else collate
 
@@ -31,14 +31,15 @@ def _fast_collate(original: Function, batch: Any) -> Any:
     stacked = tensor.stack(images)
     if stacked is None:
         return original(batch)
-    blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code sees to the targets
+    blank = torch.empty(0, dtype=torch.uint8, device="cpu")  # timm's own code collates the targets
     several = [(blank,) * len(sample[0]) if isinstance(sample[0], tuple) else blank for sample in batch]
     _, targets = original([(some, *sample[1:]) for some, sample in zip(several, batch, strict=True)])
     return tensor.materialized_in_worker(stacked), targets
 
 
 def _in_order(batch: Any) -> list[Any]:
-    """The images in timm's order: of samples with several images all first ones, then all second ones."""
+    """The images in timm's order: of samples with several images all first ones, then all second ones; [] if
+    ``batch`` has another form."""
     if not all(isinstance(sample, tuple) and len(sample) > 1 for sample in batch):
         return []
     first = [sample[0] for sample in batch]

@@ -1,7 +1,7 @@
-"""``torch.compile``, ``jit``, ``export``, ``dlpack``, ``nn.Parameter``: lazy arguments are computed before torch looks.
+"""``torch.compile``, ``jit``, ``export``, ``dlpack``, ``nn.Parameter``: lazy arguments are computed before the call.
 
-A tracer would follow the computing itself. Where lazy tensors come to light inside a compiled function all the same,
-it is interrupted there (a graph break), and they are computed as if nothing were compiled.
+A tracer would otherwise follow their computation. Lazy tensors that appear inside a compiled function cause a graph
+break, and are computed as if nothing were compiled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ dynamo = private("torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_Fram
 
 
 def keep_out() -> None:
-    """Have torch's compiler neither look into the computing of lazy values nor compile it."""
+    """Have torch's compiler neither trace nor compile the computation of lazy values."""
     skip = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
     entries: list[Any] = [
         LazyTensorBase.__torch_function__.__func__,  # type: ignore[attr-defined]
@@ -35,7 +35,7 @@ def keep_out() -> None:
 
 
 def materialized(original: Function) -> Function:
-    """A function that is called with plain tensors, where they were lazy."""
+    """Wrap a function so that it gets plain tensors in place of lazy ones."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,18 +61,18 @@ def compile(original: Function) -> Function:
 
 
 def _new(original: Function) -> Any:
-    """``torch.nn.Parameter.__new__``, which makes something else of other classes than tensors of torch's own."""
+    """``torch.nn.Parameter.__new__``, which treats subclasses of tensors differently."""
     return staticmethod(materialized(original))
 
 
 def _materialized_compiled(function: Function) -> Function:
     call: Any = materialized(function)
-    call._torchdynamo_wrapper_id = id(call)  # by which torch knows its own wrappers
+    call._torchdynamo_wrapper_id = id(call)  # how torch recognizes its own wrappers
     return call  # type: ignore[no-any-return]
 
 
 def _materialized(value: Any, depth: int = 3) -> Any:
-    """A value with the lazy tensors in it computed; of lists, tuples and dictionaries only those that hold some."""
+    """A value with the lazy tensors in it computed; lists, tuples and dictionaries without any stay the same object."""
     if isinstance(value, LazyTensorBase):
         return LazyTensorBase.materialize(value)
     if not depth or type(value) not in (list, tuple, dict):

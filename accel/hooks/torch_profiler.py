@@ -1,4 +1,4 @@
-"""``torch.profiler``: while it runs, accel's stages are shown as ranges, ``accel::...``."""
+"""``torch.profiler``: while it runs, accel's stages appear as ranges named ``accel::...``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _pil_loader(original: Function, path: Any) -> Any:
 
 
 def opened(path: Any, selection: Selection) -> Source | None:
-    """The file that ``pil_loader`` opens, as a source; None for one that Pillow is to read."""
+    """The source of a file that ``pil_loader`` opens; None if Pillow must open it."""
     if (source := ahead.take(path, selection)) is not None:
         return source
     if cached.in_use and (known := cached.opened(path, selection)) is not None:
@@ -65,12 +65,12 @@ def opened(path: Any, selection: Selection) -> Source | None:
 
 
 def _by_pillow(path: Any, selection: Selection) -> Source | None:
-    """The pixels of a file that is no JPEG, which a cache may keep; None for one that Pillow is to open."""
+    """The source of the pixels of a file that Pillow decodes, which a cache may keep; None if Pillow must open it."""
     return None if pillow_open.replaces() else pillow_file.read(path, selection)
 
 
 def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    """The files that ``pil_loader`` opens one after the other; see ``opened``."""
+    """The sources of several files that ``pil_loader`` opens, each as of ``opened``."""
     if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
     if not cached.in_use:
@@ -99,7 +99,7 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
 
 
 def _all_allowed(files: CachedFiles) -> bool:
-    """Whether Pillow would open all of them, and say nothing; an accelerator has no use for them together."""
+    """Whether Pillow would open all files without a warning; False for an accelerator: it cannot use them together."""
     heights, widths, _ = files.sizes()
     return not backend_of(files.selection).devices and bool((heights * widths <= _many_pixels()).all())
 
@@ -115,7 +115,7 @@ def _is_jpeg(source: Source) -> bool:
 
 
 def _many_pixels() -> int:
-    """The most pixels of a plain file of which Pillow need not be asked whether it would open it; -1: it is of each."""
+    """The most pixels of a plain file that Pillow opens without a warning; -1: Pillow must be asked for each file."""
     limit: Any = _ALL if Image.MAX_IMAGE_PIXELS is None else Image.MAX_IMAGE_PIXELS
     return -1 if Image._decompression_bomb_check is not _BOMB_CHECK else max(floor(min(limit, _ALL)), -1)
 
@@ -125,7 +125,7 @@ _BOMB_CHECK = getattr(Image, "_decompression_bomb_check", None)
 
 
 class _Ahead(threading.local):
-    """Files that were opened for a batch which is then made one by one: this thread opens them next."""
+    """Files that were opened for a batch that is then made one by one: this thread will open them next."""
 
     sources: dict[Any, Source] | None = None
 

@@ -1,7 +1,7 @@
-"""``torchvision.transforms.functional`` and its functions for Pillow images, which are recorded on lazy ones.
+"""``torchvision.transforms.functional`` and its functions for Pillow images, which record on lazy ones.
 
 A function's checks are made when it is recorded, by torchvision's own code where that is cheap. Functions of colours
-have a row of the table that names them (``table``).
+are hooked by the rows of the table that name them (``table``).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def resized_crop(
     interpolation: Any = InterpolationMode.BILINEAR,
     antialias: Any = True,
 ) -> Any:
-    """``resized_crop`` of v1, and v2's of Pillow images, without the checks on the way.
+    """``resized_crop`` of v1, and v2's for Pillow images, without the intermediate calls and checks.
 
     Args:
-        codes: Pillow's, of interpolations. own: the functions that it calls.
+        codes: Pillow's codes by interpolation. own: the functions that the original calls.
     """
     lazy = isinstance(img, LazyImage) and img.recipe is not None and own.hold()
     code = codes.get(interpolation) if lazy else None
@@ -56,7 +56,7 @@ def resized_crop(
         resized = img.crop_and_resize(top, left, height, width, size, code)
         if resized is not None:
             return resized
-    more = () if antialias is True else (antialias,)  # v1's alone has it
+    more = () if antialias is True else (antialias,)  # only v1's has this parameter
     return original(img, top, left, height, width, size, interpolation, *more)
 
 
@@ -80,7 +80,7 @@ def to_pil_image(original: Function, pic: Any, mode: Any = None) -> Any:
 
 
 def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
-    """A lazy tensor's values as a lazy image; None where they are no 8-bit levels."""
+    """A lazy tensor's values as a lazy image; None if an 8-bit image cannot hold them."""
     lazy = tensor.lazy
     (channels, height, width), dtype = lazy.shape, lazy.dtype
     if channels not in (1, 3) or dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
@@ -101,18 +101,18 @@ def _as_image(tensor: LazyTensorBase) -> LazyImage | None:
 
 
 def _levels(table: torch.Tensor) -> torch.Tensor | None:
-    """The levels that values become; None where what becomes of them depends on the machine."""
+    """The levels that a table's values are converted to; None if the conversion depends on the machine."""
     if not table.dtype.is_floating_point:
         return table
     scaled = table.numpy() * 255
     return torch.from_numpy(scaled.astype(np.uint8)) if ((scaled >= 0) & (scaled < 256)).all() else None
 
 
-# -- of Pillow images: _functional_pil ----------------------------------------------------------------------
+# -- for Pillow images: _functional_pil ---------------------------------------------------------------------
 
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
-    """``torchvision.transforms._functional_pil.crop``: of an eager image a copy of the crop is enough."""
+    """``torchvision.transforms._functional_pil.crop``, which copies only the crop of an eager image."""
     lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs else None
     if lazy is not None:
         return lazy
@@ -125,7 +125,7 @@ def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode:
     lazy = lazy_image(img)
     img, sides = lazy or img, accept.sides(padding)
     if lazy is None or sides is None:
-        return original(img, padding, fill, padding_mode)  # which also raises for what is no such argument
+        return original(img, padding, fill, padding_mode)  # which also raises for wrong arguments
     width, height = lazy.size
     constant, colour = padding_mode == "constant", _colour(fill, len(lazy.getbands()))
     known = constant or (padding_mode in ("edge", "reflect", "symmetric") and min(sides) >= 0)
@@ -135,7 +135,7 @@ def pad(original: Function, img: Any, padding: Any, fill: Any = 0, padding_mode:
 
 
 def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
-    """A fill as one int per channel, as torchvision hands it to Pillow; None for what is no such form."""
+    """A fill as one int per channel, as torchvision passes it to Pillow; None for other forms."""
     if type(fill) is int:
         return (fill,) * channels
     colour = accept.listed(fill)
@@ -146,7 +146,7 @@ def _colour(fill: Any, channels: int) -> tuple[int, ...] | None:
 
 
 def to_grayscale(original: Function) -> Function:
-    """``to_grayscale``: to one channel it copies only that of an eager image."""
+    """``to_grayscale``, which for one output channel copies only the grey pixels of an eager image."""
     of_lazy = images.recorder(OPS["to_grayscale"], accept.channels, False, original)
 
     def to_grayscale(img: Any, num_output_channels: Any) -> Any:

@@ -1,7 +1,7 @@
 """``torchvision.io.image``: lazy uint8 tensors for the JPEG files that accel claims, and for those that a cache has.
 
-Where its decoder's pixels are not those of Pillow (grey from colour), or need what is not recorded (a file with EXIF
-that is to be turned), and for whatever is not plainly intact, torchvision reads at once.
+torchvision reads at once if its decoder's pixels are not Pillow's (grey from colour), if they need a step that is not
+recorded (turning a file with EXIF), and if a file may not be intact.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_e
         lazy = _from_memory(input, mode, apply_exif_orientation)
     else:
         lazy = _from_file(str(input), mode, apply_exif_orientation)
-    if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # on its way to read a file
+    if lazy is None and sys._getframe(2).f_globals.get("__name__") == _MODULE:  # called by ``read_image``
         return original(input, mode, apply_exif_orientation)
     if lazy is None:
         return _as_a_whole(original, input, mode, apply_exif_orientation)
@@ -74,14 +74,14 @@ def decode_jpeg(
 
 
 def read_file(original: Function, path: Any) -> Any:
-    """``torchvision.io.read_file``: where damaged files are replaced, an empty one is read, and raises nothing."""
+    """``torchvision.io.read_file``, which reads an empty file without an error if damaged files are replaced."""
     if pillow_open.replaces() and _beginning(path) == b"":
         return torch.empty(0, dtype=torch.uint8)
     return original(path)
 
 
 def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read by torchvision's own function; give the black tensor that takes the place of a damaged file."""
+    """Read by torchvision's own function; return a black tensor in place of a damaged file if it is replaced."""
     if not pillow_open.replaces():
         return original(input, *args, **kwargs)
     try:
@@ -96,9 +96,9 @@ def _at_once(original: Function, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", **kwargs: Any) -> Any:
-    """What torchvision decodes itself (PNG, WebP, ...): lazy if a cache has it, or is to have its results.
+    """Read a file or stream that torchvision decodes (PNG, WebP, ...); lazy if a cache has it, or may keep its results.
 
-    ``start``: what the bytes begin with that the function decodes.
+    ``start``: the bytes that a stream for this function begins with.
     """
     given = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
     mode, turned = given.get("mode", _UNCHANGED), given.get("apply_exif_orientation", False)
@@ -135,12 +135,12 @@ def _key(path: Any) -> Key | None:
 
 
 def _is_stream(input: Any) -> bool:
-    """Whether a tensor is one that torchvision decodes, and no more than that."""
+    """Whether a value is a plain tensor, uint8 [bytes] on the CPU, as torchvision decodes."""
     return type(input) is torch.Tensor and input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
 
 
 def _beginning(input: Any) -> bytes | None:
-    """The first bytes of a file or stream; None where there is nothing to be decoded."""
+    """The first two bytes of a file or stream; None if it cannot be read or is no stream."""
     if isinstance(input, torch.Tensor):
         is_stream = input.dtype == torch.uint8 and input.ndim == 1 and input.is_cpu
         return bytes(input[: len(SOI)].tolist()) if is_stream else None
@@ -152,7 +152,7 @@ def _beginning(input: Any) -> bytes | None:
 
 
 def _warn_as(original: Function) -> None:
-    """The deprecation warning of torchvision versions that have one."""
+    """Give the deprecation warning of torchvision versions that have one."""
     warn = original.__globals__.get("_warn_deprecated")
     if warn is not None:
         warn()
@@ -163,7 +163,7 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
         return None
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
-    if source is None or isinstance(source.header, Raw):  # those are Pillow's pixels
+    if source is None or isinstance(source.header, Raw):  # raw pixels there are Pillow's
         source = claimed_files.read(path, selection, lambda file: _claimed(file, mode, turned))
     else:
         header = _left(source.header, mode, turned and source.cached.has_exif)
@@ -189,7 +189,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
 
 
 def _takes(mode: Any) -> bool:
-    """Whether anything is read lazily, so far as can be said before it is read."""
+    """Whether images are read lazily in this mode, as far as is known before they are read."""
     if switch.active() is None or _name(mode) not in (_UNCHANGED, _GRAY, _RGB):
         return False
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
@@ -202,7 +202,7 @@ def _name(mode: Any) -> str:
 
 
 def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
-    """The header of a file that is read lazily, else None."""
+    """The header of a file that is read lazily; None (counted) for others."""
     header = claimed_files.header_of(file)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
         counters.fallback("a file that accel does not claim was read by torchvision.io itself")
@@ -211,7 +211,7 @@ def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
 
 
 def _left(header: Header, mode: Any, turned: bool) -> Header | None:
-    """The header of a file that accel claims, unless its pixels are left to torchvision.io."""
+    """The header of a file that accel claims; None (counted) if its pixels are left to torchvision.io."""
     if _name(mode) == _GRAY and header.mode != "L":
         counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
     elif turned:

@@ -19,12 +19,12 @@ _helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_retu
 
 
 def keeps_class() -> bool:
-    """Whether operations of torch are to return torchvision's classes (``set_return_type``), not plain tensors."""
+    """Whether torch's operations must return torchvision's classes (``set_return_type``), not plain tensors."""
     return bool(_helpers._must_return_subclass())
 
 
 def as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """LazyTensor's handler of a function that makes plain tensors of torchvision's tv_tensors."""
+    """Adapt LazyTensor's handler to a function that returns plain tensors for torchvision's tv_tensors."""
 
     def handle(image: Any, *args: Any, **kwargs: Any) -> Any:
         result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
@@ -57,14 +57,14 @@ class LazyTVImage(LazyTensorBase, tv_tensors.Image):  # type: ignore[misc]
 
     @staticmethod
     def wrap(value: torch.Tensor, like: Any, **kwargs: Any) -> torch.Tensor:
-        """Make one of a tensor, as torchvision's own code does."""
+        """Make an image of a tensor, as torchvision's own code does."""
         if is_lazy(value) and isinstance(value, LazyTensorBase):
             return value.as_lazy(LazyTVImage)
         image: torch.Tensor = value.as_subclass(tv_tensors.Image)
         return image
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        return self.clone()  # torchvision's copies no attributes
+        return self.clone()  # torchvision's deepcopy, too, copies no attributes
 
 
 ForkingPickler.register(LazyTVImage, send)

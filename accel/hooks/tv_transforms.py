@@ -1,9 +1,9 @@
 """Classes of ``torchvision.transforms``: random parameters drawn as torchvision does, with less work between the draws.
 
-Most of what is left to the host for an image is torchvision's own drawing of parameters, and most of that is
-making one-element tensors. Its code runs as it is, only with a ``torch`` whose ``log(tensor(ratio))`` remembers and
-whose ``empty(1)``, ``randint`` and ``rand`` use the same tensor again: the draws, their order and the results are
-the same, which is checked before it is used.
+Most of the host's work for an image is torchvision's drawing of parameters, and most of that is making one-element
+tensors. Its code runs as it is, but with a ``torch`` whose ``log(tensor(ratio))`` is cached and whose ``empty(1)``,
+``randint`` and ``rand`` use the same tensor again: the draws, their order and the results are the same, which is
+checked before it is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _device = private("torch.utils._device", "CURRENT_DEVICE")
 
 
 def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> Function:
-    """``get_params`` of a crop (img, ...) -> (top, left, height, width)."""
+    """``get_params`` of a crop: (img, ...) -> (top, left, height, width)."""
     quick = with_cheap_tensors(original, get_dimensions=_dimensions)
     if not checked(original, quick, arguments):
         return original
@@ -45,7 +45,7 @@ def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any
 
 
 def flip(original: FunctionType) -> Function:
-    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip`` (img) -> image."""
+    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip``: (img) -> image."""
     quick = with_cheap_tensors(
         original,
         hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
@@ -63,7 +63,7 @@ def flip(original: FunctionType) -> Function:
 
 
 def crop(original: FunctionType) -> Function:
-    """``forward`` of ``torchvision.transforms.RandomCrop`` (img) -> image, of a Pillow image."""
+    """``forward`` of ``torchvision.transforms.RandomCrop``: (img) -> image, for Pillow images."""
     quick = with_cheap_tensors(
         original,
         get_dimensions=_dimensions,
@@ -83,7 +83,7 @@ def crop(original: FunctionType) -> Function:
 
 
 def _dimensions(image: Any) -> tuple[int, int, int]:
-    """Channels, height and width of a Pillow image; nobody asks for its channels."""
+    """The channels (not used, always 3), height and width of a Pillow image."""
     width, height = image.size
     return 3, height, width
 
@@ -92,7 +92,7 @@ def _dimensions(image: Any) -> tuple[int, int, int]:
 
 
 def usual() -> bool:
-    """Whether torch's own functions make tensors, on the CPU, of a dtype there is a scratch tensor for."""
+    """Whether tensors are made by torch's own functions, on the CPU, of a dtype that there is a scratch tensor for."""
     return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats and _of_torch.hold()
 
 
@@ -100,7 +100,7 @@ _of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log
 
 
 def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
-    """``function`` with cheaper ones of the functions of ``torch``, and these of ``transforms.functional``."""
+    """A copy of a function with cheaper functions in its ``torch``, and these functions in its ``F``."""
     cheap: dict[str, Any] = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint}
     cheap |= {"rand": rand, "log": lambda values: _logarithms(values, torch.get_default_dtype())}
     namespaces = {"torch": _like(torch, **cheap), "F": _like(F, **functional)}
@@ -119,10 +119,10 @@ def _logarithms(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, .
 
 
 class _Scratch(threading.local):
-    """A thread's tensors of one element; what is drawn into one is read before the next draw."""
+    """A thread's tensors of one element; a drawn value is read before the next draw overwrites it."""
 
     def __init__(self) -> None:
-        with torch.inference_mode(False):  # else they could not be used outside of it
+        with torch.inference_mode(False):  # else the tensors could not be used outside of inference mode
             self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
             self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
 
@@ -144,7 +144,7 @@ def rand(size: int) -> _Drawn:
 
 
 class _Drawn:
-    """A drawn value, which compares with a number as a tensor of one element does: in the tensor's dtype."""
+    """A drawn value that compares with a number as a tensor of one element does: in the tensor's dtype."""
 
     __slots__ = ("dtype", "value")
 
@@ -170,7 +170,7 @@ _alike: dict[CodeType, bool] = {}
 
 
 def checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
-    """Whether two versions return the same from the same draws and leave the generator in the same state."""
+    """Whether two versions of a function, given the same draws, return the same and leave the same generator state."""
     code = one.__code__
     if code not in _alike:
         _alike[code] = _draw_alike(one, other, arguments)
@@ -199,7 +199,7 @@ def _draw_alike(
     return True
 
 
-# -- arguments to compare a shortcut with the original by ---------------------------------------------------
+# -- random arguments for comparing a shortcut with the original --------------------------------------------
 
 
 def _some_small_crop(generator: random.Random) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ def _some_flip(generator: random.Random) -> tuple[Any, ...]:
 
 
 def some_crop(generator: random.Random) -> tuple[Any, ...]:
-    """Ordinary crops, and images so flat that only the last resort is left."""
+    """Arguments for ordinary crops, and for images so flat that only the fallback crop is left."""
     image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
     return image, (generator.uniform(0.01, 1), 1.0), (0.75, generator.uniform(0.8, 3))
 

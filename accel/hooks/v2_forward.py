@@ -1,8 +1,8 @@
-"""``torchvision.transforms.v2.Transform.forward``: the way of a lazy sample through it, without torch's pytree.
+"""``torchvision.transforms.v2.Transform.forward``: a shorter way for lazy samples, without torch's pytree.
 
-``forward`` of torchvision's transforms takes samples of any structure apart and puts them together again. What it
-does with an image alone is written out here; with a lazy image and plain leaves in a tuple, its own code runs with a
-``tree_flatten`` for just that. Both are compared with the original before they are used.
+torchvision's ``forward`` flattens samples of any structure and rebuilds them. For an image alone its work is written
+out here; for a lazy image and plain leaves in a tuple, its own code runs with a ``tree_flatten`` for just that. Both
+are compared with the original before they are used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from accel.lazy.tensor import LazyTensor
 
 _LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
 _LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
-"""Types that torch's pytree has no parts of."""
+"""Types that are leaves to torch's pytree."""
 
 
 def needs(original: FunctionType) -> Callable[..., list[bool]]:
-    """``Transform._needs_transform_list`` (leaves) -> whether each is to be transformed."""
+    """``Transform._needs_transform_list``: (leaves) -> whether each must be transformed."""
     if not tv_transforms.checked(original, _needs_of_image, _some_image):
         return original
 
@@ -72,7 +72,7 @@ def _by_chance(self: Any, image: Any) -> Any:
 
 
 def _forward(original: FunctionType, of_image: Function, usual: Callable[[Any], bool] = lambda self: True) -> Function:
-    """``forward`` (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
+    """``forward``: (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
     of_leaves = tv_transforms.with_cheap_tensors(original)
     of_leaves.__globals__.update(
         tree_flatten=lambda sample: (list(sample), None), tree_unflatten=lambda leaves, spec: tuple(leaves)
@@ -109,9 +109,9 @@ def _some_image(generator: random.Random) -> tuple[Any, ...]:
 
 
 def _some_sample(generator: random.Random) -> tuple[Any, ...]:
-    """A transform of images that tells what it was asked, in order, and a sample in any of the forms.
+    """A stand-in for a transform, whose result lists all calls that it got, and a sample in one of the known forms.
 
-    Whatever it is asked, it draws a number: those that it does not tell of show in the generator's state.
+    Each call draws a number, so that also calls after the last ``transform`` show, in the generator's state.
     """
     image, label = Image.new("L", (generator.randint(1, 9), 2)), generator.randint(0, 9)
     asked: list[Any] = []

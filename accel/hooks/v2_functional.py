@@ -1,9 +1,9 @@
-"""``torchvision.transforms.v2.functional``: its registry of kernels, of which those for lazy tensors record.
+"""``torchvision.transforms.v2.functional``: kernels for lazy tensors in its registry, which record.
 
 After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``). A kernel that
-cannot record what it is asked for computes the values and hands over to torchvision's own, which also raises what is to
-be raised. Kernels for Pillow images are v1's functions (``tv_functional``), have a row of the table that names
-them, or are here, with what has no kernels.
+cannot record a call computes the values and calls torchvision's own kernel, which also raises errors. Kernels for
+Pillow images are v1's functions (``tv_functional``), are hooked by a row of the table that names them, or are here,
+with the functions that have no kernels.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _geometry = private(
 
 
 def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
-    """The kernels of a functional for lazy tensors, where torchvision has none.
+    """The patches that register kernels of a functional for lazy tensors.
 
     Args:
-        functional: of ``torchvision.transforms.v2.functional``.
-        record: gives the lazy result, or None, from the functional's arguments.
+        functional: a function of ``torchvision.transforms.v2.functional``.
+        record: returns the lazy result, or None, for the functional's arguments.
     """
 
     def kernel_for(cls: type, _: Any) -> Function:
@@ -61,7 +61,7 @@ def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
             except NotFinite:
                 raise
             except Exception:
-                lazy = None  # torchvision's own kernel says what is wrong
+                lazy = None  # torchvision's own kernel raises the right error
             return functional(values_of(image), *args, **kwargs) if lazy is None else lazy
 
         return kernel
@@ -73,11 +73,11 @@ def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
     )
 
 
-# -- what has no kernels, or is one for Pillow images --------------------------------------------------------
+# -- functions without kernels, and a kernel for Pillow images -----------------------------------------------
 
 
 def to_image(original: Function, inpt: Any) -> Any:
-    """``torchvision.transforms.v2.functional.to_image``, on lazy images and tensors."""
+    """``torchvision.transforms.v2.functional.to_image``, lazy on Pillow images and lazy tensors."""
     image = lazy_image(inpt) if isinstance(inpt, Image.Image) else None
     if image is not None:
         return image.as_uint8_tensor(LazyTVImage)
@@ -147,7 +147,7 @@ def _resized_crop(
 def _gaussian_noise(
     image: LazyTensorBase, mean: Any = 0.0, sigma: Any = 0.1, clip: bool = True
 ) -> LazyTensorBase | None:
-    """The noise is drawn now, as torchvision draws it, and added later."""
+    """Draw the noise now, as torchvision draws it, and record adding it."""
     lazy = image.lazy
     floating = lazy.dtype.is_floating_point
     if len(lazy.recipes) > 1 or lazy.after or not (floating or lazy.dtype == torch.uint8):

@@ -1,4 +1,4 @@
-"""Classes of ``torchvision.transforms.v2``: their methods that look at types, or at pixels, without a functional."""
+"""Classes of ``torchvision.transforms.v2``: methods that look at types or pixels without calling a functional."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accel.ops.tensors import frozen
 
 
 def make_params(original: FunctionType) -> Function:
-    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop`` (images) -> top, left, height, width."""
+    """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop``: (images) -> top, left, height, width."""
     code = tv_transforms.with_cheap_tensors(original)
     code.__globals__["query_size"] = _size_of_one
 
@@ -45,7 +45,7 @@ def _size_of_one(images: list[Any]) -> tuple[int, int]:
     image = images[0]
     if not isinstance(image, torch.Tensor):
         return image.height, image.width
-    lazy = image.__dict__.get("lazy")  # quicker than asking a tensor for its shape
+    lazy = image.__dict__.get("lazy")  # faster than a tensor's ``shape``
     height, width = (image if lazy is None else lazy).shape[-2:]
     return height, width
 
@@ -56,12 +56,12 @@ def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
 
 
 def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
-    """``torchvision.transforms.v2._utils._get_fill``, which looks types up exactly: by what lazy ones stand for."""
+    """``torchvision.transforms.v2._utils._get_fill``, which looks up exact types: with the type behind a lazy one."""
     return original(fill_dict, inpt_type.becomes if issubclass(inpt_type, (LazyImage, LazyTensorBase)) else inpt_type)
 
 
 def to_dtype(original: Function) -> Function:
-    """``torchvision.transforms.v2.ToDtype.transform``, which looks up types exactly if it has several dtypes."""
+    """``torchvision.transforms.v2.ToDtype.transform``, which looks up exact types if it has several dtypes."""
 
     @functools.wraps(original)
     def transform(self: Any, inpt: Any, params: Any) -> Any:
@@ -82,7 +82,7 @@ def to_pure_tensor(original: Function, self: Any, inpt: Any, params: Any) -> Any
 
 
 def mixed(name: str, param: str, original: Function, self: Any, inpt: Any, params: dict[str, Any]) -> Any:
-    """``MixUp.transform`` and ``CutMix.transform``: on a lazy batch a step on the whole of it."""
+    """``MixUp.transform`` and ``CutMix.transform``, recorded on a lazy batch as a step on the whole batch."""
     if not is_lazy(inpt) or not isinstance(inpt, LazyTensorBase) or len(inpt.lazy.lead) != 1:
         return original(self, inpt, params)
     if name == "mixup" and not inpt.lazy.dtype.is_floating_point:

@@ -1,1 +1,1 @@
-"""Processes that start under the switch: what they are told, and how they come to know."""
+"""Starting processes under the switch: how they are told of it."""

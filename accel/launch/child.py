@@ -1,23 +1,24 @@
-"""Run, as text, in a process that starts under the switch: it imports nothing of accel's before there is a use for it.
+"""Code that is run, as text, in a process that starts under the switch; it imports accel only when that is of use.
 
-The switch is thrown once torchvision or accel has been imported. Two ways lead here: the environment
-(``site/sitecustomize.py``), and what multiprocessing and Ray prepare a process by, which comes later and knows more.
+The switch is thrown once torchvision or accel has been imported. This code is run by the environment
+(``site/sitecustomize.py``), and by the preparation of processes by multiprocessing and Ray, which comes later and knows
+more.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # nothing is imported that the script might not: no typing either
+TYPE_CHECKING = False  # not from typing: nothing is imported that the script itself might not import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 
 class SwitchOnImport:
-    """A finder of modules that finds none by itself, but sees what is imported; gone when the switch is thrown.
+    """A module finder that finds nothing itself, but sees imports; it removes itself when the switch is thrown.
 
     Args:
-        switch: called, without arguments, when accel has been imported; None: the environment tells what to choose.
+        switch: called, without arguments, when accel has been imported; None: the environment names the backend.
     """
 
     def __init__(self, switch: "Callable[[], object] | None" = None) -> None:
@@ -30,7 +31,7 @@ class SwitchOnImport:
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         watches = self.switch is not None or self._is_told()
         if not watches:
-            self.remove()  # from what is being gone through: the next one would be passed over
+            self.remove()  # while Python iterates over the finders: it would skip the next one, which is asked here
         for finder in others:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
@@ -40,7 +41,7 @@ class SwitchOnImport:
         return None
 
     def _is_told(self) -> bool:
-        """Read the environment, as it is now; False: there is nothing to do."""
+        """Read the environment as it is now; return whether there is anything to do."""
         import json
 
         self.told = json.loads(os.environ.get("ACCEL_RUN", "{}"))
@@ -49,7 +50,7 @@ class SwitchOnImport:
     def imported(self, name: str) -> None:
         if name == "torchvision":
             try:
-                self._import_accel()  # which may be what imported torchvision
+                self._import_accel()  # which may be the one that imported torchvision
             except ModuleNotFoundError as error:
                 if error.name != "accel":
                     raise
@@ -70,7 +71,7 @@ class SwitchOnImport:
         except ModuleNotFoundError as error:
             if error.name != "accel" or self.told.get("prefix") != sys.prefix:
                 raise
-            sys.path.append(self.told["home"])  # of a checkout that is not installed
+            sys.path.append(self.told["home"])  # a checkout that is not installed
             import accel  # noqa: F401
 
     def install(self) -> None:
@@ -78,7 +79,7 @@ class SwitchOnImport:
             if type(other).__name__ == type(self).__name__:  # this one comes later and knows more
                 sys.meta_path.remove(other)
         sys.meta_path.insert(0, self)
-        for name in ("accel", "torchvision"):  # in a process that was forked from one that had them already
+        for name in ("accel", "torchvision"):  # imported already, in a process that was forked
             if name in sys.modules and self in sys.meta_path:
                 self.imported(name)
 
@@ -88,7 +89,7 @@ class SwitchOnImport:
 
 
 class _Watched:
-    """A module's loader, which says when the module is there, and then stands aside."""
+    """A module's loader that reports when the module has been imported, and then restores the original loader."""
 
     def __init__(self, loader: "Any", finder: SwitchOnImport) -> None:
         self.loader = loader

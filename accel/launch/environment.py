@@ -1,7 +1,7 @@
-"""What the environment tells the processes that start under ``python -m accel run``: one variable, of JSON.
+"""The environment variable, of JSON, by which ``python -m accel run`` tells all processes of the switch.
 
-A process reads it when it imports torchvision (``child.py``). A script's own choice of a backend takes its place, so
-that the children have that, too.
+A process reads it when it imports torchvision (``child.py``). If a script chooses a backend itself, that is written
+there, so that its children use it, too.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from accel.system import log
 VARIABLE = "ACCEL_RUN"
 SITE = Path(__file__).with_name("site")
 
-# named as importlib's own frames are, which Python leaves out of the tracebacks of imports that fail
+# the name of importlib's own frames, which Python leaves out of the tracebacks of failed imports
 _NAMED = "<frozen importlib._bootstrap_external>"
 CHILD = f"exec(compile({Path(__file__).with_name('child.py').read_text()!r}, {_NAMED!r}, 'exec'))"
-"""A text for a process to run, that defines ``SwitchOnImport``."""
+"""Code for a process to run, which defines ``SwitchOnImport``."""
 
 
 def told() -> dict[str, Any] | None:
-    """What this process was told; None: it was not started under ``python -m accel run``.
+    """The content of the variable; None: this process was not started under ``python -m accel run``.
 
     Returns:
-        "backend" and "options": as ``set_image_backend`` takes them; "profile": None, or what there is to measure;
-        "home", "prefix": the folder that has accel, and the Python to use it.
+        "backend" and "options": arguments of ``set_image_backend``; "profile": the settings of a profile, or None;
+        "home", "prefix": the folder that has accel, and ``sys.prefix`` of the Python that may import it from there.
     """
     text = os.environ.get(VARIABLE)
     return json.loads(text) if text else None
 
 
 def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None) -> dict[str, str]:
-    """The environment of a process that is to be told this."""
+    """A copy of an environment with the variable set to these values, and ``site`` first in PYTHONPATH."""
     home = str(Path(__file__).parents[2])
     text = json.dumps({"backend": backend, "options": options, "profile": profile, "home": home, "prefix": sys.prefix})
     others = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
@@ -45,7 +45,7 @@ def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], pr
 
 
 def choose(backend: str, options: dict[str, Any]) -> None:
-    """Tell the processes that this one starts what its script has chosen, if they are told anything."""
+    """Write the script's choice of a backend to the variable, for the processes it starts, if the variable is set."""
     now = told()
     if now is None:
         return

@@ -1,4 +1,4 @@
-"""A program that this process starts and waits for: to whoever started this one, it is as if they were one."""
+"""Running a program as a child and waiting for it, with signals and exit status as if it were this process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OF_TERMINAL = ("SIGINT", "SIGQUIT")
 
 
 def ended(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program; its exit status, or the signal that ended it, negative.
+    """Run a program; return its exit status, or the negative number of the signal that ended it.
 
-    It shares the terminal and the process group, so Ctrl-C is its own affair; what signals are sent to this process
-    alone are handed on.
+    It shares the terminal and the process group, so it gets Ctrl-C itself; signals that are sent to this process alone
+    are passed on.
     """
     process: subprocess.Popen[bytes] | None = None
 
@@ -35,7 +35,7 @@ def ended(words: Sequence[str], environment: Mapping[str, str]) -> int:
         for number in set(numbers).difference(ignored):
             before[number] = signal.signal(number, hand_on)
         process = subprocess.Popen(words, env=environment)
-        for number in ignored:  # it inherits that they are, and may have them handled
+        for number in ignored:  # the program inherits that they are ignored, and may handle them itself
             before[number] = signal.signal(number, hand_on)
         return process.wait()
     finally:
@@ -44,7 +44,7 @@ def ended(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Whether a terminal sends its signals to this process, and so to the program, which is in its group."""
+    """Whether the terminal sends its signals to this process, and so to the program, which is in the same group."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except (OSError, AttributeError):
@@ -56,7 +56,7 @@ def _in_foreground() -> bool:
 
 
 def end_as(status: int) -> int:
-    """End as a program did: by the same signal, or with the exit status that this gives."""
+    """End as a program did: by the same signal, or return the exit status to end with."""
     if status < 0 and os.name != "nt":
         resource = import_module("resource")  # Windows has none
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it left its own

@@ -1,7 +1,7 @@
-"""Lazy tensors that came together, as the samples or the tensors of one batch: their companions.
+"""Lazy tensors that belong together (companions), as the samples or the tensors of one batch.
 
-What is asked of one of them is done for all that are still expected to be used: they are computed together where nobody
-stacked them, submitted together, and sent to the parent in one message, each file once.
+A request to one of them is carried out for all that are still expected to be used: they are computed together if they
+were not stacked, submitted together, and sent to the parent in one message, each file once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from accel.workers.packing import Packed, pack, unpack
 from accel.workers.sent_files import SentFiles
 
 Place = tuple[int, int] | None
-"""The number of a single image in its batch, and how many these are, where there is one of each sample."""
+"""(number, count): the number of a single image in its batch of ``count`` samples; None if samples have several."""
 
 Foreseen = Mapping[int, tuple[Step, ...]]
 _NOTHING: Foreseen = {}
 
 
 changing = fork.Lock()
-"""Held, for a moment, by who says that values were submitted or are there: two threads may at once."""
+"""Held for a moment by a thread that marks values as submitted or done, since two threads may do so at once."""
 
 
 class Whole(NamedTuple):
-    """What a part of a batch is part of: the batch, what it is made of, and the part's index."""
+    """The batch that a tensor is a part of, the batch's state, and the part's index."""
 
     batch: torch.Tensor
     lazy: Any
@@ -45,14 +45,15 @@ class Whole(NamedTuple):
 
 
 class Images:
-    """Images that come out alike: what a lazy tensor's companions know of it.
+    """Images with results of one shape and dtype: the part of a lazy tensor's state that its companions use.
 
     Attributes:
-        recipes: one of each. interleaved: the memory of an image is ordered [height, width, channels].
-        made: the shape, dtype and order (as ``interleaved``) that the recipes come out with.
+        recipes: one per image. interleaved: whether an image's memory is ordered [height, width, channels].
+        made: the shape, dtype and order (as ``interleaved``) of the recipes' results.
         progress: how far they are computed; see ``accel.lazy.state``.
-        since: casts and orders recorded since they were submitted; set before ``progress``, which others may see.
-        member: their place in a batch.
+        since: casts and memory orders recorded since they were submitted; set before ``progress``, which other threads
+            read.
+        member: their place in a batch; None: they are in none.
     """
 
     __slots__ = ("__weakref__", "interleaved", "made", "member", "progress", "recipes", "since")
@@ -71,27 +72,27 @@ class Images:
 
     @property
     def part(self) -> Part | None:
-        """What it has of a submission."""
+        """Its part of a submission; None if it has none."""
         return self.progress if isinstance(self.progress, Part) else None
 
     @property
     def begun(self) -> bool:
-        """Whether something of it was submitted, or is computed."""
+        """Whether it was submitted, or is computed."""
         return self.progress is not None and not isinstance(self.progress, Whole)
 
     @property
     def together(self) -> bool:
-        """Whether others are to be computed with it."""
+        """Whether others will be computed with it."""
         return self.member is not None and self.member.number in self.member.batch.together
 
     def submitted(self, part: Part) -> None:
-        """Have the values taken from a submission, unless they are there."""
+        """Have the values taken from a submission, unless they are computed already."""
         with changing:
             if not self.begun or isinstance(self.progress, Part):
                 self.since, self.progress = (), part
 
     def succeed(self, other: Images, progress: Any, since: tuple[Step, ...]) -> None:
-        """Take the place of ``other``, which it was made from and which is not expected to be used any more."""
+        """Take the place of ``other`` in its batch: this was made from it, and it will hardly be used any more."""
         self.since, self.progress = since, progress
         if other.member is not None:
             other.member.batch.add(self, other.member)
@@ -101,7 +102,7 @@ class Member(NamedTuple):
     """A lazy tensor's place in its batch.
 
     Attributes:
-        indices: in the dataset, of what lies along the tensor's first axis or of a single image.
+        indices: the dataset indices along the tensor's first axis, or that of a single image; None: not known.
     """
 
     batch: Batch
@@ -110,7 +111,7 @@ class Member(NamedTuple):
     place: Place = None
 
     def where(self, position: int | None) -> str:
-        """Say for a message where an image of the tensor comes from, so far as the tensor itself cannot."""
+        """A text for messages: the place in the batch and the dataset index of an image, as far as they are known."""
         if position is None:
             return ""
         where = ""
@@ -120,13 +121,13 @@ class Member(NamedTuple):
 
 
 class Batch:
-    """Lazy tensors that came together, in order; refers to them weakly.
+    """Lazy tensors that belong together, in order; refers to them weakly.
 
     Attributes:
         loader: the number of the DataLoader whose worker made it, 0 for one without workers; None: of no DataLoader.
-        together: the numbers of those that are computed with each other: samples that nobody stacked.
+        together: the numbers of those that will be computed together: samples that were not stacked.
         submitted: whether its tensors were submitted.
-        arrived: the recipes of members that have come in a message, until they are taken.
+        arrived: the recipes of members that came in a message, until they are taken.
     """
 
     def __init__(self, loader: int | None = None) -> None:
@@ -134,16 +135,16 @@ class Batch:
         self.together: frozenset[int] = frozenset()
         self.submitted = False
         self._lock = fork.Lock()
-        self._members: dict[int, list[weakref.ref[Images]]] = {}  # each with what became of it, in order
+        self._members: dict[int, list[weakref.ref[Images]]] = {}  # each followed by those made from it
         self.arrived: dict[int, Sequence[Recipe]] = {}
 
     def add(self, images: Images, member: Member) -> None:
-        """Let images stand in a place, as long as somebody refers to them; what they were made from, no longer."""
+        """Put images in a place, for as long as they are referred to; those that they were made from leave it."""
         images.member = member
         self._members.setdefault(member.number, []).append(weakref.ref(images))
 
     def _current(self) -> dict[int, Images]:
-        """What stands in each place, if somebody still refers to it."""
+        """The images in each place that are still referred to."""
         places = {number: [ref() for ref in refs] for number, refs in sorted(self._members.items())}
         return {
             number: images
@@ -153,14 +154,14 @@ class Batch:
         }
 
     def beside(self, wanted: Images) -> list[Images]:
-        """The images of which nothing is computed or submitted, in order, with the wanted one in its own place."""
+        """The images that are neither computed nor submitted, in order, with the wanted one in its place."""
         assert wanted.member is not None
         states = self._current() | {wanted.member.number: wanted}
         expected = {number: each for number, each in states.items() if each is wanted or not each.begun}
         return [each for _, each in sorted(expected.items())]
 
     def compute(self, wanted: Images, allocate: Allocate) -> None:
-        """Make those ready that are computed together with one, unless that has been done."""
+        """Compute the images that are computed together with one, unless that has been done; they are then ready."""
         with self._lock:
             if not wanted.together:
                 return
@@ -174,14 +175,14 @@ class Batch:
                     raise result
 
     def sends(self, images: Images) -> bool:
-        """Whether to send the whole batch when this member is pickled: it leaves the worker that made it."""
+        """Whether to send the whole batch when this member is pickled: if it leaves the worker that made it."""
         assert images.member is not None
         made_here = self.loader is not None and get_worker_info() is not None
         return made_here and self._current().get(images.member.number) is images
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all members in one message, each file once. Nothing is decoded and nothing can fail: this may run in a
-        queue's feeder thread."""
+        """Pickle all members in one message, each file once. This decodes nothing and cannot fail, because it may run
+        in a queue's feeder thread."""
         states = self._current()
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
@@ -192,13 +193,13 @@ def _open(loader: int | None, packed: Packed | SentFiles | Rows, lengths: dict[i
     batch, recipes, first = Batch(loader), unpack(packed), 0
     for number, length in lengths.items():
         own = recipes if length == len(recipes) else recipes[first : first + length]
-        batch.arrived[number] = own if length > 1 else tuple(own)  # to plan an image alone, numbers are of no use
+        batch.arrived[number] = own if length > 1 else tuple(own)  # for a single image, rows are of no use
         first += length
     return batch
 
 
 def compute_together(states: Iterable[Images]) -> None:
-    """Have these computed together, from the first use of one of them on."""
+    """Have these computed together when one of them is first used."""
     batch, several = Batch(), tuple(states)
     batch.together = frozenset(range(len(several)))
     for number, images in enumerate(several if len(several) > 1 else ()):
@@ -206,7 +207,7 @@ def compute_together(states: Iterable[Images]) -> None:
 
 
 def companions(images: Images) -> list[Images]:
-    """What to submit with a lazy tensor: its whole batch, or what became of that, unless some of it was submitted."""
+    """The images to submit with a lazy tensor: its whole batch, unless that was submitted; else itself alone."""
     batch = None if images.member is None else images.member.batch
     if batch is None or batch.submitted:
         return [images]
@@ -215,7 +216,7 @@ def companions(images: Images) -> list[Images]:
 
 
 def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> Submission:
-    """One submission of lazy tensors, which get their parts of it; see ``coalesce``."""
+    """Submit lazy tensors together, and give each its part of the submission; see ``coalesce``."""
     submission, parts = coalesce(states, foreseen)
     for each, part in zip(states, parts, strict=True):
         each.submitted(part)
@@ -223,9 +224,9 @@ def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> Submissio
 
 
 def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[Submission, list[Part]]:
-    """Make one submission, with a task for all that come out alike, and the part of each in it.
+    """Make one submission, with one task for all with results of the same shape and dtype, and each one's part of it.
 
-    ``foreseen``: casts and orders that are expected to be recorded next, by the place in the batch.
+    ``foreseen``: casts and memory orders that are expected to be recorded next, by the place in the batch.
     """
     alike: dict[Any, list[Sequence[Recipe]]] = {}
     places = []

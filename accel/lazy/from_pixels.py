@@ -1,7 +1,7 @@
-"""Lazy images and tensors made of pixels that are there already: of eager Pillow images and tensors.
+"""Lazy images and tensors made of existing pixels: of eager Pillow images and tensors.
 
-An eager Pillow image becomes lazy at the first step that is recorded on it. Its pixels are copied, for whoever has
-the image may paint on it later.
+An eager Pillow image becomes lazy at the first step that is recorded on it. Its pixels are copied, because the user may
+paint on it later.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _IN_MEMORY = "image in memory"
 def lazy_image(image: Any) -> LazyImage | None:
     """The image to record a step on: ``image`` itself while it is lazy, else a lazy image with a copy of its pixels.
 
-    None where nothing is to be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's
-    own, it is empty, or accel steps aside.
+    None if nothing can be recorded: it is no Pillow image of mode "RGB" or "L", it is of a class of the user's own, it
+    is empty, or accel steps aside.
 
     Raises:
         OSError, SyntaxError, ...: whatever Pillow raises for a file that it has not read yet.
@@ -47,9 +47,9 @@ def lazy_image(image: Any) -> LazyImage | None:
 
 
 def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
-    """A lazy image of a box (top, left, height, width) inside an eager "RGB" image, of which no more is copied.
+    """A lazy image of a box (top, left, height, width) inside an eager "RGB" image; only the box is copied.
 
-    None for all else.
+    None if that is not possible.
     """
     if not all(type(edge) is int for edge in box):
         return None
@@ -67,7 +67,7 @@ def lazy_crop(image: Any, box: tuple[Any, ...]) -> LazyImage | None:
 
 
 def lazy_grey(image: Any) -> LazyImage | None:
-    """A lazy grey image of an eager "RGB" image, of which only the luma is copied; None for all else."""
+    """A lazy grey image of an eager "RGB" image, with only its luma copied; None if that is not possible."""
     if cached.in_use and _is_noted(image):
         return None
     selection = _selected(image, ("RGB",))
@@ -80,19 +80,19 @@ def _is_noted(image: Any) -> bool:
 
 
 def _of_file(image: Any) -> LazyImage | None:
-    """A lazy image of a file that Pillow opened and the cache has, or is to have; None for all others."""
+    """A lazy image of a file that Pillow opened and that the cache has or may keep; None for other images."""
     return pillow_file.lazy(image) if _is_noted(image) and image.mode in ("RGB", "L") else None
 
 
 def _selected(image: Any, modes: tuple[str, ...]) -> Selection | None:
-    """The backend that is to run an eager Pillow image of one of these modes; None: Pillow is."""
+    """The backend that runs steps on an eager Pillow image of one of these modes; None: Pillow does."""
     kind: Any = type(image)
     if image.recipe is not None if isinstance(image, LazyImage) else not _is_pillows(kind):
         return None
     selection = switch.active()
     if selection is None or image.mode not in modes:
         return None
-    image.load()  # which may change the size: TIFF files that lie on their side
+    image.load()  # which may change the size: of TIFF files that are rotated
     return selection if image.mode in modes and image.width and image.height else None
 
 
@@ -107,8 +107,8 @@ def _made(
 def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
     """The tensor to record a step on: ``image`` itself while it is lazy, else a lazy one with a copy of its values.
 
-    None where nothing is to be recorded: it is not uint8 [channels, height, width] of one or three channels on the
-    CPU, it is of a class of the user's own, it is empty, or accel steps aside.
+    None if nothing can be recorded: it is not uint8 [channels, height, width] of one or three channels on the CPU, it
+    is of a class of the user's own, it is empty, or accel steps aside.
     """
     if is_lazy(image):
         return image  # type: ignore[return-value]
@@ -127,5 +127,5 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
 
 @cache
 def _is_pillows(kind: type) -> bool:
-    """Whether a class is one of Pillow's images; a user's own may do something else in any of its methods."""
+    """Whether a class of images is Pillow's own; a user's class may do something else in any of its methods."""
     return issubclass(kind, Image.Image) and kind.__module__.split(".")[0] == "PIL"

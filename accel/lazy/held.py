@@ -1,7 +1,7 @@
 """Lazy images and tensors that a dataset holds when its workers are about to be started.
 
-A list of samples that were transformed ahead, a cache of opened images: torchvision has the values of these by then,
-and forked workers share them. So they are computed here, once, and not by every worker of every epoch for itself.
+A list of samples that were transformed ahead, or a cache of opened images: with torchvision they have values by then,
+and forked workers share these. So they are computed here, once, and not in every worker of every epoch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DEPTH = 5
 
 
 def compute(dataset: Any, threads: int | None) -> None:
-    """Compute the lazy samples that ``dataset`` holds, and the pixels of its lazy images, where a host backend does.
+    """Compute the lazy samples and the pixels of the lazy images that ``dataset`` holds, if their backend is a host's.
 
-    They are looked for in its attributes, and in those of the datasets that it is made of: in lists, tuples and dicts,
-    whose first few items say what the others are. Nothing is computed that would take more than half of the memory.
-    What cannot be decoded stays as it is, for whoever asks for it.
+    They are looked for in its attributes, and in those of the datasets inside it: in lists, tuples and dicts, whose
+    first few items show whether there are any. Nothing is computed if it would take more than half of the memory.
+    Images that cannot be decoded stay lazy, and raise where they are used.
     """
     found = {id(value): value for value in _lazy(dataset, _DEPTH)}.values()
     samples = [value for value in found if isinstance(value, LazyTensorBase)]
@@ -69,7 +69,7 @@ def _is_kept(recipe: Recipe) -> bool:
 
 
 def _lazy(value: Any, depth: int) -> Iterator[Any]:
-    """Find the lazy tensors, and the lazy images that Pillow would have loaded, in a value."""
+    """Yield the lazy tensors, and the lazy images that Pillow would have loaded, in a value."""
     if isinstance(value, LazyTensorBase):
         if is_lazy(value) and not backend_of(value.lazy.recipes[0].source.selection).devices:
             yield value

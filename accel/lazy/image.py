@@ -1,7 +1,7 @@
 """LazyImage: a Pillow image whose pixels are not computed yet.
 
-What accel's table knows is recorded; whatever else touches the pixels has them computed there and then, and
-from then on the image is an ordinary one (``accel.lazy.image_base``).
+Steps of ops in accel's table are recorded; anything else that touches the pixels computes them at once, and from then
+on the image is an ordinary one (``accel.lazy.image_base``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T", bound=LazyTensorBase)
 
 
 def _by_steps(steps_of: Any) -> Any:
-    """Pillow's method of the same name, recorded as the steps that ``steps_of`` gives, if any."""
+    """Pillow's method of the same name, recorded as the steps that ``steps_of`` returns, if any."""
     name = steps_of.__name__
 
     @wraps(getattr(Image.Image, name))
@@ -50,15 +50,15 @@ def _by_steps(steps_of: Any) -> Any:
 
 
 class LazyImage(LazyImageBase):
-    """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are computed when they are asked for.
+    """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are computed when they are first used.
 
-    Its ``info`` is that of the file it was made from, as Pillow hands it down. What ``Image.open`` gives is a
+    Its ``info`` is that of the file it was made from, as Pillow passes it on. ``Image.open`` returns an
     ``accel.lazy.jpeg_file.LazyJpegFile``, all others are ``LazyPlainImage``s.
     """
 
     @classmethod
     def make(cls, recipe: Recipe, mode: str, size: tuple[int, int], info: dict[Any, Any] | None = None) -> Self:
-        """An image of a recipe's pixels; ``info``: what Pillow hands down of it, None: as the file has it."""
+        """An image of a recipe's pixels; ``info``: its ``info`` as Pillow passes it on, None: the file's."""
         image = cls.__new__(cls)
         image._recipe = recipe
         image._mode = mode
@@ -68,12 +68,12 @@ class LazyImage(LazyImageBase):
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe while the pixels are not computed, else None."""
+        """The recipe; None once the pixels are computed."""
         return self._recipe if self._im is None else None
 
     @staticmethod
     def load_rgb(source: Source) -> LazyImage:
-        """The image that ``Image.open(...).convert("RGB")`` gives."""
+        """The image that ``Image.open(...).convert("RGB")`` returns."""
         header = source.header
         image = LazyPlainImage.make(Recipe(source), header.mode, (header.width, header.height))
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
@@ -89,7 +89,7 @@ class LazyImage(LazyImageBase):
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
 
     def used(self) -> Recipe:
-        """The recipe, for what is made from this image."""
+        """The recipe, to make something else of this image."""
         self._loaded = True
         if self._parent:
             self.used_again()
@@ -98,10 +98,10 @@ class LazyImage(LazyImageBase):
         return self._recipe
 
     def used_again(self) -> None:
-        """Be prepared for what is made from an image that others were made from before.
+        """Prepare for a further image to be made from this one.
 
-        Of a file, all is decoded then, and kept. An image with steps that was computed twice already is computed once
-        more, by itself, and is of pixels from then on; not where it would be computed on a device.
+        Of a file, the whole picture will then be decoded and kept. An image with steps that was computed twice already
+        is computed once more, alone, and keeps its pixels from then on, unless it would be computed on a device.
         """
         recipe = self._recipe
         assert recipe is not None
@@ -114,7 +114,7 @@ class LazyImage(LazyImageBase):
                 self.keep_pixels()
 
     def keep_pixels(self) -> None:
-        """Compute the pixels, and be made of them; an image that cannot be computed stays as it is."""
+        """Compute the pixels and make them the source of this image; an image that cannot be decoded stays as it is."""
         recipe = self._recipe
         assert recipe is not None
         _ = self.info  # of the file
@@ -125,11 +125,11 @@ class LazyImage(LazyImageBase):
             counters.count(counters.KEPT)
 
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
-        """This image as a lazy tensor of a class, by a step that leads to ``dtype``."""
+        """This image as a lazy tensor of a class and of ``dtype``, by this step."""
         width, height = self._size
         shape = (3 if self._mode == "RGB" else 1, height, width)
         source, steps = self.used()
-        if source.origin is not None and not steps:  # values that were an image for a while
+        if source.origin is not None and not steps:  # a tensor that was made an image, and nothing done to it
             source, steps = source.origin
         return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)
 
@@ -137,10 +137,10 @@ class LazyImage(LazyImageBase):
         """This image as a uint8 tensor, which torchvision strides [height, width, channel]."""
         return self.as_tensor(cls, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
 
-    # -- recorded: the Pillow methods that torchvision and users call ---------------------------------------
+    # -- Pillow methods that are recorded, as torchvision and users call them -------------------------------
 
     def copy(self) -> Image.Image:
-        recipe = self.recipe  # asked for once: another thread may be computing the pixels
+        recipe = self.recipe  # read once: another thread may be computing the pixels
         if recipe is None:
             return super().copy()
         self._loaded = True
@@ -179,7 +179,7 @@ class LazyImage(LazyImageBase):
     def crop_and_resize(
         self, top: Any, left: Any, height: Any, width: Any, size: Any, resample: int
     ) -> Image.Image | None:
-        """torchvision's ``resized_crop``; None for other forms of ``size`` than two numbers."""
+        """torchvision's ``resized_crop``; None if ``size`` is not two numbers."""
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             return None
         cropped = self.crop((left, top, left + width, top + height))
@@ -208,13 +208,13 @@ class LazyImage(LazyImageBase):
     transform, point, filter = map(_by_steps, (pillow_methods.transform, pillow_methods.point, pillow_methods.filter))
 
     def pad(self, padding: tuple[int, int, int, int], mode: PadMode, fill: Any) -> LazyImage:
-        """Record a pad by (left, top, right, bottom) pixels; ``fill`` is any colour Pillow takes, or None."""
+        """Record a pad by (left, top, right, bottom) pixels; ``fill``: any colour that Pillow takes, or None."""
         colour = pillow_methods.pixel(self._mode, fill) if mode == "constant" else None
         return self.then("pad", (*padding, mode, colour))
 
 
 class LazyPlainImage(LazyImage, metaclass=StandsFor):
-    """A lazy image that stands for a plain ``Image.Image``: for none of a file's format."""
+    """A lazy image that stands for a plain ``Image.Image``, not for one of a file format's class."""
 
 
 ForkingPickler.register(LazyPlainImage, send)

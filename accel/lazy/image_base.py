@@ -1,6 +1,6 @@
-"""The base class of lazy images: what one is made of, its pixels when they are asked for, and what Pillow sees of it.
+"""The base class of lazy images: their recipes, the computation of their pixels, and the interface of Pillow's images.
 
-From the first use of its pixels on the image is an ordinary one. Recording stops there too: an image that has pixels
+From the first use of its pixels on, an image is an ordinary one. Recording stops there, too: an image that has pixels
 may have been painted on.
 """
 
@@ -27,12 +27,12 @@ class LazyImageBase(Image.Image):
     """A ``PIL.Image.Image`` of mode "RGB" or "L" whose pixels are not computed yet.
 
     Attributes:
-        becomes: the class of Pillow's image that it stands for.
+        becomes: the class of Pillow's that it stands for.
     """
 
     becomes: ClassVar[type[Image.Image]] = Image.Image
 
-    # What Image.__init__ would set, once for all of them: making an image costs a third of a microsecond.
+    # The attributes that Image.__init__ sets, once for all images: making one then takes a third of a microsecond.
     _im: Any = None
     palette = None
     _exif: Any = None
@@ -40,13 +40,13 @@ class LazyImageBase(Image.Image):
     if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
         readonly = 0
 
-    _recipe: Recipe | None  # has no default: a large file is read when it is missing
-    _loaded = False  # Pillow would have decoded it by now
-    _info: dict[Any, Any] | None = None  # None: as the file has it
+    _recipe: Recipe | None  # no default: a large file is read when the attribute is missing
+    _loaded = False  # whether Pillow would have decoded it by now
+    _info: dict[Any, Any] | None = None  # None: the file's
     _touched_by: str | None = None
-    _parent = False  # another image was made from it
+    _parent = False  # whether another image was made from it
 
-    # -- the pixels, when they are asked for ----------------------------------------------------------------
+    # -- computing the pixels -------------------------------------------------------------------------------
 
     @property
     def im(self) -> Any:
@@ -68,13 +68,13 @@ class LazyImageBase(Image.Image):
         return Image.frombytes(self._mode, self._size, pixels.tobytes()).im
 
     def load(self) -> Any:
-        """Pixel access, as Pillow's; computes nothing until a pixel is read or written."""
+        """Pixel access like Pillow's; computes nothing until a pixel is read or written."""
         self._loaded = True
         return _LazyAccess(self) if self._im is None and self._recipe is not None else self._load_now()
 
     def _load_now(self) -> Any:
         _ = self.im
-        return Image.Image.load(self)  # not that of an image file, which would read it
+        return Image.Image.load(self)  # not ``load`` of an image file, which would read the file
 
     @property
     def info(self) -> dict[Any, Any]:
@@ -87,7 +87,7 @@ class LazyImageBase(Image.Image):
         self._info = info
 
     def _file_of_pillow(self) -> JpegImageFile:
-        """The file it was made from, as Pillow opens it."""
+        """Pillow's own image of the file that this was made from."""
         assert self._recipe is not None
         source = self._recipe.source
         if isinstance(source.header, Raw) and source.header.decoder:
@@ -103,7 +103,7 @@ class LazyImageBase(Image.Image):
 
     @__class__.setter
     def __class__(self, cls: type[Any]) -> None:
-        """Become an image of another class, as fastai has it; with pixels, unless that class is one of lazy images."""
+        """Become an image of another class, as fastai does; with pixels, unless that is a class of lazy images."""
         if not issubclass(cls, LazyImageBase):
             attributes = self._attributes()
             self.__dict__.clear()
@@ -111,7 +111,7 @@ class LazyImageBase(Image.Image):
         object.__dict__["__class__"].__set__(self, cls)
 
     def _attributes(self) -> dict[str, Any]:
-        """The attributes that Pillow's own image would have."""
+        """The attributes that Pillow's own image would have, with the pixels."""
         plain = self.becomes.__new__(self.becomes)
         Image.Image.__init__(plain)
         plain.im, plain._mode, plain._size, plain.info = self.im, self._mode, self._size, self.info
@@ -134,7 +134,7 @@ class LazyImageBase(Image.Image):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle as Pillow's image, with its pixels: it can be loaded without accel."""
+        """Pickle as Pillow's image, with its pixels, so that it can be loaded without accel."""
         return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Image.Image:
@@ -148,7 +148,7 @@ class LazyImageBase(Image.Image):
 def send(image: LazyImageBase) -> tuple[Any, ...]:
     """Reduce an image for another process of this program: a lazy one to encoded bytes and recipes.
 
-    Nothing is decoded and nothing can fail, for this may run in a queue's feeder thread.
+    This decodes nothing and cannot fail, because it may run in a queue's feeder thread.
     """
     recipe = image._recipe if image._im is None else None
     if recipe is None:
@@ -158,7 +158,7 @@ def send(image: LazyImageBase) -> tuple[Any, ...]:
 
 
 class _LazyAccess:
-    """Stands for what ``load()`` returns; the first use computes the pixels."""
+    """The pixel access that ``load()`` returns; its first use computes the pixels."""
 
     def __init__(self, image: LazyImageBase) -> None:
         self._image = image
@@ -183,11 +183,11 @@ def _restore_lazy(
     return image
 
 
-class StandsFor(ABCMeta):  # which Pillow gives its files
-    """Metaclass of the classes of lazy images: instances of the Pillow class that one stands for count as its own.
+class StandsFor(ABCMeta):  # the metaclass of Pillow's files
+    """Metaclass of classes of lazy images, which count instances of the Pillow class that they stand for as their own.
 
-    So ``isinstance(image, type(lazy))`` is what it would be if torchvision had made the other image. Whether an image
-    is one of accel's, ``isinstance(image, LazyImage)`` says.
+    So ``isinstance(image, type(lazy))`` is the same as without accel. ``isinstance(image, LazyImage)`` tells whether an
+    image is one of accel's.
     """
 
     becomes: type[Image.Image]
@@ -196,4 +196,4 @@ class StandsFor(ABCMeta):  # which Pillow gives its files
         return isinstance(instance, cls.becomes)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return cls.becomes in subclass.__mro__  # ABCMeta itself would ask all subclasses, so this one again
+        return cls.becomes in subclass.__mro__  # ABCMeta's own would ask all subclasses, which ask this again

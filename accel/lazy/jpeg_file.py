@@ -1,7 +1,7 @@
-"""The image that ``Image.open`` gives of a JPEG file: Pillow's JpegImageFile, whose pixels are not computed yet.
+"""The lazy image that ``Image.open`` returns for a JPEG file: a JpegImageFile whose pixels are not computed yet.
 
-Of a large file only the header is read, and the rest when it is needed. As with Pillow's images, the file stays open
-until then. It is read by its descriptor, whose position nobody shares with a fork or a thread.
+For a large file only the header is read at first, and the rest when it is needed. As with Pillow's images, the file
+stays open until then. It is read at explicit offsets (pread), so that forks and threads do not share a position.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from accel.system.memory import Key, key_of
 
 @dataclass(eq=False)
 class Unread:
-    """A file that is still to be read: ``head`` is its beginning, ``header`` what can be said by that."""
+    """A file that is not read yet, but for its beginning, ``head``; ``header``: the header by that."""
 
     file: Any
     head: bytes
     header: Header
-    exclusive: bool = False  # it was opened for this image
+    exclusive: bool = False  # whether it was opened for this image, and is closed with it
     lock: fork.Lock = field(default_factory=fork.Lock)
 
     def read(self) -> tuple[bytes, Key | None]:
-        """Read all of it; give the file's key as well.
+        """Read the whole file; return its content and its key (None: it cannot be trusted).
 
         Raises:
-            ValueError: it was closed meanwhile, as Pillow has it.
+            ValueError: the file was closed meanwhile, as in Pillow.
         """
         if self.file.closed:
             raise ValueError("Operation on closed image")
@@ -54,16 +54,16 @@ class Unread:
         return parts[0] if len(parts) == 1 else b"".join(parts), key
 
     def close(self) -> None:
-        """Close the file, if that is the image's affair."""
+        """Close the file, if it was opened for this image."""
         if self.exclusive:
             self.file.close()
 
 
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
-    """A ``JpegImageFile`` whose pixels are computed when they are asked for.
+    """A ``JpegImageFile`` whose pixels are computed when they are first used.
 
-    All of its file has been read; of a large one the rest is when more than its header is asked for. What else Pillow
-    knows of it (quantization tables, layers, EXIF, ...) is read by Pillow when it is asked for.
+    Its file has been read whole; a large one is read when more than its header is needed. Pillow's other attributes
+    (quantization tables, layers, EXIF, ...) are read by Pillow when they are used.
     """
 
     becomes: ClassVar[type[JpegImageFile]] = JpegImageFile
@@ -71,11 +71,11 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     _source_of: Callable[[bytes, Key | None, Header], Source | None]
     filename: Any = ""
     _file: JpegImageFile | None = None
-    _unread: Unread | None = None  # then there is no recipe yet
+    _unread: Unread | None = None  # while it is set, there is no recipe
 
     @classmethod
     def open(cls, source: Source, filename: str | bytes = "") -> LazyJpegFile:
-        """The image as ``Image.open`` returns it; ``filename`` as Pillow's images have it."""
+        """The image that ``Image.open`` returns; ``filename``: that of Pillow's image."""
         header = source.header
         image = cls.make(Recipe(source), header.mode, (header.width, header.height))
         image.filename = filename
@@ -85,7 +85,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def open_unread(
         cls, unread: Unread, filename: str | bytes, source_of: Callable[[bytes, Key | None, Header], Source | None]
     ) -> LazyJpegFile:
-        """The image of a file that is still to be read; ``source_of`` gives None if the file is Pillow's after all."""
+        """The image of a file that is not read yet; ``source_of`` returns None if the file must be left to Pillow."""
         header = unread.header
         image = cls.__new__(cls)
         image._mode, image._size = header.mode, (header.width, header.height)
@@ -114,7 +114,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         return super()._pixels()
 
     def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
-        """Let Pillow configure its decoder, as it does for thumbnails; the image is Pillow's from then on."""
+        """Let Pillow configure its decoder, as it does for thumbnails; from then on Pillow decodes the image."""
         if self._loaded or (self.recipe is None and self._im is not None):
             return None
         file = self._file_of_pillow()
@@ -145,7 +145,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     @_exclusive_fp.setter
     def _exclusive_fp(self, exclusive: bool) -> None:
-        """``Image.open`` says here whether it opened the file itself; it is closed when all of it has been read."""
+        """Note whether ``Image.open`` opened the file itself; it is then closed when it has been read whole."""
         if self._unread is not None:
             self._unread.exclusive = exclusive
         opened = self.__dict__.pop("_open_file", None)
@@ -164,10 +164,10 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def _attributes(self) -> dict[str, Any]:
         self._read()
         attributes = vars(self._file_of_pillow()) | super()._attributes()
-        return attributes | {"tile": [], "fp": None}  # as after load()
+        return attributes | {"tile": [], "fp": None}  # as Pillow's load() leaves them
 
     def __getattr__(self, name: str) -> Any:
-        # only reached for what no class of it has: quantization, layer, applist, ... and what is not read yet
+        # only reached for attributes that no class has: quantization, layer, applist, ... and those not set yet
         if name == "_recipe":
             self._read()
             return self.__dict__.get(name)
@@ -186,7 +186,10 @@ _LARGE = 1 << 18
 
 
 def opened(file: IO[bytes]) -> tuple[bytes | Unread, Key | None]:
-    """Read a file; of a large one on a disk only the beginning, if that has the header. Its key, if all was."""
+    """Read a file, but of a large one on a disk only the beginning, if that has the header; and return its key.
+
+    The key is None for files that are not on a disk, or if it cannot be trusted.
+    """
     if type(file) is io.BufferedReader and type(file.raw) is io.FileIO and _HAS_PREAD:
         descriptor = file.fileno()
         status = os.fstat(descriptor)
@@ -196,7 +199,7 @@ def opened(file: IO[bytes]) -> tuple[bytes | Unread, Key | None]:
                 return begun, key_of(status)
     try:
         return file.read(), None
-    except TypeError:  # it wants a size, which Pillow always gives it
+    except TypeError:  # a file object whose ``read`` needs a size, which Pillow always gives
         return b"".join(iter(lambda: file.read(_PIECE), b"")), None
 
 

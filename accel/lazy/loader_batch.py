@@ -1,7 +1,7 @@
-"""Batches of a DataLoader, and how lazy tensors go from its workers to the parent.
+"""Batches of a DataLoader, and sending lazy tensors from its workers to the parent.
 
-The lazy tensors of one batch stay together: they cross the process border in one message, each file once, and
-are submitted together, so that a list of images is as few programs as a stacked batch.
+The lazy tensors of one batch stay together: they are sent in one message, each file once, and submitted together, so
+that a list of images takes as few programs as a stacked batch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
     """Make a batch of the lazy tensors among these values.
 
     Args:
-        loader: see ``Batch``. indices: of the samples in the dataset, where they are known.
+        loader: see ``Batch``. indices: a list of the samples' dataset indices; other values: they are not known.
     """
     tensors: list[LazyTensorBase] = [value for value in values if is_lazy(value)]
     if not tensors:
         return
     batch = Batch(loader)
     samples = tuple(indices) if isinstance(indices, list) else ()
-    known = () if None in samples else samples  # a stream has none
+    known = () if None in samples else samples  # an iterable dataset has none
     one_each = sum(not tensor.lazy.lead for tensor in tensors) == len(samples)
     singles = count()
     for number, tensor in enumerate(tensors):
@@ -52,16 +52,15 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
 def send(tensor: LazyTensorBase) -> Any:
     """Reduce a lazy tensor for another process: to encoded bytes and recipes.
 
-    What a process that was started for the work sends (a pool's, torchdata's) is computed there by a host backend.
-    Nothing can fail, for this may run in a queue's feeder thread (see ``workers.packing``): where it does, the receiver
-    will say so.
+    In a child process (a pool's, torchdata's), a host backend computes the values first. This cannot fail, because it
+    may run in a queue's feeder thread (see ``workers.packing``): the receiver raises errors.
     """
     lazy = pending_state(tensor)
     if lazy is not None and parent_process() is not None and not backend_of(lazy.selection).devices:
         with suppress(Exception):
             LazyTensorBase.materialize(tensor, memory.shared)
     lazy = peek(tensor)
-    if lazy is None or lazy.value is not None:  # somebody has its values
+    if lazy is None or lazy.value is not None:  # its values are computed
         return _receive_value, (tensor if lazy is None else lazy.value,)
     layout = type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made)
     if lazy.member is None or not lazy.member.batch.sends(lazy):

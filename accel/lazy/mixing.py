@@ -1,8 +1,7 @@
 """Lazy tensors of one image added up with weights, as AugMix does: ``mix = w * image; mix.add_(v * augmented)``.
 
-The image is looked at as a batch of one meanwhile: what AugMix does with the two changes neither in place, so it stays
-lazy; for anybody else the values are computed. All of the summands are made of the same source, and what they add up to
-is one more lazy tensor.
+AugMix views the image as a batch of one meanwhile and changes neither of the two in place, so it stays lazy; for other
+callers the values are computed. All summands are made of the same source, and their sum is one more lazy tensor.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def view(tensor: LazyTensorBase, *size: Any) -> Any:
 
 
 def multiplied(one: Any, other: Any) -> Any:
-    """An image times a tensor of one element."""
+    """A lazy image times a plain tensor of one float32 element; NotImplemented for other operands."""
     tensor, weight = (one, other) if is_lazy(one) else (other, one)
     if not is_lazy(tensor) or type(weight) is not torch.Tensor or len(tensor.lazy.recipes) > 1 or tensor.lazy.after:
         return NotImplemented
@@ -48,7 +47,7 @@ def multiplied(one: Any, other: Any) -> Any:
 
 
 def add_in_place(tensor: LazyTensorBase, other: Any, *, alpha: Any = 1) -> Any:
-    """One more summand; of the same image, and weighted before as this one was."""
+    """Add a lazy summand of the same source to a weighted image; NotImplemented for other operands."""
     if type(tensor) is not type(other) or not is_lazy(other) or alpha != 1 or tensor.lazy.aliased:
         return NotImplemented
     lazy, more = tensor.lazy, other.lazy

@@ -1,6 +1,6 @@
-"""The image that ``Image.open`` gives of a file of several pictures, as phones write them.
+"""The lazy image that ``Image.open`` returns for a file of several pictures (MPO), as phones write them.
 
-Imported when there is one, as is Pillow's plugin for such files: with it come openers of other formats.
+Imported only for such files, as is Pillow's plugin for them, which brings openers of other formats along.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from accel.recipe import Source
 
 
 class LazyMpoFile(LazyJpegFile, MpoImageFile):
-    """An ``MpoImageFile``, of which the first picture is lazy and any other one is Pillow's."""
+    """An ``MpoImageFile`` whose first picture is lazy; the others are Pillow's."""
 
     becomes = MpoImageFile
 
     @classmethod
     def open(cls, source: Source, filename: str | bytes = "", file: Any = None) -> LazyJpegFile:
-        """The image as ``Image.open`` returns it; ``file``: as Pillow opened it."""
+        """The image that ``Image.open`` returns; ``file``: Pillow's image of the file."""
         image = super().open(source, filename)
-        image._file, image._info = file, file.info  # which it changes when it is told to seek
+        image._file, image._info = file, file.info  # which changes with ``seek``
         return image
 
     def seek(self, frame: int) -> None:

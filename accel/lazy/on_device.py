@@ -1,4 +1,4 @@
-"""Lazy tensors that are pinned or sent to a device: submitted with those that came with them, or computed there."""
+"""Lazy tensors that are pinned or sent to a device: submitted with their companions, or computed there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from accel.system import log
 
 
 def pin(tensor: LazyTensorBase) -> bool:
-    """Submit a tensor of an accelerator backend, together with those that its DataLoader gave with it.
+    """Submit a tensor of an accelerator backend, together with the others of its batch; return whether that was done.
 
-    Never waits: it is launched when its turn comes, and when it is known on which device. False where that cannot
-    be, and for a host backend.
+    Never waits: it is launched when its turn comes and its device is known. False for a host backend, or if the device
+    cannot be used.
     """
     lazy = tensor.lazy
     queue = queue_of(lazy.selection, lazy.loader)
@@ -31,7 +31,7 @@ def pin(tensor: LazyTensorBase) -> bool:
 
 
 def to_device(tensor: LazyTensorBase, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
-    """Compute the values on a device, as a plain tensor; an accelerator backend computes there, and learns where."""
+    """The values as a plain tensor on a device; an accelerator backend computes there, and remembers the device."""
     lazy = tensor.lazy if is_lazy(tensor) else None
     if lazy is not None and prefetch.usable(lazy.selection, device):
         with log.flushing, lazy.lock:
@@ -48,7 +48,7 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     selection, part = lazy.selection, lazy.part
     queue = None if part is None or part.submission.foreign else part.submission.queue
     prefetch.learn_device(selection, queue or prefetch.queue_of(selection, lazy.loader), device)
-    if queue is not None and lazy.member is not None and lazy.loader:  # without workers several loaders share a queue
+    if queue is not None and lazy.member is not None and lazy.loader:  # loaders without workers share a queue
         queue.learn_steps(lazy.member.number, lazy.since)
     if part is None:
         if lazy.member is not None and lazy.loader and not lazy.member.batch.submitted:
@@ -65,7 +65,7 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
 
 
 def submitted_or_computed(lazy: LazyState, device: torch.device, part: Part | None = None) -> torch.Tensor:
-    """The values that were submitted (by this part, if it is given), or else computed on ``device`` now."""
+    """The values from the submission (of ``part``, if it is given), or else computed on ``device`` now."""
     value = lazy.take(part)
     if value is None:
         with Locating(lazy), shell.suspended():
@@ -74,7 +74,7 @@ def submitted_or_computed(lazy: LazyState, device: torch.device, part: Part | No
 
 
 def queue_of(selection: Selection, loader: int, device: torch.device | None = None) -> PrefetchQueue | None:
-    """The queue to submit to, on ``device`` from now on if that is given; None where the host computes."""
+    """The queue to submit to, on ``device`` from now on if that is given; None if the host computes."""
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None
     queue = prefetch.queue_of(selection, loader)

@@ -1,7 +1,7 @@
-"""Files that Pillow opened itself, and has not loaded: lazy images of those that a cache has, or is to have.
+"""Files that Pillow opened itself and has not loaded: lazy images of those that a cache has or may keep.
 
-What a cache is asked for is the file as it is, or as ``convert("RGB")`` gives it where its mode is neither "RGB" nor
-"L". The image itself stays Pillow's, whoever uses it otherwise.
+The cache keeps the pixels as they are, or converted by ``convert("RGB")`` if their mode is neither "RGB" nor "L". For
+all other uses, the image stays Pillow's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
 
 NOTED = "_accel_file"
-"""Where an image has what is noted of it."""
+"""The attribute of an image with its ``_Noted``."""
 
 
 class _Noted(NamedTuple):
-    """What an image was like when it was opened; ``file``: what it is read from, on a disk or in memory."""
+    """The state of an image when it was opened; ``file``: the file object, on a disk or in memory, that it reads."""
 
     file: Any
     key: Key
@@ -41,7 +41,7 @@ class _Noted(NamedTuple):
 
 
 def note(image: Any, file: Any) -> bool:
-    """Note that Pillow has just opened an image, from a path or a file; False: it is none for the cache."""
+    """Note that Pillow has just opened an image, from a path or a file object; False: the cache cannot keep it."""
     if image.format not in foreign.FORMATS or "transparency" in image.info:
         return False
     file = image.fp if isinstance(file, (str, bytes, os.PathLike)) else file
@@ -53,7 +53,7 @@ def note(image: Any, file: Any) -> bool:
 
 
 def _key(file: Any) -> Key | None:
-    """The key of a file on a disk or in memory; None: it has none."""
+    """The key of a file object, on a disk or in memory; None: it has none."""
     if type(file) is BytesIO:
         return None if file.closed else key_of_content(file.getvalue())
     named = type(file) is io.BufferedReader and isinstance(file.name, (str, bytes))
@@ -61,10 +61,10 @@ def _key(file: Any) -> Key | None:
 
 
 def lazy(image: Any) -> LazyPlainImage | None:
-    """A lazy image of a file that Pillow opened; None of all others, and without a cache.
+    """A lazy image of a file that Pillow opened; None for other images, and without a cache.
 
     Raises:
-        Exception: what Pillow raises as it loads the file.
+        Exception: what Pillow raises when it loads the file.
     """
     noted: _Noted | None = image.__dict__.get(NOTED)
     selection = switch.active()
@@ -73,7 +73,7 @@ def lazy(image: Any) -> LazyPlainImage | None:
     name, file, key = str(getattr(image, "filename", "")) or "<bytes>", noted.file, noted.key
     if type(file) is BytesIO:
         data = file.getvalue()
-        if key_of_content(data) != key:  # somebody has written to it
+        if key_of_content(data) != key:  # it was written to
             return None
         source = cached.of_content(data, key, name, selection)
     else:
@@ -88,7 +88,7 @@ def lazy(image: Any) -> LazyPlainImage | None:
         return LazyPlainImage.make(Recipe(source), header.mode, image.size)
     begin = thread_time()
     made = foreign.of_image(image)
-    if made is None or NOTED not in image.__dict__:  # black, in the place of a damaged file
+    if made is None or NOTED not in image.__dict__:  # the latter: a black picture in place of a damaged file
         return None
     raw, pixels, info = made
     source = cached.decoded(Source(pixels, raw, name, selection, key=key), thread_time() - begin)
@@ -96,7 +96,7 @@ def lazy(image: Any) -> LazyPlainImage | None:
 
 
 def converting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``convert`` of a class of Pillow's: lazy, of a file that the cache has, or is to have."""
+    """``convert`` of a class of Pillow's images, lazy for a file that the cache has or may keep."""
 
     @functools.wraps(original)
     def convert(self: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -111,15 +111,15 @@ def converting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_new(image: ImageFile.ImageFile, noted: _Noted) -> bool:
-    """Whether an image is as it was opened: nobody has loaded it, or told it of another picture or size."""
+    """Whether an image is as it was opened: not loaded, and not set to another picture or size."""
     new: bool = getattr(image, "_im", None) is None and image.tile == noted.tile and image.info == noted.info
     return new and not noted.file.closed and image.tell() == 0
 
 
 def read(path: Any, selection: Selection) -> Source | None:
-    """A file of these formats, read and decoded, as a source that the cache may keep; None for all others.
+    """Read and decode a file of ``foreign.FORMATS`` to a source that the cache may keep; None for other files.
 
-    Nothing is raised: reading it in the usual way will tell what is wrong.
+    Never raises: reading the file in the usual way will raise the error.
     """
     if cached.of(selection.options) is None:
         return None

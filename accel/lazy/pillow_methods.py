@@ -1,7 +1,7 @@
-"""Methods of Pillow's images as steps: which these are for given arguments, () for a copy; None: it is left to Pillow.
+"""Methods of Pillow's images as steps: each function returns the steps for a call; (): a copy; None: Pillow runs it.
 
-Pillow also says what is wrong. Source of what resizes: PIL/Image.py and src/_imaging.c (_resize, _reduce). A box is
-four float32 numbers there.
+Pillow also raises errors. Source of the resizing methods: PIL/Image.py and src/_imaging.c (_resize, _reduce), where a
+box is four float32 numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def filter(image: Image.Image, filter: Any) -> Steps | None:
     if filter is ImageFilter.GaussianBlur:
         filter = ImageFilter.GaussianBlur()
     name = _BLURS.get(type(filter))
-    if name is None or isinstance(filter.radius, np.generic):  # which some versions of Pillow refuse
+    if name is None or isinstance(filter.radius, np.generic):  # some versions of Pillow refuse NumPy's numbers
         return None
     radii = filter.radius if isinstance(filter.radius, (list, tuple)) else (filter.radius,) * 2
     if len(radii) != 2 or not all(isinstance(radius, (int, float)) and abs(radius) < _LARGEST for radius in radii):
@@ -68,7 +68,7 @@ _BLURS: dict[type, str] = {ImageFilter.BoxBlur: "box_blur", ImageFilter.Gaussian
 
 @lru_cache(maxsize=64)
 def pixel(mode: str, colour: Any) -> tuple[Any, ...]:
-    """The values of a pixel of a colour, one per channel."""
+    """A colour's values, one per channel."""
     found = Image.new(mode, (1, 1), colour).getpixel((0, 0))
     return found if isinstance(found, tuple) else (found,)
 
@@ -76,7 +76,11 @@ def pixel(mode: str, colour: Any) -> tuple[Any, ...]:
 def transform(
     image: Image.Image, size: Any, method: Any, data: Any = None, resample: int = 0, fill: int = 1, fillcolor: Any = 0
 ) -> Steps | None:
-    """ValueError: a coefficient is NaN or infinite, so that no pixel has a place."""
+    """The steps of ``Image.transform``.
+
+    Raises:
+        ValueError: a coefficient is NaN or infinite, so that no pixel has a place.
+    """
     if method == Image.Transform.EXTENT:
         return _extent(image, size, data, resample, fillcolor)
     count = {Image.Transform.AFFINE: 6, Image.Transform.PERSPECTIVE: 8}.get(method)
@@ -104,7 +108,7 @@ def transform(
 
 
 def _has_places(a: tuple[float, ...], width: int, height: int) -> bool:
-    """Whether no pixel's place in a perspective transform is 0 / 0, of which C leaves open what Pillow makes."""
+    """Whether no pixel's place in a perspective transform is 0 / 0, for which Pillow's result is undefined in C."""
     corners = [a[6] * x + a[7] * y + 1 for x in (0, width) for y in (0, height)]
     if min(corners) > 0 or max(corners) < 0:
         return True
@@ -114,7 +118,7 @@ def _has_places(a: tuple[float, ...], width: int, height: int) -> bool:
 
 
 def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Steps | None:
-    """A rectangle shown at a size: the affine transform that Pillow makes of it (Image.py, __transformer)."""
+    """The steps of a rectangle shown at a size: Pillow's affine transform for it (Image.py, __transformer)."""
     try:
         (width, height), (left, top, right, bottom) = size, data
         matrix = (right - left) / width, 0, left, 0, (bottom - top) / height, top
@@ -142,7 +146,7 @@ def resize(
     except (TypeError, ValueError):
         width = height = 0
     if width < 1 or height < 1:
-        Image.new(image.mode, (2, 2)).resize(size, resample, None, reducing_gap)  # raises, and decodes nothing for it
+        Image.new(image.mode, (2, 2)).resize(size, resample, None, reducing_gap)  # raises without decoding anything
         return None
     code = Image.Resampling.BICUBIC if resample is None else resample
     if code and code not in SUPPORT:
@@ -206,7 +210,7 @@ def _resized(
 def reduce(image: Image.Image, factor: Any, box: Any = None) -> Steps | None:
     factors = factor if isinstance(factor, (list, tuple)) else (factor, factor)
     if factors == (1, 1):
-        return None  # which Pillow has crop() or copy() do
+        return None  # Pillow calls crop() or copy()
     try:
         across, down = map(operator.index, factors)
         edges = (0, 0, *image.size) if box is None else tuple(map(operator.index, box))
@@ -224,7 +228,7 @@ def _reduced(size: tuple[int, int], across: int, down: int, edges: tuple[Any, ..
 
 
 class Thumbnail:
-    """Stands for an image while Pillow's ``thumbnail`` finds out how it is to be resized."""
+    """A stand-in for an image, on which Pillow's ``thumbnail`` finds the arguments of ``resize`` (None: no resize)."""
 
     def __init__(self, size: tuple[int, int], *arguments: Any) -> None:
         self.size = size
@@ -234,7 +238,7 @@ class Thumbnail:
         Image.Image.thumbnail(self, *arguments)  # type: ignore[arg-type]
 
     def draft(self, *_: object) -> None:
-        """Files alone have drafts."""
+        """Do nothing: only files have drafts."""
 
     load = draft
 

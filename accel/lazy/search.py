@@ -1,4 +1,4 @@
-"""Lazy tensors in a batch, whatever it is made of. They are found where they are: nothing is taken apart."""
+"""Finding lazy tensors in a batch of any structure, without taking it apart."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _DEEP = 4
 
 
 def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
-    """The lazy tensors in a value, in order, an object that occurs twice as often as it is met.
+    """The lazy tensors in a value, in order; one that occurs several times is listed several times.
 
-    They are looked for in Python's containers and what is derived from these, and in the attributes of objects that
-    do not lie too deep. With ``sent`` what is sent along with the value to another process is found as well: objects
-    are pickled for it, unless all lazy tensors that there are have been found already.
+    They are looked for in Python's containers and their subclasses, and in the attributes of objects that are not too
+    deep inside. With ``sent``, those that would be sent along with the value to another process are found as well:
+    objects are pickled for that, unless all existing lazy tensors have been found already.
     """
     wanted = pending()
     found: list[LazyTensorBase] = []
@@ -66,7 +66,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
 
 
 def _parts(value: Any, attributes: bool) -> Iterable[Any]:
-    """The items of a container, by no method of a user's, and the values of an object's attributes."""
+    """The items of a container, found without methods of the user's, and the values of an object's attributes."""
     if type(value) in (list, tuple):
         return value  # type: ignore[no-any-return]
     parts: Iterable[Any] = ()
@@ -80,18 +80,18 @@ def _parts(value: Any, attributes: bool) -> Iterable[Any]:
     return tuple(chain(parts, own.values()))
 
 
-# -- in objects that only their own pickling can tell all about --------------------------------------------
+# -- in objects whose content only their own pickling shows ------------------------------------------------
 
 
 def sent_along(leaves: Sequence[Any]) -> list[LazyTensorBase]:
-    """The lazy tensors that would be sent along with what is none of torch's, NumPy's or Python's own values.
+    """The lazy tensors that would be sent along with objects that are not torch's, NumPy's or Python's own values.
 
-    They are found by pickling such objects, as the queue will. What has a way of its own to other processes (storages,
-    connections, ...) is passed by: going that way moves it, or keeps a descriptor open.
+    They are found by pickling these objects, as the queue will. Objects with their own reduction for other processes
+    (storages, connections, ...) are skipped: it would move them, or keep a descriptor open.
     """
     finder = _Finder()
     for leaf in leaves:
-        with suppress(Exception):  # the queue will say what cannot be sent
+        with suppress(Exception):  # the queue raises for objects that cannot be sent
             finder.dump(leaf)
     return finder.found
 

@@ -1,7 +1,7 @@
-"""The shell: a tensor object without memory that stands for values, until it becomes them.
+"""The shell: a tensor object without memory, which stands for values until it becomes them.
 
-torch's modes that see every operation (FakeTensorMode, ``make_fx``, a user's own) are to see the values, and not how
-these came about.
+torch's modes that see every operation (FakeTensorMode, ``make_fx``, a user's own) must see the values, but not their
+computation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ METADATA = (
     | {getattr(torch.Tensor, name) for name in _METHODS.split()}
     | {torch.numel, torch.is_floating_point, torch.is_complex}
 )
-"""Functions of torch that the shell itself answers, without values."""
+"""torch's functions that the shell itself answers, without values."""
 
 T = TypeVar("T", bound=torch.Tensor)
 
@@ -58,18 +58,18 @@ _NO_MEMORY = (
 
 
 def _refuse_memory(shell: torch.Tensor) -> None:
-    """Have C++ code that asks for the tensor's memory, past Python, raise RuntimeError; it would get a null pointer."""
+    """Have C++ code that asks for the tensor's memory directly raise RuntimeError; it would get a null pointer."""
     if hasattr(torch._C, "_set_storage_access_error_msg"):  # builds with CUDA
         torch._C._set_storage_access_error_msg(shell, _NO_MEMORY)
-    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # without, by a longer way
+    elif hasattr(torch._C, "_set_storage_data_ptr_access_error_msg"):  # builds without, by a longer way
         with torch._C.DisableTorchFunctionSubclass():
             torch._C._set_storage_data_ptr_access_error_msg(shell.untyped_storage()._cdata, _NO_MEMORY)
     else:
-        torch._C._set_throw_on_mutable_data_ptr(shell)  # all but const_data_ptr() of no type
+        torch._C._set_throw_on_mutable_data_ptr(shell)  # for all functions but the untyped const_data_ptr()
 
 
 class Absent:
-    """An attribute that a class does not have, though its base does."""
+    """An attribute that a class does not have although its base has it: reading it raises AttributeError."""
 
     def __get__(self, instance: object, owner: type) -> Any:
         raise AttributeError("lazy tensors are exported by __dlpack__")
@@ -78,7 +78,7 @@ class Absent:
 def make(
     cls: type[T], lead: tuple[int, ...], shape: tuple[int, int, int], dtype: torch.dtype, interleaved: bool, offset: int
 ) -> T:
-    """A tensor object of a class, on the CPU, shaped and strided as torchvision's tensor; ``offset``: in a batch."""
+    """A tensor object of a class, on the CPU, shaped and strided as torchvision's; ``offset``: the storage offset."""
     strides = _strides(lead, shape, interleaved)
     tensor: T = torch.Tensor._make_wrapper_subclass(
         cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
@@ -100,14 +100,14 @@ def _strides(lead: tuple[int, ...], shape: tuple[int, int, int], interleaved: bo
 
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:
-    """The attributes that somebody has set on the object."""
+    """The attributes that the user has set on the object."""
     return {name: value for name, value in tensor.__dict__.items() if name != "lazy"}
 
 
 def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
-    """Make ``shell`` the tensor that ``value`` is, unless something refers to one of them from elsewhere.
+    """Make ``shell`` the tensor that ``value`` is; False, with nothing done, if one of them is referred to elsewhere.
 
-    As torch.utils.swap_tensors does, but the class last: as long as another thread sees a lazy tensor it waits for
+    As torch.utils.swap_tensors does, but the class last: while another thread still sees a lazy tensor, it waits for
     the lock that is held here.
     """
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
@@ -134,9 +134,9 @@ def _any() -> bool:
 
 
 def suspended() -> AbstractContextManager[object]:
-    """Compute values outside of the mode, and the transformation of torch.func, of whoever asks first.
+    """A context for computing values outside of the calling code's modes and torch.func transformations.
 
-    They outlive these, and no tracer is to see how they come about.
+    The values outlive these, and a tracer must not see their computation.
     """
     return _all_suspended() if torch.is_inference_mode_enabled() or _any() else torch._C._DisableFuncTorch()
 
@@ -149,7 +149,7 @@ def _all_suspended() -> Iterator[None]:
 
 
 def replaced(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Have a tracer take ``value`` for what ``tensor`` is to it, such as an argument of what it traces."""
+    """Have a tracer treat ``value`` as it does ``tensor``, for instance as an argument of the traced function."""
     if not _any():
         return
     tracing: Any = sys.modules.get("torch.fx.experimental.proxy_tensor")

@@ -1,28 +1,28 @@
-"""How the values of a lazy tensor come about: its state, and the ways from recipes to values.
+"""The state of a lazy tensor, and the ways from its recipes to its values.
 
-``progress`` says how far that is:
+``progress`` says how far the values are computed:
 
 ============ =================== ============================================================================
 state        ``progress``
 ============ =================== ============================================================================
 recorded     None                there are recipes, and nothing else
-part         ``Whole``           it is a view of a batch: when it is asked for, that is computed, all of it
+part         ``Whole``           it is a view of a batch: when it is used, the whole batch is computed
 submitted    ``Part``            its values are computed, or will be, on the host or on a device
-ready        a plain tensor      they were computed along with another's of its batch; nobody has seen them
-done         ``Done``            they are there, and somebody may have them
+ready        a plain tensor      they were computed along with another's of its batch; the user has not seen them
+done         ``Done``            they are computed, and the user may have them
 ============ =================== ============================================================================
 
-What is recorded or a part may be submitted. Whoever asks for the values holds the state's lock from there to the end,
-so they are computed once; they come from the submission, or the batch, or what is ready, or else from the recipes. A
-submission that has nothing to give (others of it failed, its values were taken, this process was forked since) leaves
-the state recorded, and so does an error: the next one to ask has them computed again. Steps are recorded on what is not
-ready or done, and make a state of their own. In the end the tensor object becomes the values, and its state is gone;
-as long as it cannot (something refers to it weakly) it gives them to whoever asks.
+A recorded state or a part may be submitted. A thread that needs the values holds the state's lock until they are there,
+so they are computed once; they come from the submission, the batch, the ready tensor, or else the recipes. A submission
+without values (others of it failed, its values were taken, this process was forked since) leaves the state recorded,
+and so does an error: the next use computes them again. Steps can be recorded on states that are not ready or done, and
+make a new state. In the end the tensor object becomes the values, and its state is gone; if it cannot (something refers
+to it weakly), it returns them to every caller.
 
-Any thread may look: at a state by ``peek`` (the object's class and attributes may be exchanged at any moment), at
-``progress`` without a lock; a submission and the end are set under ``changing``, which is held for no longer. A forked
-child has all states as they are, and locks of its own: what another thread computes is not done there, and what was
-submitted is computed anew.
+Any thread may read a state by ``peek`` (the object's class and attributes may be exchanged at any moment), and
+``progress`` without a lock; submitted and done are set under ``changing``, which is held no longer than that. A forked
+child has all states as they are, and new locks: values that another thread was computing, and submitted ones, are
+computed anew there.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ ImageShape = tuple[int, int, int]
 
 
 class Done(NamedTuple):
-    """Values that are there.
+    """Computed values.
 
     Attributes:
-        value: what somebody has: the tensor object itself, where it has become them. alias: the same memory, for parts
-            of the tensor.
+        value: the tensor that the user has: the tensor object itself, once it has become the values. alias: the same
+            memory, for parts of the tensor; None: it has no parts.
     """
 
     value: torch.Tensor
@@ -61,17 +61,17 @@ class Done(NamedTuple):
 
 
 class LazyState(Images):
-    """The state of a lazy tensor: what it is made of, and how far that is computed.
+    """The state of a lazy tensor: its recipes, and how far its values are computed.
 
     Attributes:
         lead: the shape in front of ``shape``; () for a single image.
-        shape: of one image. dtype: of the values.
-        after: steps on the batch as a whole, on what the recipes give; these may change what they ``made``.
-        view: how wide the tensor is that torchvision's is a view of part of the columns of; 0: it is no such view.
-        aliased: it is part of a batch, or has parts: what changes its values in place does so in the others.
+        shape: (channels, height, width) of one image. dtype: the values' dtype.
+        after: steps on the batch as a whole, after the recipes; these may change shape and dtype from ``made``.
+        view: the width of the tensor of which torchvision's is a view of some columns; 0: it is no such view.
+        aliased: whether it is part of a batch, or has parts, so that changes in place show in the others.
         stacked: whether a batch was made of it.
-        pending: a mark, as long as it has no values; see ``pending``.
-        lock: of whoever computes it.
+        pending: a mark that is set as long as it has no values; see the function ``pending``.
+        lock: held by the thread that computes the values.
     """
 
     __slots__ = ("after", "aliased", "dtype", "lead", "lock", "pending", "shape", "stacked", "view")
@@ -104,12 +104,12 @@ class LazyState(Images):
 
     @property
     def value(self) -> torch.Tensor | None:
-        """The values, where somebody has them."""
+        """The values; None if they are not computed."""
         return self.progress.value if isinstance(self.progress, Done) else None
 
     @property
     def recordable(self) -> bool:
-        """Whether steps may be recorded on it: what somebody has may have been changed in place."""
+        """Whether steps may be recorded on it: computed values may have been changed in place."""
         progress = self.progress
         if progress is None or isinstance(progress, Part):
             return True
@@ -123,9 +123,9 @@ class LazyState(Images):
     # -- to the values --------------------------------------------------------------------------------------
 
     def compute(self, allocate: Allocate) -> torch.Tensor:
-        """Have the values computed on the host; an accelerator backend's batch is, on its device, where that is known.
+        """The values, computed on the host; those of an accelerator backend's batch on its device, if that is known.
 
-        For who holds the lock.
+        The caller holds the lock.
         """
         values = self.take()
         if values is not None:
@@ -145,9 +145,9 @@ class LazyState(Images):
             return self.shaped(images)
 
     def take(self, part: Part | None = None) -> torch.Tensor | None:
-        """Take the values from where they were submitted to; None if there are none, or somebody took them.
+        """Take the values from the submission; None if it has none, or they were taken already.
 
-        ``part``: in place of its own, for somebody who has that as well.
+        ``part``: the part to take them from, in place of its own.
         """
         if isinstance(self.progress, Part):
             part, self.progress = part or self.progress, None
@@ -161,13 +161,13 @@ class LazyState(Images):
             return self.shaped(torch_ops.on_batch(images, steps) if steps else images)
 
     def shaped(self, images: torch.Tensor) -> torch.Tensor:
-        """Images one after another, in this tensor's shape, after the steps on the whole."""
+        """The recipes' results, [images, ...], in this tensor's shape, after the steps on the batch as a whole."""
         batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
         return torch_ops.on_batch(batch, self.after) if self.after else batch
 
 
 class Locating:
-    """Has a DecodeError say its place along a tensor's first axis and, where known, in the dataset."""
+    """A context that adds to a DecodeError its place along a tensor's first axis and, if known, in the dataset."""
 
     __slots__ = ("_lazy",)
 
@@ -189,7 +189,7 @@ class Locating:
 
 
 def peek(tensor: torch.Tensor) -> LazyState | None:
-    """The state of a lazy tensor; None where another thread has just made it a plain one, of its class as well."""
+    """The state of a lazy tensor; None if another thread has just made it a plain one, then also by its class."""
     lazy: LazyState | None = tensor.__dict__.get("lazy")
     if lazy is None:
         with shell.swapping:
@@ -208,7 +208,7 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
         fresh = not isinstance(lazy.progress, Done)
         if fresh:
             value = lazy.compute(allocate)
-            if type(value) is not tensor.becomes or sys.getrefcount(value) > _OURS:  # others have it as it is
+            if type(value) is not tensor.becomes or sys.getrefcount(value) > _OURS:  # it is referred to elsewhere
                 value = value.as_subclass(tensor.becomes)
             alias = None
             if lazy.aliased:
@@ -218,7 +218,7 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
                 lazy.progress, lazy.pending = Done(value, alias), None
         value, alias = lazy.progress
         if (fresh or not value.requires_grad) and shell.swap(tensor, value if fresh else _same(value)):
-            # another thread may have come by the shell just before
+            # another thread may have got the shell just before
             lazy.progress = Done(tensor, alias)
             return tensor  # type: ignore[no-any-return]
         value.__dict__.update(shell.attributes(tensor))
@@ -227,7 +227,7 @@ def materialize(tensor: Any, allocate: Allocate) -> torch.Tensor:
 
 
 def _same(value: torch.Tensor) -> torch.Tensor:
-    """The same values as another object: one that somebody may have is not to become the shell."""
+    """The same values as another object: one that the user may have must not become the shell."""
     with shell.suspended():
         same = value.detach().as_subclass(type(value))
     same.__dict__.update(value.__dict__)
@@ -235,7 +235,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
-    """Part of a batch, all of which is computed for it."""
+    """Part of a batch, which is computed as a whole for it."""
     value = materialize(batch, memory.results.empty)
     with shell.suspended():
         alias = lazy.progress.alias if isinstance(lazy.progress, Done) else None
@@ -248,15 +248,15 @@ def _references() -> int:
 
 
 _OURS = _references()
-"""What ``sys.getrefcount`` says of what only a function's own variable refers to."""
+"""The result of ``sys.getrefcount`` for an object that only one variable refers to."""
 
 _PENDING = object()
-"""What every state of this process refers to that has no values."""
+"""An object that every state of this process without values refers to."""
 _others = 0
 
 
 def pending() -> int:
-    """Count the states without values: where there is none nobody need look for one."""
+    """The number of states without values; if it is 0, no search for them is necessary."""
     return sys.getrefcount(_PENDING) - _others
 
 

@@ -26,12 +26,12 @@ from accel.system import fork, log, memory
 def submit(images: Any, device: Any = None) -> Future:
     """Start computing lazy images, and return at once.
 
-    Under a host backend the work begins on threads of accel's own; a lazy tensor becomes the result itself, and waits
-    for it if it is used before. Under an accelerator backend it is launched on a stream of accel's own.
+    Under a host backend the work begins on threads of accel's own; a lazy tensor itself becomes the result, and if it
+    is used earlier it waits for that. Under an accelerator backend the work is launched on a stream of accel's own.
 
     Args:
-        images: a lazy tensor (one image or a batch), a lazy image, or a list or tuple of such. Those that come out
-            with the same shape and dtype are one program. What is not lazy is passed on as it is.
+        images: a lazy tensor (one image or a batch), a lazy image, or a list or tuple of such. Those with results of
+            the same shape and dtype are one program. Values that are not lazy are passed on as they are.
         device: where the results shall be, as ``torch.device`` takes it; None: on the host under a host backend, else
             on the device that is known from the option ``device`` or from an earlier ``.to(device)``.
 
@@ -49,7 +49,7 @@ def submit(images: Any, device: Any = None) -> Future:
 
 
 def _lazy(image: Any) -> LazyState | None:
-    """The state of a lazy image or tensor; None for all else."""
+    """The state of a lazy image or tensor; None for other values."""
     if is_lazy(image):
         return image.lazy  # type: ignore[no-any-return]
     recipe = image.recipe if isinstance(image, LazyImage) else None
@@ -121,7 +121,7 @@ class Future(concurrent.futures.Future[Any]):
                 self.set_exception(error)
 
     def _errors(self) -> Iterator[BaseException]:
-        """The exceptions that were raised, in the order of the images."""
+        """Yield the exceptions that were raised, in the order of the images."""
         for number, part in sorted(self._parts.items()):
             error, lazy = part.task.error(), self._items[number][1]
             if error is None or lazy is None:
@@ -132,13 +132,13 @@ class Future(concurrent.futures.Future[Any]):
                 yield _in_list(error, lazy.recipes[error.position - part.first], number, len(self._items))
 
     def cancel(self) -> bool:
-        """Cancel what has not begun; False if some of it has. The lazy images stay what they were."""
+        """Cancel the work that has not begun; return False if some has. The lazy images stay lazy."""
         for part in tuple(self._parts.values()):
             part.task.future.cancel()
         return self.cancelled()
 
     def running(self) -> bool:
-        """Whether some of the work has begun, and not all is done."""
+        """Return whether some of the work has begun, and not all is done."""
         begun = [part.task.future for part in tuple(self._parts.values())]
         return not self.done() and any(future.running() or future.done() for future in begun)
 
@@ -153,7 +153,7 @@ class Future(concurrent.futures.Future[Any]):
             concurrent.futures.TimeoutError: it takes longer.
             concurrent.futures.CancelledError: it was cancelled.
         """
-        if self._process == os.getpid():  # in a forked child nobody will finish it
+        if self._process == os.getpid():  # in a forked child it will never be finished
             super().result(timeout)
         with log.flushing, self._lock:
             if self._results is None:
@@ -178,7 +178,7 @@ class Future(concurrent.futures.Future[Any]):
         part, is_tensor = self._parts[number], isinstance(image, LazyTensorBase)
         queue = part.submission.queue
         if queue is not None and queue.device is not None and not part.submission.foreign:
-            with lazy.lock:  # in place of its twin, which would copy
+            with lazy.lock:  # from this part, not from its twin, which would copy
                 value = submitted_or_computed(lazy, queue.device, part)
             value = value.as_subclass(image.becomes) if is_tensor else value
         else:
@@ -187,6 +187,6 @@ class Future(concurrent.futures.Future[Any]):
 
 
 def _in_list(error: DecodeError, recipe: Recipe, number: int, count: int) -> DecodeError:
-    """The same error with the place of the image, or of its batch, in the list that was submitted."""
+    """The same error, with the place of the image or of its batch in the submitted list."""
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
     return type(error)(f"{recipe.source.name}: {reason} (number {number} of a list of {count})")

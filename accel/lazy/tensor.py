@@ -1,7 +1,7 @@
 """LazyTensor: a torch tensor whose values are not computed yet; one image or a batch of images.
 
-``torch.stack``, ``.half()``, ``.contiguous(memory_format=...)`` and the like keep it lazy; a move to a device gives
-a plain tensor there; anything else has its values computed (``accel.lazy.tensor_base``).
+``torch.stack``, ``.half()``, ``.contiguous(memory_format=...)`` and the like keep it lazy; a move to a device returns a
+plain tensor there; anything else computes its values (``accel.lazy.tensor_base``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class LazyTensor(LazyTensorBase):
     """A ``torch.Tensor`` on the CPU whose values are not computed yet.
 
     It is one image [channels, height, width] or a batch of them, with one more axis in front, of any dtype that
-    torchvision's transforms give. Shape, dtype and strides are known. ``torch.stack``, ``.half()``,
-    ``.contiguous(memory_format=...)`` and transforms of a batch keep it lazy; ``.to(device)`` gives a plain tensor
-    there; anything else has the values computed, and the object itself becomes a plain tensor. accel makes such
+    torchvision's transforms return. Shape, dtype and strides are known. ``torch.stack``, ``.half()``,
+    ``.contiguous(memory_format=...)`` and transforms of a batch keep it lazy; ``.to(device)`` returns a plain tensor
+    there; anything else computes the values, and the object itself becomes a plain tensor. Only accel makes such
     tensors; the class is there for ``isinstance``.
     """
 
@@ -48,9 +48,9 @@ ForkingPickler.register(LazyTensor, send)  # as torch registers its own tensors
 
 
 def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
-    """Stack lazy tensors as one more lazy tensor.
+    """Stack lazy tensors to one more lazy tensor.
 
-    None where they cannot be one program: some have their values, dtypes or backends differ.
+    None if they cannot be one program: some have values, or dtypes or backends differ.
 
     Raises:
         RuntimeError: torch's own, for unequal shapes.
@@ -70,10 +70,10 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
     on_device = backend_of(selection).devices
     if again and not on_device:
         size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
-        if kept.values_fit(size):  # somebody keeps the samples: torchvision's have their values
+        if kept.values_fit(size):  # the user keeps the samples, which with torchvision have values
             for lazy in again:
                 for recipe in lazy.recipes:
-                    recipe.source.asked = 0  # its values are kept: its pixels need not be
+                    recipe.source.asked = 0  # the values are kept, so the file's pixels need not be
             compute_together(again)
             return None
     for lazy in states:
@@ -87,7 +87,7 @@ _fetching = False
 
 @contextmanager
 def fetching() -> Iterator[None]:
-    """Let what is stacked stay lazy while a worker of a DataLoader fetches a batch: that will be computed whole."""
+    """Keep stacked tensors lazy while a DataLoader worker fetches a batch, which will then be computed as a whole."""
     global _fetching
     _fetching = True
     try:
@@ -106,12 +106,12 @@ def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
 
 
 def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """``stack``, with the values if this is a DataLoader worker of a host backend."""
+    """``stack``, and compute the values if this is a DataLoader worker of a host backend."""
     stacked = stack(tensors)
     return None if stacked is None else materialized_in_worker(stacked)
 
 
-# -- functions that keep a tensor lazy; NotImplemented has the values computed ------------------------------
+# -- functions that keep a tensor lazy; if one returns NotImplemented, the values are computed --------------
 
 
 def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None) -> Any:
@@ -131,7 +131,7 @@ def clone(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.
 def contiguous(tensor: LazyTensorBase, *, memory_format: torch.memory_format = torch.contiguous_format) -> Any:
     if memory_format == torch.preserve_format:
         return NotImplemented
-    # of one channel or one pixel: in any order
+    # with one channel or one pixel, it is contiguous in any order
     as_it_is = not tensor.lazy.after and tensor.is_contiguous(memory_format=memory_format)
     return tensor if as_it_is else _ordered(tensor, memory_format)
 
@@ -172,7 +172,7 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
 
 
 def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyTensorBase:
-    """The tensor after a step that may also be done to the result of a submission which lacks it."""
+    """The tensor after a step, still submitted if it was: the step is then done to the submission's result."""
     part = before.lazy.part
     if part is not None and not after.lazy.after:
         after.lazy.since, after.lazy.progress = (*before.lazy.since, step), part
@@ -213,7 +213,7 @@ def pin_memory(tensor: LazyTensorBase, device: Any = None) -> Any:
 
 
 def is_pinned(tensor: LazyTensorBase, device: Any = None) -> bool:
-    return tensor.lazy.part is not None  # there is nothing to be gained from pinning it
+    return tensor.lazy.part is not None  # pinning a submitted tensor gains nothing
 
 
 LazyTensor.handlers = {

@@ -1,8 +1,8 @@
 """The base class of lazy tensors.
 
-Size, dtype and strides are known and answered at once. A class names the functions that keep its tensors lazy
-(``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain
-tensor (``torch.utils.swap_tensors``), so that nothing is computed twice.
+Size, dtype and strides are known and returned at once. A class lists the functions that keep its tensors lazy
+(``handlers``); anything else computes the values and goes on with them, and the object itself becomes a plain tensor
+(``torch.utils.swap_tensors``), so that nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class LazyTensorBase(torch.Tensor):
     """The base class of lazy tensors, which are on the CPU.
 
     Attributes:
-        lazy: its state. becomes: the class of tensor that it is once computed.
-        handlers: functions that keep it lazy; NotImplemented from one has the values computed.
-        either: those of them that take a lazy tensor as the second argument as well.
+        lazy: its state. becomes: the class of tensor that it becomes.
+        handlers: functions that keep it lazy; if one returns NotImplemented, the values are computed.
+        either: those of them that also take a lazy tensor as the second argument.
     """
 
     lazy: LazyState
@@ -52,7 +52,7 @@ class LazyTensorBase(torch.Tensor):
     either: ClassVar[frozenset[Any]] = frozenset(
         {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
     )
-    __dlpack_c_exchange_api__ = shell.Absent()  # C functions that would ask the shell for its memory
+    __dlpack_c_exchange_api__ = shell.Absent()  # its C functions would ask the shell for its memory
 
     @classmethod
     def of(
@@ -66,13 +66,13 @@ class LazyTensorBase(torch.Tensor):
         made: tuple[ImageShape, torch.dtype, bool] | None = None,
         offset: int = 0,
     ) -> Self:
-        """Make one of recipes that come out as ``shape`` and ``dtype``. ``offset``: in a batch; see ``LazyState``."""
+        """Make a lazy tensor of recipes; arguments as for ``LazyState``. ``offset``: its storage offset in a batch."""
         tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
         tensor.lazy = LazyState(recipes, lead, shape, dtype, interleaved, after, made)
         return tensor
 
     def materialize(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
-        """Compute the values, a plain tensor; this object becomes it, unless something still refers to the shell.
+        """Compute the values, a plain tensor; this object becomes it, unless something else refers to the object.
 
         Raises:
             DecodeError: an image cannot be decoded.
@@ -87,12 +87,12 @@ class LazyTensorBase(torch.Tensor):
         kernel: bool = False,
         on_batch: bool = False,
     ) -> Self:
-        """A new tensor: this one with more steps recorded; behind steps on the batch as a whole, on that.
+        """A new tensor: this one with more steps recorded, on the batch as a whole if earlier steps already are.
 
         Args:
-            dtype: what they lead to. interleaved: how an image lies in memory then. None: as before.
-            kernel: torchvision is to run the last of them, of several images on the batch as a whole.
-            on_batch: they act on several images at once.
+            dtype: the resulting dtype. interleaved: whether an image is then interleaved in memory. None: as before.
+            kernel: whether torchvision runs the last step, for several images on the batch as a whole.
+            on_batch: whether the steps act on several images at once.
         """
         lazy = self.lazy
         shape = lazy.shape
@@ -116,12 +116,12 @@ class LazyTensorBase(torch.Tensor):
         interleaved = lazy.interleaved if interleaved is None else interleaved
         made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
         if lazy.member is not None or lazy.progress is not None:
-            # what comes after can be done to what was submitted
+            # steps on the batch as a whole can be done to the submission's result
             made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
         return made
 
     def as_lazy(self, cls: type[T]) -> T:
-        """The same values, not computed, as a tensor of another class."""
+        """A lazy tensor of another class with the same values."""
         lazy = self.lazy
         offset = int(self.storage_offset()) if lazy.aliased else 0
         same = cls.of(lazy.recipes, lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made, offset)
@@ -143,7 +143,7 @@ class LazyTensorBase(torch.Tensor):
         if recorded and (is_lazy(args[0]) or (func in cls.either and is_lazy(args[1]))):
             try:
                 result = handler(*args, **kwargs)  # type: ignore[misc]
-            except AttributeError:  # another thread has computed it meanwhile
+            except AttributeError:  # another thread may have computed it meanwhile
                 if all(map(is_lazy, args[:2])):
                     raise
                 result = NotImplemented
@@ -159,14 +159,14 @@ class LazyTensorBase(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch's stub knows only the disabled one
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # reached only where __torch_function__ is disabled
+        # only reached where __torch_function__ is disabled
         return func(*pytree.tree_map(_plain, args), **pytree.tree_map(_plain, kwargs or {}))
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def as_subclass(self, cls: Any) -> Any:
-        """Do as torch, whose own method holds references, which keep this object from becoming the value."""
+        """Like torch's own, whose references would keep this object from becoming the values."""
         if issubclass(cls, LazyTensorBase):
             if is_lazy(self):
                 return self.as_lazy(cls)
@@ -186,14 +186,14 @@ class LazyTensorBase(torch.Tensor):
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as a plain tensor: it can be loaded without accel."""
+        """Pickle as a plain tensor, so that it can be loaded without accel."""
         return LazyTensorBase.materialize(self).__reduce_ex__(protocol)
 
 
 def is_lazy(value: Any) -> bool:
-    """Whether a tensor, or every tensor of a list or tuple, is lazy and its values are not there yet.
+    """Whether steps can be recorded on a tensor, or on every tensor of a list or tuple: it is lazy, without values.
 
-    Values that somebody has may have been changed in place: nothing more is recorded on such a tensor.
+    Computed values may have been changed in place: nothing more is recorded on such a tensor.
     """
     if isinstance(value, LazyTensorBase):
         lazy = peek(value)
@@ -202,7 +202,7 @@ def is_lazy(value: Any) -> bool:
 
 
 def pending_state(value: Any) -> LazyState | None:
-    """The state of a tensor that has no values yet; None for all else."""
+    """The state of a tensor that has no values yet; None for other values."""
     if not isinstance(value, LazyTensorBase):
         return None
     lazy = peek(value)
@@ -218,11 +218,11 @@ def _plain(value: Any) -> Any:
     if kind is None:
         return value
     with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableTorchDispatch():
-        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that somebody made one of a lazy class
+        return torch.Tensor.as_subclass(value, kind)  # a plain tensor that was given a lazy class
 
 
 def _all_plain(value: Any) -> Any:
-    """``_plain``, of all parts; torch's own way through them takes longer than many a function."""
+    """``_plain`` for all parts of a value; torch's own traversal takes longer than many functions."""
     kind = type(value)
     if kind in _SINGLE or isinstance(value, torch.Tensor):
         return _plain(value)
@@ -232,13 +232,13 @@ def _all_plain(value: Any) -> Any:
 
 
 _SINGLE = frozenset({int, float, bool, str, slice, type(None), type(...), torch.dtype, torch.device})
-"""Types of arguments that have no parts."""
+"""Types of arguments without parts."""
 
 _RESIZING = {torch.Tensor.resize_, torch.Tensor.resize_as_, torch.Tensor.untyped_storage}
 
 
 def _resizable(value: Any) -> Any:
-    """Like ``_plain``, with values in memory of torch's own, unless these are parts of a batch's."""
+    """Like ``_plain``, but with values in torch's own memory, which can be resized, unless they are part of a batch."""
     lazy = pending_state(value)
     own, plain = isinstance(value, LazyTensorBase) and (lazy is None or not lazy.aliased), _plain(value)
     if own and not plain.untyped_storage().resizable():
@@ -248,7 +248,7 @@ def _resizable(value: Any) -> Any:
 
 
 def values_of(tensor: LazyTensorBase) -> torch.Tensor:
-    """Compute the values, for somebody who does not go on recording; of a single image that is counted."""
+    """The values, for code that does not go on recording; those of a single image are counted as computed early."""
     lazy = peek(tensor)
     alone = lazy is not None and not lazy.lead and not lazy.together
     if alone and (lazy.progress is None or lazy.part is not None):  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
-"""Parts of a lazy batch: its images, by index or one after another, and slices of it; an image as a batch of one.
+"""Parts of a lazy batch: its images, by index or by iteration, and slices of it; an image as a batch of one.
 
-As torch's they are views: the values of a part are those of the batch, which is computed as a whole when the first of
-them is asked for. A step on a part makes a lazy tensor of its own, of which nothing else need be computed.
+Like torch's they are views: a part shares its values with the batch, which is computed as a whole when one of its parts
+is first used. A step on a part makes a new lazy tensor, which needs nothing else of the batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accel.rows import then
 
 
 def item(batch: LazyTensorBase, index: Any) -> Any:
-    """``batch[index]`` for an int or a slice; NotImplemented for other indices, and where the batch is under way."""
+    """``batch[index]`` for an int or a slice; NotImplemented for other indices, and if the batch cannot be divided."""
     lazy = batch.lazy
     if not lazy.lead or not _can_be_divided(batch):
         return NotImplemented
@@ -42,14 +42,14 @@ def item(batch: LazyTensorBase, index: Any) -> Any:
 
 
 def unbind(batch: LazyTensorBase, dim: int = 0) -> Any:
-    """``batch.unbind()`` along the first axis, which is how a batch is iterated over."""
+    """``batch.unbind()`` along the first axis, which iteration over a batch calls; else NotImplemented."""
     if dim != 0 or not batch.lazy.lead or not _can_be_divided(batch):
         return NotImplemented
     return tuple([_part(batch, number, number) for number in range(batch.lazy.lead[0])])
 
 
 def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
-    """``tensor.unsqueeze(0)``: a batch of one."""
+    """``tensor.unsqueeze(0)``, a batch of one; else NotImplemented."""
     if dim != 0 or not _can_be_divided(tensor) or tensor.lazy.after:
         return NotImplemented
     lazy = tensor.lazy
@@ -58,7 +58,7 @@ def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
 
 
 def _can_be_divided(batch: LazyTensorBase) -> bool:
-    """Whether its values are still to be computed, here, and each image's from its own recipe alone."""
+    """Whether the values will be computed in this process, each image's from its own recipe alone."""
     lazy = batch.lazy
     busy = lazy.member is not None or lazy.part is not None
     return not busy and all(tensor_op(name).elementwise for name, _ in lazy.after)

@@ -1,8 +1,9 @@
-"""Compiled code on disk: one folder for all of accel's.
+"""The folder of accel's compiled code.
 
-A file is a compiler's output and, behind it, a digest of name and content: a file that is cut short, damaged or
-somebody else's is made again. Files appear in one step, so any number of processes may race for one. A name says all
-that the content depends on, and nothing of the machine's folders or clocks: the folder may be copied to another.
+A file is a compiler's output followed by a digest of its name and content: a file that is cut short, damaged or not
+accel's is made again. Files appear in one step, so any number of processes may write one at the same time. The name
+depends on everything that the content depends on, but not on the machine's folders or clocks, so the folder can be
+copied to another machine.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def folder() -> Path:
 
 
 def _of_nobody(path: Path) -> Path:
-    """A folder where everybody may write, if it is this user's alone: code is run that is found there.
+    """Make a folder inside one where everybody may write; it must be this user's alone, as code from it is run.
 
     Raises:
-        OSError: it is not.
+        OSError: the folder is not this user's alone, or cannot be made.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -47,14 +48,14 @@ def _of_nobody(path: Path) -> Path:
 
 
 def digest(paths: list[Path], root: Path, *parts: str) -> str:
-    """A name for what is made of these files below a folder, in these circumstances."""
+    """A digest, 32 hexadecimal digits, of these files below a folder and of more texts, for names of cached files."""
     files = (path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(paths))
     content = b"".join(part + b"\0" for part in (*files, *map(str.encode, parts)))
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def cached(name: str, build: Callable[[], bytes]) -> bytes:
-    """The content called ``name`` (which holds a ``digest``), built if the folder has no sound copy of it."""
+    """The content called ``name`` (which contains a ``digest``), built if the folder has no sound copy of it."""
     if (content := read(name)) is None:
         content = build()
         keep(name, content)
@@ -62,7 +63,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
 
 def cached_path(name: str, build: Callable[[], bytes]) -> Path:
-    """As ``cached``, as a file for a loader, which ignores the digest behind the content.
+    """``cached`` as a file, for a loader that ignores the digest behind the content.
 
     Raises:
         OSError: the file cannot be written.
@@ -74,7 +75,7 @@ def cached_path(name: str, build: Callable[[], bytes]) -> Path:
 
 
 def read(name: str) -> bytes | None:
-    """The content of that name; None where the folder has no sound copy of it."""
+    """The content called ``name``; None if the folder has no sound copy of it."""
     try:
         path = folder() / name
         data = path.read_bytes()
@@ -87,7 +88,7 @@ def read(name: str) -> bytes | None:
 
 
 def keep(name: str, content: bytes) -> None:
-    """Put the content into the folder; where that cannot be, log why, once."""
+    """Put the content into the folder; if that fails, log why, once."""
     try:
         _write(folder() / name, content)
     except OSError as error:
@@ -107,7 +108,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content + _digest(path.name, content))
-        os.chmod(temporary, 0o644)  # an image's other users read what its maker has compiled
+        os.chmod(temporary, 0o644)  # other users of a container image read what its maker has compiled
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What is where in a call's words, and in an array's object (``calls``, ``call_kernels``)."""
+"""The layout of a call's words and of an array object (``calls``, ``call_kernels``)."""
 
 HEAD = object.__basicsize__
-"""Bytes of an array's object before its own: its address of items, dimensions, address of sizes, and so on."""
+"""Bytes of an array object before its own fields: address of the items, dimensions, address of the sizes, ..."""
 
 FIRST = 2
 """The word of the first parameter."""

@@ -1,4 +1,4 @@
-"""``calls`` in compiled code."""
+"""``calls`` in compiled code: making a call, and changing its arrays."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def put_word(builder: ir.IRBuilder, address: Any, value: Any) -> None:
 
 @emitted(types.int64, types.float64)
 def float_bits(builder: ir.IRBuilder, value: Any) -> Any:
-    """A float as a word."""
+    """The bits of a float as a word."""
     return builder.bitcast(value, _WORD)
 
 
 def caller(signature: str) -> Callable[..., Any]:
-    """A compiled function that makes a call, of a function with this signature, given a pointer to its words."""
+    """A compiled function that makes a call of a function with this signature, given a pointer to the call's words."""
     floats = [not parameter.dimensions and parameter.code[0] == "f" for parameter in parameters(signature)]
     kinds = [_WORD, *(_FLOAT if is_float else _WORD for is_float in floats)]
 
@@ -50,7 +50,7 @@ def caller(signature: str) -> Callable[..., Any]:
 
 @njit
 def show(words: Any, place: int, address: int, first: int, second: int = 0, third: int = 0) -> None:
-    """Have the array that stands in as a parameter begin at an address, with this shape."""
+    """Set the address and the shape of the array that stands in for a parameter."""
     array = words[FIRST + place] + HEAD
     sizes = word_at(array + 16)
     put_word(array, address)
@@ -61,5 +61,5 @@ def show(words: Any, place: int, address: int, first: int, second: int = 0, thir
 
 @njit
 def length(words: Any, place: int) -> Any:
-    """The first size of the array that is passed as a parameter."""
+    """The length of the first axis of the array that is passed as a parameter."""
     return word_at(word_at(words[FIRST + place] + HEAD + 16))

@@ -1,8 +1,8 @@
-"""Calls that compiled code makes of another unit's functions: an address, and a word for each parameter.
+"""Calls from compiled code to another unit's functions: an address, and a word for each parameter.
 
 A word is a number (a float by its bits), or the address of an array: of NumPy's object, or of words that stand in for
-one, of which ``entry`` (``compiling``) reads no more than they have. Compiled code says what these show, and calls
-(``call_kernels``).
+one and have all fields that ``entry`` (``compiling``) reads. Compiled code sets their address and shape, and makes the
+call (``call_kernels``).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from accel.native.call_fields import FIRST, HEAD
 from accel.native.signatures import Parameter, parameters
 from accel.native.units import Function
 
-_OWN, _MOST = 7, 4  # words of an array's object that are read, and dimensions
+_OWN, _MOST = 7, 4  # the words of an array object that are read, and the most dimensions
 
 
 class Call:
-    """A call of a function, whose arguments stay from one to the next where nobody changes them.
+    """A call of a function, whose arguments stay from one call to the next unless they are changed.
 
     Attributes:
-        words: int64 [n]: the address, the type of arrays, the word of each parameter (from ``FIRST`` on), and what
-            stands in for arrays.
+        words: int64 [n]: the function's address, the type of arrays, the word of each parameter (from ``FIRST`` on),
+            and the words that stand in for arrays.
     """
 
     def __init__(self, function: Function, *given: Any) -> None:
-        """``given``: for each parameter a number, an array, or None: compiled code will say what it shows."""
+        """``given``: for each parameter a number, an array, or None: compiled code will set the array (``show``)."""
         named = parameters(function.order[2])
         size = HEAD // 8 + _OWN + _MOST
         self._held: dict[int, Any] = {}
@@ -52,13 +52,13 @@ class Call:
         self.words[: len(words)] = words
 
     def hold(self, place: int, array: Any) -> None:
-        """Pass this array, which lives as long as it is passed."""
+        """Pass this array, and keep it alive as long as it is passed."""
         self._held[place] = array
         self.words[FIRST + place] = id(array)
 
 
 @cache
 def _like(parameter: Parameter) -> tuple[Any, np.dtype[Any]]:
-    """The words of an array's object, up to its shape, and its type, which they name."""
+    """The words of an array object for a parameter, up to its shape, and its dtype, which they refer to."""
     like: Any = np.empty((0,) * parameter.dimensions, parameter.code)
     return np.frombuffer(ctypes.string_at(id(like), HEAD + 8 * _OWN), np.int64), like.dtype

@@ -1,8 +1,8 @@
 """A process that compiles: it imports numba and the sources, and nothing else of accel.
 
-    python compiler_process.py < order > object code, of each unit behind its size
+    python compiler_process.py < order > each unit's size (8 bytes) and object code
 
-The packages around the sources stay bare, so that neither torch nor Pillow is imported.
+The packages around the sources are not run, so that neither torch nor Pillow is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class Bare:
-    """Finds accel's packages, as folders: nothing of them is run."""
+    """A finder of accel's packages as bare folders, whose ``__init__.py`` is not run."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -32,13 +32,13 @@ class Bare:
         return spec
 
 
-_NOT_WANTED = ("colorama", "scipy", "yaml")  # what numba uses where it finds it: for messages, BLAS and settings
+_NOT_WANTED = ("colorama", "scipy", "yaml")  # which numba uses if they are installed, for messages, BLAS and settings
 
 
 def main() -> None:
     gc.disable()
     result = os.dup(1)
-    os.dup2(2, 1)  # whatever is printed on the way
+    os.dup2(2, 1)  # for everything that is printed meanwhile
     order = json.load(sys.stdin)
     sys.path[:] = order["path"]
     sys.modules |= dict.fromkeys(_NOT_WANTED)  # type: ignore[arg-type]  # None: importing it fails

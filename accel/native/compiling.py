@@ -1,7 +1,7 @@
-"""Functions written for numba to object code.
+"""Compiling functions written for numba to object code.
 
-Numba only translates, and LLVM optimises all functions of a unit once, together. (Left to itself, numba also optimises
-each function with all that it calls, and makes code of it, for calls from Python that nobody makes: see ``lean``.)
+Numba only translates them, and LLVM optimises all functions of a unit once, together. (By itself numba also optimises
+each function with all that it calls, and makes code for calls from Python, which are not needed here: see ``lean``.)
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from accel.native.signatures import FAILED, WRONG, Parameter, parameters
 _LIBM = ("sin", "cos", "exp", "log", "pow", "fmod", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "fma")
 _MEMORY = ("memcpy", "memmove", "memset", "memcmp", "malloc", "free")
 _LIBC = {*_MEMORY, "clock_gettime", *_LIBM, *(f"{name}f" for name in _LIBM)}
-"""Functions that compiled code may call: every process has them."""
+"""Functions that compiled code may call, because every process has them."""
 
 
 def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str) -> bytes:
-    """An object file with an entry for each function (module, name, signature), under its name.
+    """Compile functions (module, name, signature) to an object file with an entry for each, under its name.
 
-    An entry is a C function ``int64 entry(int64 ndarray, ...)``: its first argument is the type ``numpy.ndarray``;
-    arrays are NumPy's objects, all else are numbers. ``cpu`` and ``features`` are LLVM's names of the processor.
+    An entry is a C function ``int64 entry(int64 ndarray, ...)``: its first argument is the type ``numpy.ndarray``; of
+    the others, arrays are NumPy's objects, and the rest are numbers. ``cpu`` and ``features`` are LLVM's names.
+
+    Raises:
+        NotImplementedError: the code calls a function that only numba has.
     """
     made = {name: _translated(getattr(import_module(module), name), signature) for module, name, signature in functions}
     whole = ll.parse_assembly("")
@@ -63,10 +66,10 @@ def compiled(functions: Sequence[tuple[str, str, str]], cpu: str, features: str)
 
 
 def _texts(libraries: Iterable[Any]) -> list[str]:
-    """The modules, as text, that the code in these libraries consists of, each once.
+    """The modules that the code in these libraries consists of, as text, each once.
 
-    Of numba as it is, a library's module has all in it that it calls; of ``lean``'s, its own functions alone. ``lean``
-    is not imported for it: where it does not fit a version of numba, code is compiled without it.
+    A library of numba's has everything that it calls in its module; one of ``lean``'s only its own functions. ``lean``
+    is not imported for this: if it does not fit a version of numba, code is compiled without it.
     """
     seen: list[Any] = []
     ahead, found = list(libraries), list[str]()
@@ -84,14 +87,15 @@ def _optimise(module: Any, target: Any) -> None:
     options.loop_vectorization = options.slp_vectorization = True
     passes = ll.create_pass_builder(target, options)
     manager = passes.getModulePassManager()
-    manager.add_refprune_pass()  # references that are taken and given back
+    manager.add_refprune_pass()  # removes pairs of taking and releasing a reference
     manager.run(module, passes)
 
 
 def _allocator() -> str:
-    """Memory for arrays that compiled code makes, from malloc: what numba's code expects behind its own allocator.
+    """LLVM code for the allocator of arrays that numba's code expects, by malloc.
 
-    A block begins with numba's MemInfo, of which the code uses the number of references and, fourth, the address.
+    A block begins with numba's MemInfo, of which the code uses the first word, the number of references, and the
+    fourth, the address.
     """
     module, word, byte = ir.Module(), ir.IntType(64), ir.IntType(8).as_pointer()
     malloc = ir.Function(module, ir.FunctionType(byte, [word]), "malloc")
@@ -125,12 +129,12 @@ _HEADER = 64
 
 
 def _entry(inner: Any, name: str) -> str:
-    """The LLVM code of an entry that follows C's calling convention, around one that follows numba's.
+    """LLVM code for an entry with C's calling convention, around one with numba's.
 
     That is ``int inner(int64 *result, error **, ...)``, where 0 is success.
     """
     result, error, *kinds = (str(argument.type) for argument in inner.arguments)
-    raised = "ptr" if error == "ptr" else error[:-1]  # what it points to
+    raised = "ptr" if error == "ptr" else error[:-1]  # the type that it points to
     given = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(kinds))
     return f"""
         declare i32 @"{inner.name}"({", ".join([result, error, *kinds])})
@@ -146,7 +150,7 @@ def _entry(inner: Any, name: str) -> str:
 
 
 def _translated(function: Any, signature: str) -> tuple[str, Any]:
-    """The name of an entry to a function, and the library of numba's that it is in."""
+    """Translate a function by numba; return the name of an entry to it, and numba's library with that."""
     kinds = [_Kind(parameter) for parameter in parameters(signature)]
     wanted = types.Tuple([kind.type for kind in kinds])
 
@@ -192,7 +196,7 @@ def _translated(function: Any, signature: str) -> tuple[str, Any]:
 class _Kind:
     """A parameter: a number, or a C-contiguous array.
 
-    The fields of NumPy's objects are where numpy/ndarraytypes.h says, for code made for any version of NumPy.
+    The fields of NumPy's objects are read at the places in numpy/ndarraytypes.h, which are the same for all versions.
     """
 
     def __init__(self, parameter: Parameter) -> None:
@@ -207,7 +211,7 @@ class _Kind:
             self.word = types.float64
 
     def value(self, context: Any, builder: Any, word: Any) -> Any:
-        """The value that the word stands for."""
+        """The value of the parameter, from its word."""
         if self.checks:
             return self._array(context, builder, word)
         kind = context.get_value_type(self.type)
@@ -246,7 +250,7 @@ class _Kind:
 
 
 def _field(builder: Any, word: Any, offset: int, bits: int) -> Any:
-    """An integer in a Python object, so many bytes behind what all objects have."""
+    """An integer in a Python object, at an offset in bytes from the end of the header that all objects have."""
     return _at(builder, word, object.__basicsize__ + offset, bits)
 
 

@@ -1,4 +1,4 @@
-"""Functions for numba's code that say in LLVM's instructions what they do, and pieces of such."""
+"""Making intrinsics, functions for numba's code that emit LLVM's instructions, and parts of such functions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numba.core import cgutils, codegen, config
 from numba.extending import intrinsic
 
 FEATURES = (codegen.get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
-"""LLVM's names of what the processor has, that is compiled for: "+avx2", and "-avx2" where it has not."""
+"""LLVM's names of the features of the processor that is compiled for: "+avx2", or "-avx2" if it lacks one."""
 
 
 def emitted(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make an intrinsic of a function of LLVM's builder and values, which emits what becomes of them.
+    """Make an intrinsic of a function (LLVM's builder, values) that emits instructions.
 
     Args:
-        result: numba's type of what the function returns; ``void``: nothing.
-        kinds: the types of the values; None: as they are given.
+        result: numba's type of the result; ``void``: none.
+        kinds: the types of the values; None: the type that is given.
     """
 
     def made(emit: Callable[..., Any]) -> Any:
@@ -37,7 +37,7 @@ def emitted(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def lanes_of(lanes: list[int]) -> ir.Constant:
-    """The mask of a ``shuffle_vector``: which lane of the input each lane of the result is."""
+    """The mask of a ``shuffle_vector``: the input lane for each lane of the result."""
     return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
 
 
@@ -61,5 +61,5 @@ def splat(builder: Any, value: Any, count: int) -> Any:
 
 
 def called(builder: Any, name: str, result: Any, *kinds: Any) -> Any:
-    """A function of LLVM's, by name: an instruction of one kind of processors."""
+    """An intrinsic function of LLVM's, by name: an instruction of one kind of processors."""
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name)

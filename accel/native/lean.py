@@ -1,7 +1,7 @@
-"""numba without what code for a file does not need. It changes numba, so it is for a process that does nothing else.
+"""A leaner numba for compiling to files. It changes numba, so it is for a process that does nothing else.
 
-Left out are: machine code of each function, and functions around it for calls from Python; passes that serve what no
-source here does; and counting references to arrays, in units that make none. Types of calls are looked up once.
+Left out are: machine code for each single function, and wrappers for calls from Python; passes for features that no
+source here uses; and counting references to arrays, in units that make none. Types of calls are resolved only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_NO_USE = {
 
 
 class Texts(CodeLibrary):  # type: ignore[misc]
-    """What numba keeps a function's code in, here as text: a module of LLVM's, and the libraries that it calls."""
+    """numba's library of a function's code, here as text: its own LLVM modules, and the libraries that it calls."""
 
     counts = True
 
@@ -60,15 +60,15 @@ class Texts(CodeLibrary):  # type: ignore[misc]
     get_asm_str = get_llvm_str
 
     def get_function(self, name: str) -> None:
-        """None has been made."""
+        """Return None: no machine code has been made."""
 
 
 def strip(*, counts: bool) -> None:
-    """Change numba. ``counts``: it is to count the references to arrays, as code that makes some needs."""
+    """Change numba. ``counts``: whether it counts references to arrays, which code that makes arrays needs."""
     typing, target = cpu_target.typing_context, cpu_target.target_context
     target.codegen()._library_class = Texts
     target.create_cpython_wrapper = target.create_cfunc_wrapper = _nothing
-    target.get_executable = lambda *given: [].append  # a built-in function of its own, which is never called
+    target.get_executable = lambda *given: [].append  # a new built-in function each time, which is never called
     typing.resolve_function_type = _remembering(typing.resolve_function_type)
     DefaultPassBuilder.define_nopython_pipeline = staticmethod(_shorter(DefaultPassBuilder.define_nopython_pipeline))
     if not counts:
@@ -90,7 +90,7 @@ def _shorter(define: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _remembering(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """``resolve``, which tries all that an operator or a function of numba's may mean, once for each kind of call."""
+    """``resolve``, which tries all meanings of an operator or a function of numba's, cached by function and types."""
     known: dict[Any, Any] = {}
 
     def resolved(function: Any, given: tuple[Any, ...], named: Any) -> Any:

@@ -11,7 +11,7 @@ import llvmlite.binding as ll
 
 @cache
 def found() -> tuple[str, str]:
-    """LLVM's names of it and its features: $NUMBA_CPU_NAME and $NUMBA_CPU_FEATURES, or those of this machine."""
+    """LLVM's names of the processor and its features: $NUMBA_CPU_NAME and $NUMBA_CPU_FEATURES, or this machine's."""
     if name := os.environ.get("NUMBA_CPU_NAME"):
         return name, os.environ.get("NUMBA_CPU_FEATURES", "")
     try:
@@ -21,7 +21,7 @@ def found() -> tuple[str, str]:
 
 
 def machine(cpu: str, features: str) -> Any:
-    """LLVM's machine for it: with numba's own choices."""
+    """LLVM's target machine for a processor, with the same settings as numba's."""
     ll.initialize_native_target()
     ll.initialize_native_asmprinter()
     target = ll.Target.from_triple(ll.get_process_triple())
@@ -30,7 +30,7 @@ def machine(cpu: str, features: str) -> Any:
 
 
 def engine(code: bytes) -> Any:
-    """LLVM's engine with an object file in it, ready to run."""
+    """LLVM's engine with an object file loaded, ready to run."""
     made = ll.create_mcjit_compiler(ll.parse_assembly(""), machine(*found()))
     made.add_object_file(ll.ObjectFileRef.from_data(code))
     made.finalize_object()

@@ -1,8 +1,8 @@
-"""Signatures of compiled functions: what ``units`` and ``compiling`` agree upon.
+"""Signatures of compiled functions, shared by ``units`` and ``compiling``.
 
 A signature has one word for each parameter: a number ("int", "float", "bool", or a NumPy code such as "f4"), or a
-C-contiguous array: its items' NumPy code ("any": its address and shape are all that counts), in brackets its number of
-dimensions, and "w" if it is written to, as in "u1[3]w". Functions return an int, or nothing, which is 0.
+C-contiguous array: its items' NumPy code ("any": only address and shape matter), in brackets its number of dimensions,
+and "w" if it is written to, as in "u1[3]w". Functions return an int, or nothing, which becomes 0.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import cache
 from typing import NamedTuple
 
 WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
-"""The results that say that an argument is not the array that it should be, and that numba's code raised."""
+"""Results that report errors: an argument is not the array that it should be; numba's code raised."""
 
 
 class Parameter(NamedTuple):
-    """A word of a signature: the NumPy code of a number or of items; dimensions of an array, 0 for a number."""
+    """A word of a signature: the NumPy code of the number or the items, the dimensions of the array (0: a number)."""
 
     code: str
     dimensions: int

@@ -1,6 +1,7 @@
 """Compiled functions: loaded from ``cache`` without numba, or compiled by processes that import it.
 
-A ``Unit`` is what is compiled together; a ``Function`` of it is called from Python, and runs without the GIL.
+A ``Unit`` is a set of functions that are compiled together; a ``Function`` of it is called from Python, and runs
+without the GIL.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _compiling = LazyModule("accel.native.compiling")  # it imports numba
 
 
 class Function:
-    """One of a unit's. Called first, it has the unit loaded, and compiled if need be."""
+    """A function of a unit. Its first call loads the unit, and compiles it if necessary."""
 
     def __init__(self, unit: Unit, module: str, name: str, signature: str) -> None:
         self.order = (module, name, signature)
@@ -48,16 +49,17 @@ class Function:
 
     @property
     def address(self) -> int:
-        """Where its code is, for other compiled code (``calls``); the unit is loaded first, if need be."""
+        """The address of its code, for other compiled code (``calls``); loads the unit if necessary."""
         if self._entry is None:
             ready([self._unit])
         return self._address
 
     def __call__(self, *arguments: Any) -> int:
-        """Call it.
+        """Call the function.
 
         Raises:
-            TypeError: what should be an array of the signature's kind is none.
+            TypeError: an argument is not an array of the signature's kind.
+            RuntimeError: the compiled code failed.
         """
         if self._entry is None:
             ready([self._unit])
@@ -67,7 +69,7 @@ class Function:
         return result
 
     def bind(self, engine: Any) -> None:
-        """Take the function's address from LLVM."""
+        """Take the function's address from LLVM's engine."""
         _, name, signature = self.order
         numbers = {"f": ctypes.c_double}
         kinds: list[Any] = [
@@ -89,33 +91,33 @@ class Unit:
     """Functions that are compiled together.
 
     Args:
-        name: of the file in the cache.
-        sources: where its code is: patterns of files below the package, all of them.
-        seconds: how long it takes to compile, roughly.
-        makes_arrays: whether its code has NumPy make arrays.
+        name: the name of its file in the cache, before the digest.
+        sources: patterns of all files below the package that its code is in.
+        seconds: roughly how long it takes to compile.
+        makes_arrays: whether its code makes arrays.
     """
 
     def __init__(self, name: str, *sources: str, seconds: float, makes_arrays: bool = False) -> None:
         self.name, self.sources, self.seconds, self.makes_arrays = name, sources, seconds, makes_arrays
         self.functions: list[Function] = []
-        self.engine: Any = None  # of LLVM, once it is loaded
+        self.engine: Any = None  # LLVM's engine, once the unit is loaded
         _units.append(self)
 
     def function(self, module: str, name: str, signature: str) -> Function:
-        """One more of the unit: of a module below the package, which imports no more of it than sources."""
+        """Add a function of a module below the package, which imports only ``sources`` of the package."""
         made = Function(self, f"accel.{module}", name, signature)
         self.functions.append(made)
         return made
 
     @property
     def file(self) -> str:
-        """Its name in the cache: of the sources, the compiler and the processor."""
+        """Its file name in the cache, which depends on the sources, the compiler and the processor."""
         paths = [path for pattern in (*self.sources, *_COMPILER) for path in _ROOT.glob(pattern)]
         signatures = json.dumps([function.order for function in self.functions])
         return f"{self.name}-{cache.digest(paths, _ROOT, signatures, *_circumstances())}.o"
 
     def load(self, code: bytes) -> None:
-        """Make object code ready to run."""
+        """Load object code, so that the functions can be called."""
         self.engine = _processor.engine(code)
         for function in self.functions:
             function.bind(self.engine)
@@ -125,19 +127,19 @@ _units: list[Unit] = []
 
 
 def units() -> list[Unit]:
-    """All units of what was imported."""
+    """All units of the modules that were imported."""
     return list(_units)
 
 
 def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
-    """Load units; compile first, in several processes, those that the cache lacks, and put them there.
+    """Load units; those that the cache lacks are first compiled, in several processes, and put there.
 
     Args:
-        processes: at most so many at a time; None: as many as there are cores.
-        done: called, in some thread, with each that was compiled.
+        processes: the most processes at a time; None: one for each core.
+        done: called, in any thread, with each unit that was compiled.
 
     Returns:
-        Those that were compiled.
+        The units that were compiled.
     """
     with importing:
         missing: dict[Unit, bytes | None] = {}
@@ -157,7 +159,7 @@ Done = Callable[[Unit], object]
 
 
 def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done) -> None:
-    """Have processes compile units; those that they could not are left as they are."""
+    """Have processes compile units, and put the code into ``missing``; units that they could not compile stay None."""
     if getattr(sys, "frozen", False) or not (executable := get_executable()):
         return
     shares: list[list[Unit]] = [[] for _ in range(min(processes, len(missing)))]
@@ -192,11 +194,11 @@ def _seconds(share: list[Unit]) -> float:
     return sum(unit.seconds for unit in share)
 
 
-_first = iter([True])  # what takes so long is said once
+_first = iter([True])  # the warning that it takes long is given once
 
 
 def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
-    """The object code of units as it is made; of fewer of them where something is wrong."""
+    """Yield the object code of units in order, by a process; fewer if that fails."""
     cpu, features = _processor.found()
     order = {
         "path": [os.path.abspath(folder) for folder in sys.path],
@@ -207,13 +209,13 @@ def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    environment["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"  # of errors on the way, which are many
+    environment["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"  # numba makes many error messages internally
     with subprocess.Popen(
         [executable, "-W", "ignore", str(Path(__file__).with_name("compiler_process.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=_ROOT,  # numba reads settings from where it is
+        cwd=_ROOT,  # numba reads settings from the working directory
         env=environment,
     ) as process:
         assert process.stdin is not None
@@ -231,7 +233,7 @@ def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:
 
 @lru_cache(maxsize=1)
 def _circumstances() -> tuple[str, ...]:
-    """The versions that code depends on besides its sources."""
+    """The versions and the processor that code depends on besides its sources."""
     found = find_spec("numba")
     version = Path(found.origin).parent / "_version.py" if found is not None and found.origin else None
     numba = version.read_text() if version is not None and version.exists() else metadata.version("numba")

@@ -1,8 +1,8 @@
 """THE TABLE: one row for every op that accel records.
 
-A row states all that the planner, the hooks and the tests need to know. Its class says how it is fused
-(``accel.ops.row``), and what a backend adds: one kernel for all index ops, resamplings, lookup tables, value ops and
-patches; a kernel of its own for each effect. torchvision's own functions on tensors need none.
+A row has everything that the planner, the hooks and the tests need to know. Its class says how it is fused
+(``accel.ops.row``), and which kernels a backend needs: one for all index ops, resamplings, lookup tables, value ops and
+patches; one for each effect; none for torchvision's own functions on tensors.
 """
 
 from __future__ import annotations

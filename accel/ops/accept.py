@@ -1,7 +1,7 @@
-"""Checks of arguments that several ops share: what a row accepts cannot fail when it is run.
+"""Checks of arguments that several ops share: a step with accepted arguments cannot fail when it is run.
 
-All else runs at once, on the values, and raises what torchvision raises. NaN and infinity, for which the results are
-undefined, are refused here.
+Calls with other arguments run at once, on the values, and raise what torchvision raises. NaN and infinity, for which
+the results are undefined, are refused here.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from accel.ops.row import Accept, Params, Picture, Subject
 from accel.system import arithmetic, counters
 
 FLOAT32 = torch.finfo(torch.float32).max
-"""The largest number of float32, in which Pillow blends."""
+"""The largest number of float32, the type in which Pillow blends."""
 
 
 class NotFinite(ValueError):
-    """A parameter is NaN or infinite."""
+    """Error of a parameter that is NaN or infinite."""
 
 
 def whole(*numbers: Any) -> tuple[int, ...] | None:
-    """Whole numbers of any kind (NumPy's, ...) as ints, which steps have; None if others are among them."""
+    """Whole numbers of any type (NumPy's, ...) as ints; None if any is not a whole number."""
     try:
         return tuple(map(index, numbers))
     except TypeError:
@@ -33,32 +33,32 @@ def whole(*numbers: Any) -> tuple[int, ...] | None:
 
 
 def are_numbers(values: Any, name: str, largest: float = sys.float_info.max) -> bool:
-    """Whether these are numbers; none is larger then, or NaN.
+    """Whether these are all numbers; if so, none is larger than ``largest`` in magnitude, or NaN.
 
     Raises:
-        NotFinite: one is.
+        NotFinite: a number is.
     """
     for value in values:
         if not isinstance(value, (int, float)):
             return False
     for value in values:
         if not abs(value) <= largest:
-            float(value)  # of some ints there is none: torchvision says so
+            float(value)  # raises for ints that are too large, as torchvision does
             raise NotFinite(f"{name} must be finite{' in float32' * (largest == FLOAT32)}, got {value}")
     return True
 
 
 def is_listed(value: Any, name: str, *lengths: int) -> bool:
-    """Whether this is a list or tuple of one of these lengths, of numbers."""
+    """Whether this is a list or tuple of numbers, of one of these lengths."""
     return isinstance(value, (list, tuple)) and len(value) in lengths and are_numbers(value, name)
 
 
 def numbers(name: str, least: float = -math.inf, most: float = math.inf) -> Accept:
-    """Accept numbers of which the first is one of these."""
+    """Accept numbers, the first of which is from ``least`` to ``most``."""
 
     def accept(of: Subject, params: Params) -> Params | None:
         if most < math.inf and isinstance(params[0], (int, float)) and not least <= params[0] <= most:
-            return None  # NaN is not either, and torchvision says so
+            return None  # neither is NaN, and torchvision raises
         finite = are_numbers(params, name, FLOAT32) if isinstance(of, Picture) else are_numbers(params, name)
         return params if finite and least <= params[0] <= most else None
 
@@ -69,14 +69,14 @@ _at_least_0, _any = numbers("a factor", 0), numbers("a factor")
 
 
 def factor(of: Subject, params: Params) -> Params | None:
-    """Accept one number: any for Pillow, which takes a tensor or an array of one element as well; else from 0 on."""
+    """Accept one number: any for Pillow images, also as a tensor or array of one element; at least 0 for tensors."""
     if not isinstance(of, Picture):
         return _at_least_0(of, params)
     return _any(of, params if isinstance(params[0], (int, float)) else (float(params[0]),))
 
 
 def threshold(of: Subject, params: Params) -> Params | None:
-    """Accept that of ``solarize``, which torchvision limits for tensors."""
+    """Accept the threshold of ``solarize``, which torchvision limits for tensors."""
     if isinstance(of, Picture):
         return factor(of, params)
     largest = 1 if of.dtype.is_floating_point else 255
@@ -88,17 +88,17 @@ def as_given(of: Subject, params: Params) -> Params | None:
 
 
 def only(*values: Any) -> Accept:
-    """Accept these arguments, which are a function's defaults and no parameters of a step."""
+    """Accept exactly these arguments, a function's defaults; the step has no parameters."""
     return lambda of, params: () if params == values else None
 
 
 def channels(of: Subject, params: Params) -> Params | None:
-    """Accept the number of channels that grey is to have."""
+    """Accept a number of grey channels, 1 or 3."""
     return params if params[0] in (1, 3) else None
 
 
 def permutation(of: Subject, params: Params) -> Params | None:
-    """Accept another order of the channels."""
+    """Accept a permutation of the channels."""
     order = tuple(map(int, params[0]))
     return (order,) if sorted(order) == list(range(of.shape[0])) else None
 
@@ -109,16 +109,16 @@ def _one_of(values: range) -> Accept:
 
 
 bits, quality = _one_of(range(9)), _one_of(range(1, 101))
-"""Accept those of ``posterize``; that of a JPEG file."""
+"""Accept the bits of ``posterize``; the quality of a JPEG file."""
 
 
 def of_uint8(accept: Accept) -> Accept:
-    """Accept what ``accept`` does, on uint8 only."""
+    """Accept what ``accept`` does, but only for uint8."""
     return lambda of, params: accept(of, params) if of.dtype == torch.uint8 else None
 
 
 def sides(padding: Any) -> tuple[int, int, int, int] | None:
-    """(left, top, right, bottom) of torchvision's forms of padding; None for what is no such form."""
+    """(left, top, right, bottom) for torchvision's forms of padding; None for other forms."""
     if type(padding) is int:
         return padding, padding, padding, padding
     if not isinstance(padding, (list, tuple)) or len(padding) not in (1, 2, 4):
@@ -130,12 +130,16 @@ def sides(padding: Any) -> tuple[int, int, int, int] | None:
 
 
 def listed(fill: Any) -> list[Any]:
-    """The values of a fill: one for each channel, or for all."""
+    """The values of a fill, one per channel or one for all; None: [0]."""
     return list(fill) if isinstance(fill, (list, tuple)) else [0 if fill is None else fill]
 
 
 def is_fill(of: Subject, fill: Any) -> bool:
-    """Whether this is a colour, or None."""
+    """Whether this is a colour of one number, or one per channel, or None.
+
+    Raises:
+        NotFinite: a number is NaN or infinite.
+    """
     if fill is None:
         return True
     several = isinstance(fill, (list, tuple))
@@ -143,7 +147,7 @@ def is_fill(of: Subject, fill: Any) -> bool:
 
 
 def in_float32() -> bool:
-    """Whether torch computes in float32 unless told otherwise; if not, that is counted."""
+    """Whether torch's default dtype is float32; if not, it is counted."""
     if not arithmetic.is_default():
         counters.fallback(
             "torch's default dtype is not float32: torchvision's arithmetic on tensors was left to it, at once"
@@ -153,7 +157,7 @@ def in_float32() -> bool:
 
 
 def without_autocast() -> bool:
-    """Whether autocast is off for the CPU; if not, that is counted."""
+    """Whether autocast is off for the CPU; if not, it is counted."""
     if arithmetic.autocasts():
         counters.fallback(
             "autocast was on for the CPU: torchvision's convolutions and matrix products were left to it, at once"

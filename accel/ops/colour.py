@@ -1,4 +1,4 @@
-"""Rows of the table: colour ops on Pillow images, as torchvision has Pillow run them, and on tensors."""
+"""Rows of the table: colour ops on Pillow images, as torchvision runs them by Pillow, and on tensors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _everywhere(
     hooks: dict[str, Accept] | None = None,
     **more: Any,
 ) -> tuple[Op, ...]:
-    """The rows of a function that torchvision has for Pillow images, and v1 and v2 for tensors.
+    """The rows of a function that torchvision has for Pillow images, and v1 and v2 have for tensors.
 
-    ``on_images`` and ``on_tensors`` are the rows' classes with what is special to them; ``hooks`` are others that
-    record it on images, ``more`` other attributes of all rows.
+    ``on_images`` and ``on_tensors`` are the rows' classes with their special attributes; ``hooks`` are other functions
+    that record it on images, ``more`` further attributes of all rows.
     """
     module = private(_V1, name)
     image = on_images(
@@ -50,7 +50,7 @@ def _everywhere(
 
 
 def _lut(name: str, *args: Any, **more: Any) -> LutOp:
-    """A row whose table is made by torchvision's own function on Pillow images, unhooked."""
+    """A row whose lookup table is made by torchvision's own, unhooked function on Pillow images."""
 
     def levels(picture: Image.Image, params: Params) -> Any:
         function = getattr(private(_V1), name)
@@ -60,13 +60,13 @@ def _lut(name: str, *args: Any, **more: Any) -> LutOp:
 
 
 def _hue(of: Subject, params: Params) -> Params | None:
-    """Accept what is in range, but not on a grey image, which torchvision gives back itself."""
+    """Accept a hue factor in range, but not on a grey image, which torchvision returns as it is."""
     grey = isinstance(of, Picture) and of.shape[0] == 1
     return None if grey else accept.numbers("hue_factor", -0.5, 0.5)(of, params)
 
 
 def permuted(of: Subject, params: Params) -> Params | None:
-    """Accept another order of red, green and blue."""
+    """Accept a permutation of red, green and blue."""
     return accept.permutation(of, params) if of.shape[0] == 3 else None
 
 
@@ -96,7 +96,7 @@ ROWS = (
     *_everywhere(
         "adjust_gamma",
         _lut,
-        KernelOp,  # no table: torch takes powers of the last few values of a tensor in another way than those before
+        KernelOp,  # no table: torch computes powers of the last few values of a tensor in another way than the rest
         ((0.5, 1.0), (2.2, 1.0), (1.3, 1.7), (0, 1)),
         accept.numbers("gamma and gain", 0),
     ),

@@ -1,4 +1,4 @@
-"""Rows of the table: what depends on the pixels around: blurs and JPEG, on Pillow images and tensors."""
+"""Rows of the table: ops that depend on surrounding pixels (blurs and JPEG), on Pillow images and tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accel.system import counters
 
 
 def _given(of: Subject, params: Params) -> Params | None:
-    """Accept (kernel size, sigma) in torchvision's forms: sizes and sigmas of both axes."""
+    """Accept (kernel size, sigma) in torchvision's forms; the parameters are sizes and sigmas of both axes."""
     kernel_size, sigma = params
     sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else kernel_size
     if not isinstance(sizes, (list, tuple)) or len(sizes) != 2 or not all(type(each) is int for each in sizes):
@@ -35,7 +35,7 @@ def _given(of: Subject, params: Params) -> Params | None:
 
 
 def blurred(version: int) -> Accept:
-    """Accept the arguments of v1's ``gaussian_blur`` or of v2's: they sample the Gaussian each in its own way."""
+    """Accept the arguments of v1's or v2's ``gaussian_blur``, which sample the Gaussian differently."""
 
     def accepted(of: Subject, params: Params) -> Params | None:
         found = _given(of, params)
@@ -54,7 +54,7 @@ def _quality(of: Subject, params: Params) -> Params | None:
 
 
 def _jpeg(values: torch.Tensor, quality: int) -> torch.Tensor:
-    """On the host wherever the values are, as torchvision's function asks."""
+    """Run ``jpeg`` on the host, wherever the values are, as torchvision's function requires."""
     if values.device.type != "cpu":
         counters.fallback("jpeg of tensors was left to the host, which waits for what the device made until there")
     jpeg: torch.Tensor = F2.jpeg(values.cpu(), quality)

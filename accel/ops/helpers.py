@@ -1,4 +1,4 @@
-"""Rows of the table for steps on tensors that are no function of torchvision's alone, recorded along with others."""
+"""Rows of the table for steps on tensors that are no function of torchvision's, but recorded along with others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel.ops.row import KernelOp
 
 
 def _with_noise(values: torch.Tensor, noise: torch.Tensor, clip: bool) -> torch.Tensor:
-    """``gaussian_noise`` of v2 with noise that was drawn before: float for floats, int16 for uint8."""
+    """v2's ``gaussian_noise`` with noise that was drawn when it was recorded: float for floats, int16 for uint8."""
     noisy = values + noise.to(values.device)
     if clip:
         noisy = torch.clamp(noisy, 0, 1 if values.is_floating_point() else 255)
@@ -26,7 +26,7 @@ def _linear(values: torch.Tensor, matrix: torch.Tensor, mean: torch.Tensor) -> t
 
 
 def _levels(values: torch.Tensor) -> torch.Tensor:
-    """The pixels that ``to_pil_image`` makes of values."""
+    """The uint8 pixels that ``to_pil_image`` makes of values."""
     if not values.is_floating_point():
         return values
     if values.device.type == "cpu":
@@ -50,7 +50,7 @@ def _cutmix(batch: torch.Tensor, box: tuple[int, int, int, int]) -> torch.Tensor
 
 
 THREADS = "threads"
-"""The step that says on how many threads those after it ran where they were recorded: torch's sums depend on it."""
+"""The step with the number of threads where the steps after it were recorded, which torch's sums depend on."""
 
 
 def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
@@ -58,13 +58,13 @@ def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
 
 
 def _as_view(values: torch.Tensor, width: int) -> torch.Tensor:
-    """The values as a view of columns of so wide a tensor: torch adds them up in another order than dense ones."""
+    """The values as a view of some columns of a tensor of this width, which torch adds up in another order."""
     view = values.new_empty((*values.shape[:-1], width))[..., : values.shape[-1]]
     return view.copy_(values)
 
 
 def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """The step to record between these kernels and the next one, for that to run on as many threads as here; or ()."""
+    """The ``THREADS`` step to record between these steps and a kernel that is recorded now; () if it is the same."""
     here = THREADS, (torch.get_num_threads(),)
     for step in reversed(steps):
         if step[0] == THREADS:
@@ -73,7 +73,7 @@ def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[
 
 
 def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> KernelOp:
-    """A row for a step that is recorded along with others, and not tried by itself."""
+    """A row for a step that is recorded along with others, so it has no samples of its own."""
     return KernelOp(name, lambda values, given: apply(values, *given), params, (), apply=apply, **more)
 
 

@@ -1,9 +1,9 @@
-"""One-dimensional index maps: what cropping, flipping, padding and nearest resizing do to one axis.
+"""One-dimensional index maps: the effect of cropping, flipping, padding and nearest resizing on one axis.
 
-Each of these acts on rows and columns separately, so any sequence of them is one map for the rows and one
-for the columns. A map says for every output position which input position it shows, or, negative, which
-fill colour: code ``-1 - i`` is colour ``i`` of the stage. Later pads get more negative codes, so that the
-smaller of the row's and the column's code is the colour of the later pad, as when the pads run one by one.
+Each of these acts on rows and columns separately, so any sequence of them is one map for the rows and one for the
+columns. For every output position a map has the input position that it shows, or, negative, a fill colour: code
+``-1 - i`` is colour ``i`` of the stage. Later pads get more negative codes, so that the smaller of the row's and the
+column's code is the colour of the later pad, as if the pads ran one by one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PadMode = Literal["constant", "edge", "reflect", "symmetric"]
 class Index(NamedTuple):
     """A map from ``length`` output positions to input positions.
 
-    Affine (position p shows ``start + step * p``, step +1 or -1) unless ``table`` (int32[length]) lists the
-    input positions one by one.
+    Affine (position p shows ``start + step * p``, step +1 or -1) unless ``table`` (int32[length]) lists the input
+    positions.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Index(NamedTuple):
         return Index(0, 1, len(entries), entries)
 
     def is_identity(self, length: int) -> bool:
-        """Whether it shows an axis of this length as it is; a listed map is taken for another one."""
+        """Whether it shows an axis of this length as it is; False for every listed map."""
         return self.table is None and self.start == 0 and self.step == 1 and self.length == length
 
     def shows(self, code: int) -> bool:
@@ -69,19 +69,19 @@ class Index(NamedTuple):
         return Index.listed(entries)
 
     def pad(self, before: int, after: int, mode: PadMode, fill: int) -> Index:
-        """``before`` and ``after`` more positions, as ``numpy.pad`` makes them; constant ones show ``fill``."""
+        """The map with ``before`` and ``after`` more positions, as of ``numpy.pad``; constant ones show ``fill``."""
         if mode == "constant":
             return self.crop(-before, before + self.length + after, fill)
         return Index.listed(np.pad(self.array(), (before, after), mode=mode))
 
     def take_or_fill(self, positions: npt.NDArray[np.int32]) -> Index:
-        """The map that shows this one's ``positions``, and the fill codes among them."""
+        """The map that shows this one at ``positions``; fill codes among them stay."""
         return Index.listed(np.where(positions < 0, positions, self.array()[np.maximum(positions, 0)]))
 
     def shift(self, offset: int) -> Index:
         """The same map onto an axis that begins ``offset`` positions earlier (fill codes stay).
 
-        Listed positions before that axis, which nobody asks for, become its first: negative ones mean fill.
+        Listed positions before that axis, which are not used, become 0, because negative ones would mean fill.
         """
         if offset == 0:
             return self
@@ -90,11 +90,11 @@ class Index(NamedTuple):
         return Index.listed(np.where(self.table < 0, self.table, np.maximum(self.table + offset, 0)))
 
     def span(self) -> tuple[int, int]:
-        """The half-open range of input positions shown; (0, 0) where all is fill."""
+        """The half-open range of input positions shown; (0, 0) if it shows only fill."""
         return self.span_of(0, self.length)
 
     def span_of(self, first: int, last: int) -> tuple[int, int]:
-        """The half-open range of input positions that output positions ``first .. last - 1`` show."""
+        """The half-open range of input positions shown at positions ``first .. last - 1``; (0, 0) if only fill."""
         if first >= last:
             return 0, 0
         if self.table is None:
@@ -113,10 +113,10 @@ def _progression(start: int, step: int, length: int) -> npt.NDArray[np.int32]:
 
 
 def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
-    """The positions Pillow's NEAREST resize shows, int32[size_out].
+    """The input positions that Pillow's NEAREST resize shows, int32[size_out].
 
-    Pillow (src/libImaging/Geometry.c, ImagingScaleAffine) adds the scale up in float64 position by position;
-    a product would round otherwise, so the sum is made the same way.
+    Pillow (src/libImaging/Geometry.c, ImagingScaleAffine) adds up the scale in float64, position by position. A product
+    would round differently, so the sum is computed in the same way.
     """
     scale = size_in / size_out
     steps = np.full(size_out, scale)
@@ -125,10 +125,10 @@ def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
 
 
 def scaled(size_in: int, size_out: int, scale: float, offset: float, fill: int) -> npt.NDArray[np.int32]:
-    """The positions that Pillow's NEAREST affine transform shows of one axis where the other one takes no part.
+    """The input positions of one axis in Pillow's NEAREST affine transform, if they do not depend on the other axis.
 
-    ``offset + scale * (position + 0.5)``, added up in float64 as Pillow does (Geometry.c, ImagingScaleAffine);
-    ``fill`` where that is outside.
+    ``offset + scale * (position + 0.5)``, added up in float64 as in Pillow (Geometry.c, ImagingScaleAffine); ``fill``
+    if that is outside. int32[size_out].
     """
     steps = np.full(size_out, scale)
     steps[0] = offset + scale * 0.5

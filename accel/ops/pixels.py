@@ -1,4 +1,4 @@
-"""Rows of the table: what moves pixels of rows and columns apart (crops, flips, pads, resizes), and modes."""
+"""Rows of the table: ops that move rows and columns separately (crops, flips, pads, resizes), and modes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _lower_crop(axes: Axes, params: Params, code: int) -> Axes:
 
 
 def _leaves(size: Size, params: Params) -> bool:
-    """Whether a crop shows more than the image."""
+    """Whether a crop reaches beyond the image."""
     top, left, height, width = params
     return bool(top < 0 or left < 0 or top + height > size[0] or left + width > size[1])
 
@@ -34,7 +34,8 @@ def _lower_pad(axes: Axes, params: Params, code: int) -> Axes:
 
 
 def _lower_by(positions: Callable[[int, int, int], Positions]) -> Callable[[Axes, Params, int], Axes]:
-    """``positions``: those that an axis of one size shows of one of another, from the other axis's new size as well."""
+    """``IndexOp.lower`` for a resize that picks pixels; ``positions``: (old size, new size, other axis's new size) ->
+    the input positions of an axis."""
 
     def lower(axes: Axes, params: Params, code: int) -> Axes:
         (rows, columns), (height, width) = axes, params
@@ -51,7 +52,7 @@ def _fill(image: Any, params: Params) -> Any:
 
 
 def _picked(name: str, mode: InterpolationMode, positions: Callable[[int, int, int], Positions]) -> IndexOp:
-    """The row of a resize of tensors that picks pixels; ``positions`` as above."""
+    """The row of a resize of tensors that picks pixels; ``positions`` as for ``_lower_by``."""
     return IndexOp(
         name,
         lambda tensor, params: F2.resize(tensor, list(params), mode),

@@ -1,8 +1,8 @@
-"""Two dialects of resampling, Pillow's and torch's: which input positions an output position is made of.
+"""Two dialects of resampling, Pillow's and torch's: the input positions that an output position depends on.
 
 Sources: Pillow, src/libImaging/Resample.c (precompute_coeffs); PyTorch, aten/src/ATen/native/cpu/UpSampleKernel.cpp
-(HelperInterpBase) and aten/src/ATen/native/UpSample.h. The fixed-point weights themselves are made by the backends,
-next to the kernels that use them.
+(HelperInterpBase) and aten/src/ATen/native/UpSample.h. The backends compute the fixed-point weights themselves, next to
+the kernels that use them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SUPPORT: dict[int, float] = {
 
 
 class Aten(IntEnum):
-    """``torch.nn.functional.interpolate`` of uint8 to a size, ``align_corners=False``, as codes beside Pillow's.
+    """Codes beside Pillow's for ``torch.nn.functional.interpolate`` of uint8 to a size, ``align_corners=False``.
 
-    The low three bits are Pillow's code of the filter. The first three antialias, the POINT ones do not. The layout
-    of the image makes no difference.
+    The low three bits are Pillow's code of the filter. The first three antialias, the POINT ones do not. The memory
+    layout of the image makes no difference.
 
-    This is what torchvision's v2 ``resize`` does with uint8 on the CPU: always for bicubic and Lanczos; for bilinear
-    where ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, or the machine is ARM; else, as v1's always
-    does, it interpolates in float32 and rounds, which is another arithmetic and not among these. torch itself fails
-    where the result is a single pixel (2.15: it raises) or, without AVX2, a single column (it repeats the first row).
+    This is what torchvision's v2 ``resize`` does with uint8 on the CPU: always for bicubic and Lanczos; for bilinear if
+    ``torch.backends.cpu.get_cpu_capability()`` is AVX2 or AVX512, or the machine is ARM; otherwise, and in v1 always,
+    it interpolates in float32 and rounds, an arithmetic that is not among these. torch itself fails if the result is a
+    single pixel (2.15: it raises) or, without AVX2, a single column (it repeats the first row).
     """
 
     LANCZOS = 8 + Resampling.LANCZOS
@@ -46,32 +46,32 @@ class Aten(IntEnum):
 
 
 class Extent(NamedTuple):
-    """The part of an axis that is resampled: its edges, which are float32 numbers."""
+    """The part of an axis that is resampled, by its edges, which are float32 numbers."""
 
     begin: float
     end: float
 
     @property
     def span(self) -> float:
-        """Its length, as float32 has it."""
+        """Its length, computed in float32."""
         return float(np.float32(self.end) - np.float32(self.begin))
 
 
 def box_of(rows: Extent | None, columns: Extent | None, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Pillow's box (left, top, right, bottom) of two extents of an image (height, width)."""
+    """Pillow's box (left, top, right, bottom) for two extents (None: the whole axis) of an image (height, width)."""
     (top, bottom), (left, right) = rows or (0, size[0]), columns or (0, size[1])
     return left, top, right, bottom
 
 
 def part(extent: Extent | None, length: int) -> tuple[float, float]:
-    """Where what is resampled of an axis of this length begins, and how long it is."""
+    """The beginning and the length of the resampled part of an axis of this length."""
     return (0.0, float(length)) if extent is None else (extent.begin, extent.span)
 
 
 def extents(box: tuple[float, ...] | None, size: tuple[int, int]) -> tuple[Extent | None, Extent | None]:
-    """The extents along rows and columns of Pillow's box (left, top, right, bottom), of an image (height, width).
+    """The extents along rows and columns of Pillow's box (left, top, right, bottom) in an image (height, width).
 
-    None: all of the axis.
+    None: the whole axis.
     """
     if box is None:
         return None, None
@@ -83,9 +83,9 @@ def extents(box: tuple[float, ...] | None, size: tuple[int, int]) -> tuple[Exten
 def taps(
     resample: int, size_in: int, size_out: int, first: int, last: int, extent: Extent | None = None
 ) -> tuple[int, int]:
-    """The half-open range of input positions that outputs ``first .. last - 1`` are made of.
+    """The half-open range of input positions that outputs ``first .. last - 1`` depend on.
 
-    The same float64 arithmetic as Pillow's and torch's, so that the range is neither too small nor too large.
+    Computed by the same float64 arithmetic as Pillow's and torch's, so that the range is exact.
     """
     begin, span = part(extent, size_in)
     scale = span / size_out
@@ -116,13 +116,13 @@ _PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
 def rows_first(
     resample: int, height: Any, width: Any, new_height: Any, new_width: Any, pillow: tuple[int, ...] = _PILLOW
 ) -> Any:
-    """Whether the rows of such an image are resampled before its columns, by this version of Pillow (major, minor).
+    """Whether the rows of an image are resampled before its columns, by this version of Pillow (major, minor).
 
-    The sizes are integers, or arrays of them.
+    The sizes are integers, or arrays of them; so is the result.
 
-    The pixels in between are rounded to uint8, so the order shows in the result. Sources: Pillow 12.2
-    PIL/Image.py (Image.resize) and Pillow 13.0 src/libImaging/Resample.c (ImagingResampleInner); up to 12.1 the
-    columns always come first, and in torch they do.
+    The pixels in between are rounded to uint8, so the order shows in the result. Sources: Pillow 12.2 PIL/Image.py
+    (Image.resize) and Pillow 13.0 src/libImaging/Resample.c (ImagingResampleInner). Up to 12.1, and in torch, the
+    columns always come first.
     """
     if resample not in SUPPORT:
         return False
@@ -132,7 +132,7 @@ def rows_first(
 
 
 def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
-    """The input position of every output position, as ``interpolate(mode="nearest")`` picks it.
+    """The input positions that ``interpolate(mode="nearest")`` picks, int32[size_out].
 
     Source: UpSample.h, nearest_neighbor_compute_source_index: ``floorf(position * scale)`` in float32.
     """
@@ -141,10 +141,10 @@ def nearest(size_in: int, size_out: int) -> npt.NDArray[np.int32]:
 
 
 def nearest_exact(size_in: int, size_out: int, other_out: int) -> npt.NDArray[np.int32]:
-    """The input position of every output position, as ``interpolate(mode="nearest-exact")`` picks it.
+    """The input positions that ``interpolate(mode="nearest-exact")`` picks, int32[size_out].
 
-    torch has two kernels for this, which round differently, and takes the first where the two sides of the result
-    sum up to no more than 128: ``other_out`` is the size of the other axis. Sources: UpSample.h,
+    torch has two kernels for this, which round differently, and uses the first one if the sum of the result's two sides
+    is at most 128; ``other_out``: the size of the other axis. Sources: UpSample.h,
     nearest_neighbor_exact_compute_source_index; UpSampleKernel.cpp, HelperInterpNearestExact and
     _use_vectorized_kernel_cond_2d (for up to three channels).
     """

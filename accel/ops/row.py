@@ -1,4 +1,4 @@
-"""A row of the table: one class for each kind of op, which says how the planner fuses it."""
+"""The classes of the table's rows, one for each kind of op, which says how the planner fuses it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Takes = Literal["image", "pixels", "floats"]
 
 
 class Subject(Protocol):
-    """What an op is recorded on: the state of a lazy tensor, or a ``Picture``."""
+    """The image that an op is recorded on: the state of a lazy tensor, or a ``Picture``."""
 
     @property
     def shape(self) -> Shape: ...
@@ -30,14 +30,14 @@ class Subject(Protocol):
 
 
 class Picture(NamedTuple):
-    """A Pillow image, as the checks of arguments see it: [channels, height, width]."""
+    """A Pillow image for the checks of arguments; ``shape``: (channels, height, width)."""
 
     shape: Shape
     dtype: torch.dtype = torch.uint8
 
 
 Accept = Callable[[Subject, Params], Params | None]
-"""A check of a call's arguments after the first, in order: the step's parameters; None for what is not recorded."""
+"""A check of a call's arguments after the first, in order; it returns the step's parameters, None: not recorded."""
 
 
 def always(params: Params) -> bool:
@@ -46,22 +46,22 @@ def always(params: Params) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One row.
+    """One row of the table.
 
     Attributes:
-        name: as torchvision's functional names it.
-        reference: torchvision's (or Pillow's, or torch's) own function on an image or tensor, with a step's
-            parameters: what the op equals, and on a lazy one, what records it.
+        name: its name, that of torchvision's functional.
+        reference: torchvision's (or Pillow's, or torch's) own function on (image or tensor, parameters), which the op
+            equals, and which records it on a lazy one.
         params: the names of a step's parameters, in order.
         samples: parameters to try it with.
-        hooks: dotted names of functions that record it and nothing else, each with its check of the arguments.
-            Other calls are of ``accel.hooks``.
-        takes: what it acts on first: a Pillow image, a uint8 tensor, or a float one.
-        size: output (height, width) from the input's and the parameters.
-        channels: channels of the output from the input's and the parameters.
-        keeps: whether it leaves what has so many channels as it is.
-        renews: whether Pillow makes the result anew, without the ``info`` of the image; None: never.
-        holds_tensors: its parameters have a tensor among them, too large to be remembered with a plan.
+        hooks: dotted names of functions that record just this op, each with its check of the arguments. Functions that
+            record it along with others are in ``accel.hooks``.
+        takes: the input of ``reference``: a Pillow image, a uint8 tensor, or a float one.
+        size: (input size, parameters) -> output size, both (height, width).
+        channels: (input channels, parameters) -> output channels.
+        keeps: (input channels, parameters) -> whether it leaves an image with so many channels as it is.
+        renews: parameters -> whether Pillow makes the result without the ``info`` of the image; None: never.
+        holds_tensors: whether there is a tensor among its parameters, too large to be remembered with a plan.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Op:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class IndexOp(Op):
-    """Every output pixel is one input pixel or a fill colour, rows and columns apart (``accel.ops.index``).
+    """An op whose output pixels are input pixels or a fill colour, by separate maps of rows and columns
+    (``accel.ops.index``).
 
     Attributes:
-        lower: the maps of rows and columns after it, from those before it, the parameters, and the code of the fill
-            colour that ``fill`` names.
-        fill: the colour it may bring in, one value per channel from (params, channels).
-        fills: whether that colour may show, from the input's size and the parameters.
+        lower: (maps of rows and columns before it, parameters, code of the fill colour) -> the maps after it.
+        fill: (parameters, channels) -> the colour that it may bring in, one value per channel; None: it has none.
+        fills: (input size, parameters) -> whether that colour may show.
     """
 
     lower: Callable[[Axes, Params, int], Axes]
@@ -100,10 +100,10 @@ class ResampleOp(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LutOp(Op):
-    """Every uint8 output value depends on one input value of the same channel: a table of 256 entries per channel.
+    """An op whose uint8 output values each depend on one input value of their channel: a table of [channels, 256].
 
     Attributes:
-        levels: the op by Pillow's own means on a picture (of all levels).
+        levels: the op itself, run by Pillow on a picture (of all levels).
     """
 
     levels: Callable[[Image.Image, Params], Image.Image]
@@ -111,12 +111,13 @@ class LutOp(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EffectOp(Op):
-    """Output values depend on several input values: a backend has a kernel for each, or the host runs the reference.
+    """An op whose output values depend on several input values: a backend has a kernel for it, or the host runs the
+    reference.
 
     Attributes:
         kind: what an output pixel depends on: the same input pixel and a *statistic* of the whole image; a *mix* of the
-            channels of the same input pixel, and nothing else; its *neighbourhood*; another place, rows and columns
-            together (a *warp*); or what *torchvision* or Pillow alone knows.
+            channels of the same input pixel, and nothing else; its *neighbourhood*; another place, by rows and columns
+            together (a *warp*); or what only *torchvision* or Pillow knows.
     """
 
     kind: EffectKind
@@ -128,7 +129,7 @@ class TensorOp(Op):
 
     Attributes:
         apply: the op itself on a tensor [..., C, H, W].
-        elementwise: it makes the same of an image alone and in a batch.
+        elementwise: whether the result for an image is the same alone and in a batch.
     """
 
     apply: Callable[..., torch.Tensor]
@@ -138,27 +139,27 @@ class TensorOp(Op):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValueOp(TensorOp):
-    """Treats every value by itself: run on 0..255 it gives a table of values.
+    """An op that treats every value by itself: run on 0..255 it gives a table of values.
 
     Attributes:
-        drawn: its parameters are drawn for every image. A table of float values, for one image alone, would be dear.
+        drawn: whether its parameters are drawn for every image; a table of float values for each image is too slow.
     """
 
     drawn: bool = False
 
 
 class PatchOp(TensorOp):
-    """Puts values given with the step in the place of a rectangle's."""
+    """An op that replaces the values of a rectangle by values given with the step."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelOp(TensorOp):
-    """torchvision's own function on tensors, which is run on the values when they are there, wherever that is.
+    """torchvision's own function on tensors, which is run on the computed values, on the device where they are.
 
-    After one, all that follows runs so, whatever its kind (``accel.runtime.torch_ops``).
+    All later steps, of whatever kind, are then run in the same way (``accel.runtime.torch_ops``).
 
     Attributes:
-        memory: how its result lies in memory, whatever the input does: channel by channel, or pixel by pixel.
+        memory: the memory layout of its result, whatever the input's: planar or interleaved; None: the input's.
     """
 
     elementwise: bool = False
@@ -166,5 +167,5 @@ class KernelOp(TensorOp):
 
 
 def given_size(size: Size, params: Params) -> Size:
-    """The size of what is made as large as its first two parameters say."""
+    """The output (height, width) of an op whose first two parameters are these."""
     return params[0], params[1]

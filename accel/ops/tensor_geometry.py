@@ -1,4 +1,4 @@
-"""Rows of the table: what moves the pixels of tensors, by torchvision's functions of v1 and of v2."""
+"""Rows of the table: ops that move the pixels of tensors, by v1's and v2's functions of torchvision."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _turned_v1(size: Size, params: Params) -> Size:
 
 
 def _turned_v2(size: Size, params: Params) -> Size:
-    """See ``rotate_image`` of torchvision.transforms.v2.functional."""
+    """The size after ``rotate_image`` of torchvision.transforms.v2.functional."""
     angle, _, expand, center, _ = params
     height, width = size
     angle = angle % 360
@@ -63,11 +63,11 @@ def _turned_v2(size: Size, params: Params) -> Size:
     return height, width
 
 
-# -- what is accepted ----------------------------------------------------------------------------------------
+# -- checks of arguments -------------------------------------------------------------------------------------
 
 
 def _place(of: Subject, params: Params) -> Params | None:
-    """Accept a crop of any place that does not end before the image begins (else torchvision makes something else)."""
+    """Accept a crop that does not end before the image begins (torchvision makes something else of such crops)."""
     if not all(type(value) is int for value in params):
         return None
     top, left, height, width = params
@@ -101,13 +101,13 @@ def _any_size(of: Subject, params: Params) -> Params | None:
     mode = _geometry._check_interpolation(interpolation)
     height, width = _geometry._compute_resized_output_size(of.shape[1:], size=size, max_size=max_size)
     if min(height, width) < 1 or (of.dtype == torch.uint8 and min(height, width) == 1):
-        return None  # torch 2.15 refuses some uint8 images as small as that
+        return None  # torch 2.15 refuses some uint8 images that are so small
     return (size, mode, max_size, antialias) if _resizes(mode, bool(antialias), of.dtype) else None
 
 
 @cache
 def _resizes(mode: InterpolationMode, antialias: bool, dtype: torch.dtype) -> bool:
-    """Whether the installed torch resizes tensors so."""
+    """Whether the installed torch can resize tensors in this way."""
     try:
         F2.resize(torch.zeros((3, 5, 5), dtype=dtype, device="cpu"), [3, 4], mode, antialias=antialias)
     except Exception:
@@ -165,7 +165,7 @@ _SIZES_V2 = ((17, 23), _BILINEAR, None, True), ((90, 48), InterpolationMode.BICU
 
 
 def _by_matrix(*samples: Params) -> dict[str, Any]:
-    """What is special to v1's function, which takes a matrix."""
+    """The attributes of the row for v1's function, which takes a matrix."""
     return {"samples": samples, "accept": _matrix}
 
 

@@ -1,7 +1,7 @@
-"""How rows for torchvision's functions on tensors are made: those of v1 and of v2, which differ in their arithmetic.
+"""Making rows for torchvision's functions on tensors: v1's and v2's, which differ in their arithmetic.
 
-Those that treat each value by itself are value ops: they become tables. The others are kernels: torchvision's own
-function is run on the values, image by image, when these are there.
+Functions that treat each value by itself are value ops, and become tables. The others are kernels: torchvision's own
+function is run on the computed values, image by image.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from accel.ops.row import Accept, KernelOp, Params, TensorOp
 from accel.system.private_names import private
 
 DTYPES = (torch.uint8, torch.float32, torch.float64)
-"""The dtypes that kernels are recorded for; what torch makes of halves depends on how they lie in memory."""
+"""The dtypes that kernels are recorded for; torch's results for halves depend on how they lie in memory."""
 
 _V1, _V2 = "torchvision.transforms._functional_tensor", "torchvision.transforms.v2.functional"
 
 
 def frozen(value: Any) -> Any:
-    """A parameter as it is recorded: lists as tuples, which can be compared and hashed."""
+    """A parameter as it is recorded: lists become tuples, which can be compared and hashed."""
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def thawed(value: Any) -> Any:
-    """A parameter as torchvision takes it."""
+    """A recorded parameter as torchvision takes it: tuples become lists."""
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -46,7 +46,7 @@ def tensor_row(
 ) -> TensorOp:
     """The row of a function that v1 or v2 of torchvision has for tensors, and that records it.
 
-    ``kind`` is the row's class with what is special to it, ``more`` other attributes of the row.
+    ``kind`` is the row's class with its special attributes, ``more`` further attributes of the row.
     """
     module = private(_V1, name) if version == 1 else F2
 
@@ -61,13 +61,13 @@ def tensor_row(
 def tensor_rows(
     name: str, *alike: Any, v1: Mapping[str, Any] = MappingProxyType({}), **more: Any
 ) -> tuple[TensorOp, TensorOp]:
-    """The rows of a function that v1 and v2 have alike (see ``tensor_row``), but for what ``v1`` has in place of it."""
+    """The rows of a function that both v1 and v2 have (see ``tensor_row``); ``v1``: attributes that differ in v1."""
     more |= dict(zip(("kind", "samples", "accept"), alike, strict=False))
     return tensor_row(1, name, **{**more, **v1}), tensor_row(2, name, **more)
 
 
 def names(module: Any, name: str) -> tuple[str, ...]:
-    """The parameters of a function after the first; () for one that the installed version lacks."""
+    """The names of a function's parameters after the first; () if the installed version lacks the function."""
     try:
         return tuple(inspect.signature(getattr(module, name)).parameters)[1:]
     except (AttributeError, BackendUnavailable):

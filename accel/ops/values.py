@@ -1,4 +1,4 @@
-"""Rows of the table: what becomes of the values of tensors; erasing, of images as well."""
+"""Rows of the table: ops on the values of tensors; and erasing, also of images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _erased(values: torch.Tensor, top: int, left: int, height: int, width: int, 
 
 
 def erased(of: Subject, params: Params) -> Params | None:
-    """Accept (top, left, height, width, value, inplace) of a place inside: the parameters of ``erase``."""
+    """Accept (top, left, height, width, value, inplace) for a place inside; returns the parameters of ``erase``."""
     *place, value, _ = params
     channels, height, width = of.shape
     if not all(type(number) is int for number in place) or not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Rows of the table: what moves pixels of rows and columns together, and Pillow's nearest scaling that does not."""
+"""Rows of the table: ops that move rows and columns together, and Pillow's nearest scaling, which does not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _elastic(image: Any, params: Params) -> Any:
 
 
 def _displacement(of: Subject, params: Params) -> Params | None:
-    """Accept a displacement for each pixel, an interpolation, of which the name is added, and a fill."""
+    """Accept a displacement for each pixel, an interpolation, whose name is added, and a fill."""
     displacement, interpolation, fill = params
     mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
     if not isinstance(displacement, torch.Tensor) or displacement.shape != (1, *of.shape[1:], 2):
@@ -68,7 +68,7 @@ def _displacement(of: Subject, params: Params) -> Params | None:
 
 
 def _of_images(version: int) -> Accept:
-    """Accept the arguments of v1's or v2's function for Pillow images, which makes tensors of them."""
+    """Accept the arguments of v1's or v2's function for Pillow images, which converts these to tensors."""
 
     def accepted(of: Subject, params: Params) -> Params | None:
         found = _displacement(of, params)
@@ -86,7 +86,7 @@ def _of_tensors(of: Subject, params: Params) -> Params | None:
 
 
 def _elastic_v1(tensor: Any, params: Params) -> Any:
-    """Take displacements of the image's size alone: v1 takes any that can be broadcast."""
+    """v1's function, but only for displacements of the image's size; v1 takes any that can be broadcast."""
     if params[0].shape[1:3] != tensor.shape[-2:]:
         raise ValueError("the displacement is not of the image's size")
     return F_t.elastic_transform(tensor, *map(thawed, params))

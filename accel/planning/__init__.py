@@ -1,1 +1,1 @@
-"""From recipes to plans: pure data, which knows no backend."""
+"""From recipes to plans, which are pure data and independent of backends."""

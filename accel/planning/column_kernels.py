@@ -1,4 +1,4 @@
-"""The axes of many images of one structure, by numba: what crops, flips, paddings and a resize make of each."""
+"""The axes of many images of one structure after crops, flips, paddings and a resize, by numba."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def plan_axes(
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
-        sizes: int64 [2, images], of the sources.
-        support: of the filter, in input positions at scale 1; 0: nothing is resampled.
-        work: int64 [5, 4], working memory. found: int64 [FOUND], is filled.
+        sizes: int64 [2, images], the sources' heights and widths.
+        support: the filter's support, in input positions at scale 1; 0: nothing is resampled.
+        work: int64 [5, 4], working memory. found: int64 [FOUND], to be filled.
 
     Returns:
-        0, or ``OTHERWISE`` where columns cannot say what becomes of some image.
+        0, or ``OTHERWISE`` if columns cannot express some image.
     """
     view, window, params = work[0:2], work[2:4], work[4]
     end, found[HEIGHT], found[WIDTH], found[ALIKE] = 0, 0, 0, 1
@@ -65,7 +65,7 @@ def plan_axes(
                     length = params[axis] if drawn else window[axis, LENGTH]
                     if length < 1:
                         return OTHERWISE
-                    for i in range(4):  # numba copies an array by way of another
+                    for i in range(4):  # one by one: numba copies an array through another one
                         view[axis, i] = window[axis, i]
                     _begin(window, axis, length)
                 whole_rows = whole_columns = resized = True
@@ -107,7 +107,7 @@ def plan_axes(
 
 @njit
 def _begin(axes: Any, axis: int, size: int) -> None:
-    """A window on all of so many positions."""
+    """Set an axis to show all of ``size`` positions."""
     axes[axis, START], axes[axis, STEP], axes[axis, LENGTH], axes[axis, SIZE] = 0, 1, size, size
 
 
@@ -122,7 +122,7 @@ def _crop(window: Any, offset: int, length: int) -> bool:
 
 @njit
 def _needed(view: Any, window: Any, support: float) -> Any:
-    """The half-open range of positions of the source that an axis depends on, of which there is one at least."""
+    """The half-open range of source positions that an axis depends on; at least one."""
     first, last = _span(window, 0, window[LENGTH])
     first, last = max(first, 0), min(last, window[SIZE])
     if first >= last:
@@ -134,14 +134,14 @@ def _needed(view: Any, window: Any, support: float) -> Any:
 
 @njit
 def _span(axis: Any, first: int, last: int) -> Any:
-    """The half-open range of positions that its positions ``first <= p < last`` show."""
+    """The half-open range of positions that an axis shows at its positions ``first <= p < last``."""
     one, other = axis[START] + axis[STEP] * first, axis[START] + axis[STEP] * (last - 1)
     return min(one, other), max(one, other) + 1
 
 
 @njit
 def _taps(support: float, size_in: int, size_out: int, first: int, last: int) -> Any:
-    """``resample.taps`` of an axis all of which is resampled: the same float64 arithmetic."""
+    """``resample.taps`` for an axis that is resampled as a whole, by the same float64 arithmetic."""
     scale = np.float64(size_in) / np.float64(size_out)
     reach = support * max(scale, 1.0)
     low = int((first + 0.5) * scale - reach + 0.5)  # towards zero

@@ -1,7 +1,7 @@
-"""Plans of rows: what ``stages.chain`` makes of one recipe, for many of one structure at once, as columns of numbers.
+"""Plans of rows: what ``stages.chain`` makes of one recipe, made for many of one structure at once, as columns.
 
-That is for one pass from the source to the values: crops and flips, a resize, crops and flips behind it, or a padding
-with a crop of that. Rows of any other structure, or with a crop that shows more than the image, are planned one by one.
+They have one pass from the source to the values: crops and flips, a resize, crops and flips after it, or a padding with
+a crop of that. Rows of any other structure, or with a crop that reaches beyond the image, are planned one by one.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Columns(NamedTuple):
     """The numbers of a plan of rows, whose images are one ``Pass`` each.
 
     Attributes:
-        rows: what was planned. channels: of the decoded pixels, and of the result.
-        boxes: int64 [images, 4], what to decode: top, left, height, width.
-        axes: int64 [2, images, 6], of the rows and of the columns.
-        parts: int64 [images, 3], where in memory each image's values begin, and its height and width.
-        largest: the largest height and width that an image has then. alike: whether all have these.
+        rows: the planned rows. channels: the channels of the decoded pixels and of the result.
+        boxes: int64 [images, 4], the boxes to decode: top, left, height, width.
+        axes: int64 [2, images, 6], the images' rows and columns (``column_fields``).
+        parts: int64 [images, 3], the offset of each image's values in memory, its height and its width.
+        largest: the largest height and width of a result. alike: whether all results have this size.
         resample: the code of the filter. rows_first: bool [images], see ``resample.rows_first``.
-        fill: the colour that is shown outside, if any window gets there.
-        table: the values of levels, [channels, 256].
+        fill: the colour shown outside the image; None: no window reaches there.
+        table: the values of the levels, [channels, 256].
     """
 
     rows: Rows
@@ -64,13 +64,13 @@ class Columns(NamedTuple):
 
     @property
     def resampled(self) -> npt.NDArray[np.bool_]:
-        """Which axes are resampled: [2, images]."""
+        """Whether each axis is resampled, bool [2, images]."""
         found: npt.NDArray[np.bool_] = self.axes[..., LENGTH] != self.axes[..., SIZE]
         return found
 
 
 class ColumnPlan(Plan):
-    """A plan of rows. Who does not know its ``columns`` runs its ``decodes``, made when they are asked for."""
+    """A plan of rows. A backend that cannot run its ``columns`` runs its ``decodes``, which are made on access."""
 
     rows: Rows
     ahead: Ahead | None = None
@@ -92,18 +92,18 @@ class ColumnPlan(Plan):
 
     @cached_property
     def sources(self) -> list[Decode]:
-        """What to decode, in the order of the images: of an item no more than its place."""
+        """The sources to decode, in the order of the images; each has one item, with no more than its place."""
         return [self.source(position) for position in range(len(self.rows))]
 
     def source(self, position: int) -> Decode:
-        """One of ``sources``."""
+        """The one of ``sources`` at this position."""
         rows, channels, boxes, *_, table = self.columns
         top, left, height, width = boxes[position].tolist()
         return Decode(rows.sources[position], channels, (top, left, height, width), (Item(position, (), table),))
 
     @property
     def example(self) -> Stage:
-        """A pass with the filter of all."""
+        """A pass with the filter that all images have."""
         return _example(self.rows.structure)
 
     def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
@@ -111,9 +111,9 @@ class ColumnPlan(Plan):
 
 
 class ApartPlan(ColumnPlan):
-    """A plan of rows that may come out with several sizes, of which ``shape`` has the largest height and width.
+    """A plan of rows whose results may differ in size; ``shape`` has the largest height and width.
 
-    Its result is one piece of memory, [values], of which each image has its part (``Columns.parts``).
+    Its result is one piece of memory, [values], in which each image has its part (``Columns.parts``).
     """
 
     def target(self, allocate: Allocate) -> tuple[torch.Tensor, npt.NDArray[Any]]:
@@ -123,9 +123,9 @@ class ApartPlan(ColumnPlan):
 
 
 def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
-    """Plan rows that come out with the same shape; None where they do not, or columns cannot say what becomes of them.
+    """Plan rows whose results have the same shape.
 
-    Then they are to be planned one by one.
+    None if they have not, or if columns cannot express them: they must then be planned one by one.
     """
     if rows.ahead is None or interleaved:
         return _planned(rows, interleaved)
@@ -135,7 +135,7 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
 
 def plan_apart(rows: Rows) -> ApartPlan | None:
-    """Plan rows that come out with any sizes, interleaved; None: see ``plan``."""
+    """Plan rows with results of any sizes, interleaved; None as for ``plan``."""
     columns = _columns(rows)
     if columns is None:
         return None
@@ -155,7 +155,7 @@ def _columns(rows: Rows) -> Columns | None:
     if program is None or not count:
         return None
     heights, widths, colour = rows.sizes()
-    if program.converted is not None:  # grey becomes RGB
+    if program.converted is not None:  # grey is converted to RGB
         colour = colour | (rows.numbers[:, program.converted] != 0 if program.converted >= 0 else True)
     coloured = np.count_nonzero(colour)
     if coloured not in (0, count) or not rows.each_apart() or rows.of_lazy_pixels():
@@ -188,9 +188,9 @@ def _example(structure: Structure) -> Stage:
 
 
 class _Program(NamedTuple):
-    """A structure that columns can do: how grey is converted (None, for all: -1, or a column), steps on pixels but
-    for that (as compiled code has them), the code of the filter (0: none), the fill colour (if it has one), and steps
-    on values."""
+    """A structure that columns can express: whether grey is converted (None: never, -1: always, else a column), the
+    other steps on pixels (as compiled code takes them), the code of the filter (0: none), the fill colour (None: none),
+    and the steps on values."""
 
     converted: int | None
     codes: Numbers
@@ -236,7 +236,7 @@ _KINDS = {"crop": of.CROP, "hflip": of.HFLIP, "vflip": of.VFLIP, "pad": of.PAD, 
 
 
 def _codes(form: Form) -> list[int]:
-    """What compiled code is told of a form (``column_fields``)."""
+    """The row of a form for compiled code (``column_fields``)."""
     codes = [_KINDS[form.name], form.drawn]
     for value in (*form.params, 0, 0, 0, 0)[:4]:
         codes += (value.column, 0) if isinstance(value, Slot) else (-1, int(value))

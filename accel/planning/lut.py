@@ -1,4 +1,4 @@
-"""Lookup tables: what a colour op that treats each uint8 value by itself makes of each of the 256 levels.
+"""Lookup tables of colour ops that treat each uint8 value by itself: the result for each of the 256 levels.
 
 Pillow itself makes them, by running the op on a picture of all levels, so they are its results whatever its
 arithmetic; the backends only look up.
@@ -42,14 +42,14 @@ def towards(grey: int, factor: float, channels: int) -> npt.NDArray[np.uint8]:
 
 
 def composed(first: npt.NDArray[np.uint8] | None, then: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.uint8] | None:
-    """The table of one look-up after another; None is the one that changes nothing."""
+    """The table of one look-up after another; None stands for a table that changes nothing."""
     if first is None or then is None:
         return then if first is None else first
     return _read_only(np.take_along_axis(then, first.astype(np.intp), axis=1))
 
 
 def before(table: npt.NDArray[np.uint8], colour: tuple[int, ...]) -> tuple[int, ...] | None:
-    """A colour that the table makes this one of; None where there is none."""
+    """A colour that the table maps to this one; None if there is none."""
     found = [np.flatnonzero(levels == level) for levels, level in zip(table, colour, strict=True)]
     return tuple(int(places[0]) for places in found) if all(map(len, found)) else None
 

@@ -1,13 +1,13 @@
-"""The order of steps: a recipe has them as they were recorded, a plan takes first those on pixels, then those on single
-values, of which it makes a table, and then torchvision's own functions on what comes out.
+"""The order of steps: a recipe has them as they were recorded; a plan runs first those on pixels, then those on single
+values, as a table, and then torchvision's own functions on the results.
 
-So a step on pixels that is recorded on a tensor leads the steps on values before it, and may do so where that gives
-the same:
+So a step on pixels that is recorded on a tensor is moved ahead of ("leads") the earlier steps on values, which is
+allowed where the result is the same:
 
-- nothing leads values that were put in (``erase``), or a function that torchvision runs;
-- what only shows pixels that are there, in other places, leads all else: what becomes of a level does not depend on its
-  place;
-- what makes new levels, or brings in a colour, leads no values but the pixels themselves.
+- no step leads values that were put in (``erase``), or a function that torchvision runs;
+- a step that only shows existing pixels in other places leads all other steps, since what becomes of a level does not
+  depend on its place;
+- a step that makes new levels, or brings in a colour, leads no steps but ``pil_to_tensor``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STAY = _KERNELS | {op.name for op in OPS.values() if isinstance(op, PatchOp)}
 
 
 def parts(steps: Steps) -> tuple[Steps, Steps, Steps]:
-    """A recipe's steps on pixels, those on single values, and the first that torchvision runs with all after it."""
+    """Split a recipe's steps: those on pixels, those on single values, and from the first that torchvision runs on."""
     pixels: list[Step] = []
     values: list[Step] = []
     for step in steps:
@@ -55,7 +55,7 @@ def has_kernels(steps: Steps) -> bool:
 
 
 def has_tail(recipes: Sequence[Recipe]) -> bool:
-    """Whether a plan alone does not make the images."""
+    """Whether the images need more than a plan: torchvision's functions, or other lazy pixels first."""
     if isinstance(recipes, Rows):
         return _have_kernels(recipes.structure) or recipes.of_lazy_pixels()
     return any(recipe.source.origin is not None or has_kernels(recipe.steps) for recipe in recipes)
@@ -88,6 +88,6 @@ def may_lead(new: Steps, steps: Steps, size: Size) -> bool:
 
 
 def shows(step: Step, size: Size) -> bool:
-    """Whether a step does nothing but to show some of the pixels of an image of this (height, width)."""
+    """Whether a step only shows some of the existing pixels of an image of this (height, width)."""
     op = OPS[step[0]]
     return isinstance(op, IndexOp) and (op.fill is None or not op.fills(size, step[1]))

@@ -1,6 +1,6 @@
-"""A plan in parts, for a backend that does not do all of it: what it runs, and what is left to another.
+"""Parts of a plan, for a backend that cannot run all of it: the part that it runs, and the one for another backend.
 
-Pure data. Sources are left whole, or an image's last stages are, which go on from the pixels that the first gave.
+Pure data. Either whole sources are left, or an image's last stages, which go on from the pixels of the first ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accel.recipe import Source
 
 
 class Partition(NamedTuple):
-    """Parts of a plan: what a backend runs, what it leaves to another, and for each reason, of how many images."""
+    """Parts of a plan: the one that a backend runs, the one that it leaves, and the number of images by reason."""
 
     own: Plan
     left: Plan
@@ -26,7 +26,7 @@ class Partition(NamedTuple):
 
 
 def partition(plan: Plan, refused: Callable[[Decode], str | None]) -> Partition:
-    """Leave the sources that ``refused`` gives a reason for."""
+    """Split a plan, leaving the sources that ``refused`` returns a reason for."""
     own: list[Decode] = []
     left: list[Decode] = []
     reasons: Counter[str] = Counter()
@@ -39,12 +39,12 @@ def partition(plan: Plan, refused: Callable[[Decode], str | None]) -> Partition:
 
 
 def reason_lines(reasons: Counter[str], to: str, of: int) -> list[str]:
-    """Lines for ``accel.explain``: what of so many images is left to another backend."""
+    """Lines for ``accel.explain``: how many of so many images are left to another backend, by reason."""
     return [f"left to the {to} backend, of {count} of {of} images: {reason}" for reason, count in reasons.items()]
 
 
 def split(wanted: Decode) -> list[Decode]:
-    """A source of several images as one for each, of no more than it reads."""
+    """A decode with several images as one per image, each with only the box that the image reads."""
     if len(wanted.items) == 1:
         return [wanted]
     found = []
@@ -58,14 +58,14 @@ def split(wanted: Decode) -> list[Decode]:
 
 
 def going_on(wanted: Decode, pixels: Pixels, rest: tuple[Stage, ...] | None) -> Decode:
-    """What is left of a source, from pixels [height, width, channels] on.
+    """The rest of a decode, with pixels [height, width, channels] as its source.
 
-    ``rest``: the stages that its only image has left; None: what was done so far is to decode it.
+    ``rest``: the remaining stages of its only image; None: the pixels are only decoded, and all stages remain.
     """
     height, width, channels = pixels.shape
     items = wanted.items
     if rest is not None:
-        if not rest or not isinstance(rest[0], Pass):  # a chain begins and ends with a pass, if one that shows all
+        if not rest or not isinstance(rest[0], Pass):  # a chain must begin with a pass, even an idle one
             rows, columns = (Axis.as_it_is(Index.identity(size)) for size in (height, width))
             rest = (Pass(rows, columns, 0, ()), *rest)
         items = (items[0]._replace(stages=rest),)

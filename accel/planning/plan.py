@@ -1,7 +1,7 @@
 """Recipes to plans: how a batch of lazy images runs, as pure data that any backend can execute.
 
 A recipe's steps on pixels become a chain of stages (``accel.planning.stages``), its steps on values a table. A backend
-runs the stages of all images; those of one kind, whatever their parameters, it may run together.
+runs the stages of all images; it may run stages of one kind together, whatever their parameters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from accel.system.memory import Allocate
 
 
 class Item(NamedTuple):
-    """One image of the batch: where it goes, its stages (onto the decoded box) and its value table.
+    """One image of the batch: its position in the batch, its stages (relative to the decoded box), its value table.
 
-    The chain ends with a pass; ``table`` [channels, 256] is looked up after that one's levels, and ``patches`` take
-    the place of what is there then.
+    The chain ends with a pass; ``table`` [channels, 256] is looked up after that pass's levels, and then ``patches``
+    replace some of the values.
     """
 
     position: int
@@ -44,7 +44,7 @@ class Decode(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A batch: what to decode and what to make of it.
+    """The plan of a batch: what to decode, and the stages of its images.
 
     ``shape`` is (images, channels, height, width). ``interleaved``: the memory of an image is ordered
     [height, width, channels] (torch's channels_last), else [channels, height, width].
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
         return result.permute(0, 3, 1, 2) if self.interleaved else result
 
     def target(self, allocate: Allocate) -> tuple[torch.Tensor, npt.NDArray[Any]]:
-        """The same, and its bits in the order of its memory, for who writes them on the host."""
+        """``empty``, and its bits in memory order (see ``bits``), for code that writes them on the host."""
         result = self.empty(allocate)
         return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
 
@@ -74,7 +74,7 @@ _OF_NUMPY = frozenset({torch.uint8, torch.float16, torch.float32})
 
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory as unsigned integers of its item size: a table look-up moves bits, whatever they mean."""
+    """A tensor's memory as unsigned integers of its item size: table look-ups only move bits."""
     size = tensor.dtype.itemsize
     if tensor.dtype not in _OF_NUMPY:
         tensor = tensor.view(_OF_TORCH[size])
@@ -83,10 +83,10 @@ def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
-    """Plan a batch of images that come out with the same shape and dtype, up to what torchvision runs of their steps.
+    """Plan a batch of images with results of the same shape and dtype, up to the steps that torchvision runs.
 
     Raises:
-        ValueError: they do not, or there is none.
+        ValueError: shapes or dtypes differ, or there are no images.
     """
     if not recipes:
         raise ValueError("a plan needs at least one image")
@@ -100,16 +100,16 @@ def plan(recipes: Sequence[Recipe], *, interleaved: bool = False) -> Plan:
 def plans_of(
     images: Sequence[tuple[Source, Steps, Steps, Steps]], interleaved: Sequence[bool]
 ) -> list[tuple[Plan, list[int]]]:
-    """A plan for all images that come out alike and are to lie alike in memory; and which they are.
+    """A plan for each group of images with the same shape, dtype and memory order, and the images' numbers.
 
     Args:
-        images: the source of each, and its steps (see ``parts``), of which the last are left out.
-        interleaved: see ``Plan``, of each.
+        images: each image's source and its steps (see ``parts``); the last ones are left out.
+        interleaved: the memory order of each, see ``Plan``.
     """
     groups: dict[tuple[Any, ...], tuple[list[int], _Wanted]] = {}
     for number, (source, steps, value_steps, _) in enumerate(images):
         header = source.header
-        # grey converted to RGB anywhere is three equal channels from the start
+        # grey that is converted to RGB at any step has three equal channels from the start
         channels = 3 if header.mode == "RGB" or any(name == "convert" for name, _ in steps) else 1
         box, stages, depth = chain((header.height, header.width), channels, steps)
         size = stages[-1].output_size
@@ -127,11 +127,11 @@ def plans_of(
 
 
 _Wanted = dict[tuple[int, int], tuple[Source, list[tuple[Box, Item]]]]
-"""What images want of each source, by its identity and the channels."""
+"""The boxes and items of each source, by its id and the number of channels."""
 
 
 def _decode(source: Source, channels: int, items: list[tuple[Box, Item]]) -> Decode:
-    """One source, of which everything that its items read is decoded."""
+    """The decode of one source: the smallest box that has everything its items read."""
     union = items[0][0]
     if all(box == union for box, _ in items):
         return Decode(source, channels, union, tuple([item for _, item in items]))

@@ -1,8 +1,8 @@
 """Steps that are the same each time a file comes: the longest prefix of a recipe whose result is worth keeping.
 
-A guess from what came before: a step counts as such where it was the same, or the same function of the size, for all
-images of a batch, again and again. Pipelines of one process (for training and for evaluation) come in batches of their
-own, and are told apart by that. A wrong guess costs bytes: a result is found by the exact steps that it is of.
+It is guessed from earlier batches: a step counts as constant if it was the same, or the same function of the size, for
+all images of a batch, again and again. Pipelines of one process (for training and for evaluation) come in separate
+batches, and are told apart by that. A wrong guess only wastes memory: a result is found by its exact steps.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from accel.system import fork
 Size = tuple[int, int]
 
 ENOUGH = 8
-"""Images for which a step came alike before it is taken for one that always does; fewer are no batch to judge by."""
+"""The number of images with an equal step after which it counts as constant; smaller batches are not judged."""
 
-_TIMES = 8  # as often it came alike as it came with others, by chance
-_FEW = 4  # resizes in a batch that are not taken for random ones
-_MOST = 64  # steps that are told apart at one place
+_TIMES = 8  # how many times more often a constant step is equal for a whole batch than mixed with others by chance
+_FEW = 4  # the most resizes in a batch that are not taken for random ones
+_MOST = 64  # the most steps that are told apart at one place
 _END: Step = ("", ())
-_OF_THE_FILE = ("convert",)  # grey files' alone
+_OF_THE_FILE = ("convert",)  # steps that only grey files have
 
 
 class _Came:
-    """A step that came at a place for all images of a batch: for how many images, and for how many with others."""
+    """A step that all images of a batch had at a place: the number of such images (``alike``), and of images with it in
+    mixed batches."""
 
     __slots__ = ("alike", "mixed", "next")
 
@@ -40,7 +41,7 @@ class _Came:
 
 
 class _Place:
-    """What came behind certain steps; ``mixed``: for how many images a step of that name came with others."""
+    """The steps that came after certain steps; ``mixed``: the number of images in mixed batches, by a step's name."""
 
     __slots__ = ("mixed", "steps")
 
@@ -50,7 +51,7 @@ class _Place:
 
 
 class Prefixes:
-    """What was seen of recipes so far."""
+    """The recipes seen so far, as a tree of steps."""
 
     def __init__(self) -> None:
         self._lock = fork.Lock()
@@ -61,14 +62,14 @@ class Prefixes:
         """Note the (height, width) of images that came together, and their steps on pixels."""
         with self._lock:
             few = len(images) < ENOUGH
-            images = [*self._few, *images] if few else images  # the end of an epoch does not go with what comes next
+            images = [*self._few, *images] if few else images  # an epoch's small last batch waits for others
             self._few = list(images) if len(images) < ENOUGH else []
             if self._few:
                 return
             self._note(self._first, [(size, _own(steps), 0) for size, steps in images])
 
     def _note(self, place: _Place, images: Sequence[tuple[Size, Steps, int]]) -> None:
-        """Note what comes at a place, and behind it; each image has the number of the step that comes there."""
+        """Note the steps at a place, and those after it; each image has the number of its step there."""
         groups: dict[tuple[Any, ...], list[tuple[Size, Steps, int]]] = {}
         for size, steps, number in images:
             name, params = steps[number] if number < len(steps) else _END
@@ -92,7 +93,7 @@ class Prefixes:
                 self._note(came.next, some)
 
     def length(self, size: Size, steps: Steps) -> int | None:
-        """How many of the first steps on pixels come each time; None where too few images were seen to say so."""
+        """The number of first steps on pixels that are constant; None if too few images were seen to tell."""
         place = self._first
         for number, (name, params) in enumerate(steps):
             if name in _OF_THE_FILE:
@@ -106,7 +107,7 @@ class Prefixes:
 
 
 def pipeline(size: Size, steps: Steps) -> int:
-    """A number that tells steps from others, and is the same for images of all sizes."""
+    """A number that identifies the steps of a pipeline, the same for images of all sizes."""
     essences = list[tuple[Any, ...]]()
     for name, params in _own(steps):
         essences.append(_same(size, name, params))
@@ -115,7 +116,7 @@ def pipeline(size: Size, steps: Steps) -> int:
 
 
 def _are_few_resizes(groups: Mapping[tuple[Any, ...], Sequence[Any]], count: int) -> bool:
-    """Whether images are of a few pipelines that resize, each its own way: so that each has its results."""
+    """Whether the groups are a few pipelines with different resizes, each of which should keep its own results."""
     resizes = all(isinstance(OPS.get(essence[0]), ResampleOp) for essence in groups)
     return resizes and len(groups) <= _FEW and _FEW * 2 * min(map(len, groups.values())) >= count
 
@@ -125,7 +126,7 @@ def _own(steps: Steps) -> Steps:
 
 
 def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is the same of a step for images of all sizes, where the size alone decides the rest; hashable."""
+    """The part of a step that is the same for images of all sizes, if the size alone decides the rest; hashable."""
     essence = _same(size, name, params)
     try:
         hash(essence)
@@ -146,7 +147,7 @@ def _same(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def text(steps: Steps) -> bytes | None:
-    """Steps as a text that no others have; None where a parameter is no plain value."""
+    """Steps as an unambiguous text; None if a parameter is no plain value."""
     return repr(steps).encode() if all(_is_plain(params) for _, params in steps) else None
 
 
@@ -157,5 +158,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def resamples(steps: Steps) -> bool:
-    """Whether a resize is among the steps."""
+    """Whether there is a resize among the steps."""
     return any(isinstance(OPS[name], ResampleOp) for name, _ in steps)

@@ -1,14 +1,14 @@
-"""Stages: what the steps on an image's pixels become.
+"""Stages, which the steps on an image's pixels are turned into.
 
-A chain is made of two kinds of stage, in any order, and begins and ends with a ``Pass``:
+A chain consists of two kinds of stage, in any order, and begins and ends with a ``Pass``:
 
 - ``Pass``, one fused geometric pass: view (crop, flip, pad) -> resample -> window (crop, flip, pad) -> levels;
 - ``Effect``, one op whose output values depend on several input values: a statistic of the whole image, other
   channels, neighbours, or a warp. A backend has one kernel for each.
 
-Passes merge wherever the pixels stay identical: another one is needed only where a second resampling must see
-the rounded uint8 pixels of the first, or a fill colour must not go through the levels. Only what a stage reads
-is asked of the stage before, and of the decoder.
+Passes merge wherever the pixels stay identical: another one is needed only where a second resampling must see the
+rounded uint8 pixels of the first, or a fill colour must not go through the levels. The stage before, and the decoder,
+make only what a stage reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Box = tuple[int, int, int, int]
 """(top, left, height, width) in pixels of the source."""
 
 Levels = npt.NDArray[np.uint8]
-"""uint8 [channels, 256]: what becomes of each level."""
+"""A lookup table of levels, uint8 [channels, 256]."""
 
 
 class Axis(NamedTuple):
@@ -38,11 +38,11 @@ class Axis(NamedTuple):
     view: Index
     size: int
     window: Index
-    extent: resample.Extent | None = None  # of the view, that is resampled; None: all of it
+    extent: resample.Extent | None = None  # the part of the view that is resampled; None: all of it
 
     @classmethod
     def as_it_is(cls, view: Index) -> Axis:
-        """A view, and no more."""
+        """An axis that shows a view as it is."""
         return cls(view, view.length, Index.identity(view.length))
 
     @property
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
         return self.size != self.view.length or self.extent is not None
 
     def reads(self, code: int) -> tuple[int, int]:
-        """The half-open range of input positions that the window needs; one of them where all that shows is fill."""
+        """The half-open range of input positions that the window needs; one position if it shows only the fill."""
         first, last = self.window.span()
         if self.resampled and first < last:
             first, last = resample.taps(code, self.view.length, self.size, first, last, self.extent)
@@ -58,7 +58,7 @@ class Axis(NamedTuple):
         return (first, last) if first < last else (0, 1)
 
     def onto(self, offset: int) -> Axis:
-        """The same axis of an input that begins ``offset`` positions later."""
+        """The same axis for an input that begins ``offset`` positions later."""
         return self._replace(view=self.view.shift(-offset))
 
     def shows_all_of(self, length: int) -> bool:
@@ -69,9 +69,9 @@ class Axis(NamedTuple):
 class Pass(NamedTuple):
     """One fused pass over an image of uint8 pixels [height, width, channels].
 
-    ``resample`` is Pillow's code of the filter (0: neither axis is resampled); ``fills`` are the colours that
-    negative codes in the maps name, one value per channel; ``levels``, uint8 [channels, 256], is looked up last,
-    for fills as well (None: the levels stay).
+    ``resample`` is the code of the filter (0: neither axis is resampled); ``fills`` are the colours that negative codes
+    in the maps refer to, one value per channel; ``levels``, uint8 [channels, 256], is looked up last, for fills as well
+    (None: the levels stay).
     """
 
     rows: Axis
@@ -82,13 +82,13 @@ class Pass(NamedTuple):
 
     @property
     def reads(self) -> Box:
-        """The part of the input that is needed."""
+        """The part of the input that is needed, (top, left, height, width)."""
         top, bottom = self.rows.reads(self.resample)
         left, right = self.columns.reads(self.resample)
         return top, left, bottom - top, right - left
 
     def onto(self, box: Box) -> Pass:
-        """The same pass over an input of which only ``box`` is at hand."""
+        """The same pass over an input that is only ``box`` of this one's."""
         return Pass(self.rows.onto(box[0]), self.columns.onto(box[1]), self.resample, self.fills, self.levels)
 
     def cropped(self, box: Box) -> Pass:
@@ -102,17 +102,17 @@ class Pass(NamedTuple):
         return self.rows.window.length, self.columns.window.length
 
     def changes(self, size: tuple[int, int]) -> bool:
-        """Whether it makes anything else of an input of this (height, width)."""
+        """Whether its output differs from an input of this (height, width)."""
         same = self.rows.shows_all_of(size[0]) and self.columns.shows_all_of(size[1])
         return self.levels is not None or not same
 
 
 class Effect(NamedTuple):
-    """One op of the kind ``EffectOp`` on uint8 pixels [height, width, channels].
+    """One ``EffectOp`` on uint8 pixels [height, width, channels].
 
-    ``box`` is the part of the input that it is computed on: all of it, unless every output pixel depends on the same
-    input pixel alone. ``channels`` are those of the input. ``levels``, uint8 [output channels, 256], is looked up
-    last (None: the levels stay).
+    ``box`` is the part of the input that it is computed on: all of it, unless every output pixel depends only on the
+    input pixel at the same place. ``channels`` is the number of input channels. ``levels``, uint8 [output channels,
+    256], is looked up last (None: the levels stay).
     """
 
     op: str
@@ -129,7 +129,7 @@ class Effect(NamedTuple):
 
     @property
     def by_pixel(self) -> bool:
-        """Whether every output pixel depends on the same input pixel alone."""
+        """Whether every output pixel depends only on the input pixel at the same place."""
         return self.kind == "mix"
 
     @property
@@ -137,11 +137,11 @@ class Effect(NamedTuple):
         return self.box
 
     def onto(self, box: Box) -> Effect:
-        """The same effect on an input of which only ``box`` is at hand."""
+        """The same effect on an input that is only ``box`` of this one's."""
         return self._replace(box=(self.box[0] - box[0], self.box[1] - box[1], *self.box[2:]))
 
     def cropped(self, box: Box) -> Effect:
-        """The effect that computes only ``box`` of its output, where that is the same on part of the input."""
+        """The effect that computes only ``box`` of its output, if it can be computed on part of the input."""
         if not self.by_pixel:
             return self
         return self._replace(box=(self.box[0] + box[0], self.box[1] + box[1], *box[2:]))
@@ -159,7 +159,7 @@ Stage = Pass | Effect
 
 
 class Chain(NamedTuple):
-    """The box that is read of one image, the stages onto that, and how many channels come out."""
+    """The box that is read of one image, the stages relative to that, and the number of output channels."""
 
     box: Box
     stages: tuple[Stage, ...]
@@ -177,7 +177,7 @@ def chain(size: tuple[int, int], channels: int, steps: tuple[Step, ...]) -> Chai
             resampled = number if isinstance(op, ResampleOp) else 0
     if resampled < 1:
         return _remembered(size, channels, steps)
-    current = _OpenPass(size, channels)  # a crop is another one for every image; what follows a resize often is not
+    current = _OpenPass(size, channels)  # crops differ for each image; the steps after a resize are often the same
     for name, params in steps[:resampled]:
         current.index(name, params)
     (height, width, code, *box), fills = steps[resampled][1], tuple(current.fills)
@@ -205,17 +205,17 @@ _remembered = lru_cache(maxsize=512)(_chain)
 def _behind(
     height: int, width: int, channels: int, fills: tuple[tuple[int, ...], ...], steps: tuple[Step, ...]
 ) -> tuple[Any, ...]:
-    """The chain behind a resize to (height, width) with these colours before it: its pass, but for what that reads,
-    the stages after it, and how many channels come out."""
+    """The chain after a resize to (height, width), with these fill colours before it: its pass, except what that reads,
+    the stages after it, and the number of output channels."""
     current = _OpenPass((height, width), channels)
     current.fills = list(fills)
-    current.resample(height, width, 1)  # whichever: a pass that resamples takes what follows alike
+    current.resample(height, width, 1)  # any code will do: later steps join a resampling pass in the same way
     stages, depth = _closed(current, steps)
     return (*stages, depth)
 
 
 def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], int]:
-    """The stages of an open pass with more steps, each cut to what the next reads; and how many channels come out."""
+    """The stages of an open pass and more steps, each cut to what the next reads, and the number of output channels."""
     done: list[Stage] = []
     for name, params in steps:
         op = OPS[name]
@@ -245,7 +245,7 @@ def _closed(current: _OpenPass, steps: tuple[Step, ...]) -> tuple[list[Stage], i
 
 
 class _OpenPass:
-    """A pass that more steps may still join."""
+    """A pass that more steps can still join."""
 
     def __init__(self, size: tuple[int, int], channels: int) -> None:
         self.input_size = size
@@ -262,7 +262,7 @@ class _OpenPass:
         return self.window[0].length, self.window[1].length
 
     def index(self, name: str, params: Params) -> bool:
-        """Add an index op, unless it brings in a colour that levels which were there before it cannot give."""
+        """Add an index op; False, with nothing done, if it brings in a colour that is no result of earlier levels."""
         op = OPS[name]
         assert isinstance(op, IndexOp)
         colour = [] if op.fill is None else [op.fill(params, self.channels)]
@@ -284,7 +284,7 @@ class _OpenPass:
         self.window = (Index.identity(height), Index.identity(width))
 
     def close_into(self, done: list[Stage], *, last: bool = False) -> _OpenPass:
-        """Add the pass, unless it changes nothing and need not be there, and open one on its output."""
+        """Add the pass, unless it changes nothing and is not needed, and open one on its output."""
         size, view, window = self.resampled_to, self.view, self.window
         if not self.code:  # nothing is resampled: a window on the input is all there is
             view = (Index.identity(size[0]), Index.identity(size[1]))
@@ -294,7 +294,7 @@ class _OpenPass:
         moves = closed._replace(levels=None).changes(self.input_size)
         if last or not done or moves:
             done.append(closed)
-        elif self.levels is not None:  # it only looks up levels, which the effect before it may do itself
+        elif self.levels is not None:  # it only looks up levels, which the stage before it can do itself
             before = done[-1]
             done[-1] = before._replace(levels=lut.composed(before.levels, self.levels))
         return _OpenPass(closed.output_size, self.channels)

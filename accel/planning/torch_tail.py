@@ -1,7 +1,7 @@
-"""Plans, and the kernels of torchvision that finish their images.
+"""Plans, and torchvision's kernels that finish their images.
 
-What torchvision runs of a recipe's steps acts on the values that the others give. Those come from as few plans as
-possible: one for all images that come out alike there.
+The steps that torchvision runs act on the results of the others (bases). These come from as few plans as possible: one
+for all images whose bases have the same shape and dtype.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from accel.recipe import Branch, Recipe, Source, Step
 
 
 class Tail(NamedTuple):
-    """One image: the number of its base, and its kernels, with a ``Tail`` for every ``Branch``."""
+    """One image: the number of its base, and its kernels, with a ``Tail`` in place of every ``Branch``."""
 
     base: int
     kernels: tuple[Step, ...]
 
 
 class TailedPlans(NamedTuple):
-    """Images that come out alike in the end.
+    """Images whose final results have the same shape and dtype.
 
-    ``plans`` give their bases: base n is the image ``places[n]`` = (number of the plan, image in it), and was asked
-    for first by image ``owners[n]``. ``tails`` has the kernels that finish these, image by image.
+    ``plans`` make their bases: base n is the image ``places[n]`` = (number of the plan, image in it), and was first
+    needed by image ``owners[n]``. ``tails`` has the kernels that finish each image.
     """
 
     plans: tuple[Plan, ...]
@@ -35,7 +35,7 @@ class TailedPlans(NamedTuple):
 
 
 def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
-    """Plan images of which some have kernels."""
+    """Plan images, some of which have kernels."""
     bases: list[tuple[Source, Steps, Steps, Steps]] = []
     owners: list[int] = []
     interleaved: list[bool] = []
@@ -48,7 +48,7 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
         if key not in numbers:
             numbers[key] = len(bases)
             bases.append((source, on_pixels, on_values, ()))
-            # as torchvision's tensor of an image lies in memory, which decides how its values add up
+            # the memory order of torchvision's tensor of an image, which decides the order of its sums
             interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
         kernels = []

@@ -1,7 +1,7 @@
-"""Lookup tables of values: what a sequence of value ops makes of each of the 256 uint8 levels, per channel.
+"""Lookup tables of values: the result of a sequence of value ops for each of the 256 uint8 levels, per channel.
 
-The ops act on single values, so running torch itself on 0..255 once gives every result they can have, bit for
-bit, whatever the ops; the backends only look up.
+The ops act on single values, so running torch itself on 0..255 once gives every result they can have, bit for bit,
+whatever the ops; the backends only look up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accel.system import arithmetic
 
 
 class Patch(NamedTuple):
-    """A rectangle whose values are given: ``values`` [channels, height or 1, width or 1], of the final dtype."""
+    """A rectangle with given values, ``values`` [channels, height or 1, width or 1], of the final dtype."""
 
     top: int
     left: int
@@ -30,7 +30,7 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
     """The values of levels 0..255 after ``steps``: [channels, 256], contiguous, of the final dtype.
 
     Raises:
-        What torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
+        Exception: what torchvision raises for such parameters (a zero std, a mean of the wrong length, ...).
     """
     if erases(steps):
         steps = tuple([step for step in steps if step[0] != "erase"])
@@ -38,12 +38,12 @@ def table(channels: int, steps: tuple[Step, ...]) -> torch.Tensor:
 
 
 def erases(steps: tuple[Step, ...]) -> bool:
-    """Whether some of the steps put values in."""
+    """Whether there is an ``erase`` among the steps."""
     return "erase" in [name for name, _ in steps]
 
 
 def table_and_patches(channels: int, steps: tuple[Step, ...]) -> tuple[torch.Tensor, tuple[Patch, ...]]:
-    """The table, and the rectangles that the steps erase, in order, as the steps after them leave them."""
+    """The table, and the rectangles that the steps erase, in order, with their values after all later steps."""
     if not erases(steps):
         return _table(channels, steps), ()
     found = []

@@ -1,8 +1,8 @@
 """Settings that torch's results depend on: the default dtype, and how many threads share a sum.
 
-Lazy values are computed by other threads than those that recorded them, and later, when somebody may have set
-something else. Both settings are more than the calling thread's, so neither can be set for a moment; here they
-are had for the calling thread alone.
+Lazy values are computed later, and by other threads than those that recorded them, when the settings may have changed.
+torch's own setters affect other threads as well, so they cannot be used for a moment; this file changes both settings
+for the calling thread alone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ pytree = private("torch.utils._pytree", "tree_leaves", "tree_map_only")
 
 @contextmanager
 def as_recorded(kind: str = "cpu") -> Iterator[None]:
-    """Arithmetic on devices of this kind as it is where transforms run, whatever mode whoever asks for values is in."""
+    """Run the block with torch's arithmetic on devices of this kind as transforms have it, whatever the caller set."""
     autocast = torch.autocast(kind, enabled=False) if autocasts(kind) else nullcontext()
     with torch.no_grad(), by_default(), own_threads(), autocast:
         yield
 
 
 def autocasts(kind: str = "cpu") -> bool:
-    """Whether torch would compute convolutions and matrix products on such devices in another type now."""
+    """Whether autocast is on for devices of this kind."""
     try:
         return torch.is_autocast_enabled(kind)
-    except RuntimeError:  # there is no such thing for these devices
+    except RuntimeError:  # these devices have no autocast
         return False
 
 
@@ -43,17 +43,17 @@ def autocasts(kind: str = "cpu") -> bool:
 
 
 def is_default() -> bool:
-    """Whether torch's default dtype is float32, under which all is computed that accel records."""
+    """Whether torch's default dtype is float32, which everything that accel records is computed under."""
     return torch.get_default_dtype() == torch.float32
 
 
 def by_default() -> AbstractContextManager[object]:
-    """torch's arithmetic as it is while the default dtype is float32, whatever it is now."""
+    """A context in which torch computes as if the default dtype were float32."""
     return nullcontext() if is_default() else _Float32()
 
 
 class _Float32(TorchFunctionMode):
-    """Does again, with float32, what took the default dtype: neither a tensor of floats nor an argument had said it."""
+    """Repeat, in float32, calls whose result took the default dtype because no argument gave one."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -82,7 +82,7 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def own_threads() -> Iterator[None]:
-    """Take back what ``use_threads`` sets inside."""
+    """Restore the number of threads that ``use_threads`` changes in the block."""
     before = torch.get_num_threads()
     try:
         yield
@@ -91,12 +91,12 @@ def own_threads() -> Iterator[None]:
 
 
 def use_threads(number: int) -> None:
-    """Have torch's operations that are called by this thread run on so many threads.
+    """Have torch run the operations that this thread calls on so many threads.
 
-    ``torch.set_num_threads`` says so also for threads that are started later. So OpenMP and MKL are told
-    themselves; where that is not what torch asks, torch is.
+    ``torch.set_num_threads`` would also set it for threads that start later. So OpenMP and MKL are set directly, and
+    torch only where it does not follow them.
     """
-    if torch.get_num_threads() == number:  # by which torch has settled on a number for this thread
+    if torch.get_num_threads() == number:  # the call itself makes torch settle on a number for this thread
         return
     for tell in _libraries():
         tell(number)
@@ -106,7 +106,7 @@ def use_threads(number: int) -> None:
 
 @cache
 def _libraries() -> tuple[Callable[[int], object], ...]:
-    """The functions that torch itself calls for this."""
+    """The functions of OpenMP and MKL that torch itself calls to set the number of threads."""
     found: list[Callable[[int], object]] = []
     for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
         for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):

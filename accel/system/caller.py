@@ -8,11 +8,11 @@ from types import FrameType
 _CLOCKS = ("accel.system.clocks", "accel.profiling.")
 _LIBRARIES = ("PIL.", "accel.", "numpy.", "torch.")
 _WAYS_IN = ("torchvision.transforms.v2.functional._utils.", "torchvision.transforms.v2._transform.")
-"""Through which every function and every transform of v2 is called."""
+"""Modules through which every function and every transform of v2 is called."""
 
 
 def frame(depth: int) -> FrameType:
-    """The frame so many above the caller's, the clocks' own not counted."""
+    """The frame ``depth`` levels above the caller's, not counting those of clocks."""
     found = sys._getframe(depth + 1)
     while found.f_globals.get("__name__", "").startswith(_CLOCKS) and found.f_back is not None:
         found = found.f_back
@@ -20,7 +20,7 @@ def frame(depth: int) -> FrameType:
 
 
 def caller() -> str:
-    """The innermost torchvision function, or place in the user's code, that is being run."""
+    """The innermost torchvision function, or place in the user's code, on the stack."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module, code = f"{frame.f_globals.get('__name__', '?')}.", frame.f_code

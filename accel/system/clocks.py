@@ -1,11 +1,11 @@
 """Clocks: how long each stage of the input pipeline takes in this process, as plain data.
 
-A *stage* is a function that ``timed`` has been put around. Its time is its own: that of stages inside it is taken off.
-Each thread counts for itself. What a process has counted is written where others see it by ``accel.system.measuring``,
-which also says when clocks run; only then they are put around the functions (``accel.profiling.stages``).
+A *stage* is a function that ``timed`` wraps. Its time is its own: that of stages inside it is subtracted. Each thread
+counts for itself. ``accel.system.measuring`` writes a process's counts where others see them, and says when clocks run;
+only then are functions wrapped (``accel.profiling.stages``).
 
-What is done for each image, in a ``section``, is counted in some batches only. All that sections take in the others
-is counted as ``fetch``, and divided among the stages in proportion to what they took where they were counted.
+Stages of each image, inside a ``section``, are told apart in some batches only. In the others a section's whole time is
+counted as ``fetch``, and divided among the stages in proportion to what they took where they were told apart.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ except ImportError:  # not every system has it
 
 STAGES: tuple[str, ...] = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
 STAGES += ("wait", "receive", "unpack", "plan", "launch", "copy", "step", "made", "gil", "fetch")
-"""The stages, and what is counted like one: a worker's batches, how late a thread came to have the GIL, and sections:
-what they took as a whole."""
+"""The stages, and three things counted like one: a worker's batches (``made``), how long a thread waited for the GIL,
+and sections as a whole (``fetch``)."""
 
 IDLE, READ, RECORD, DECODE, TRANSFORM, KERNELS, USER, COLLATE, SEND = range(9)
 WAIT, RECEIVE, UNPACK, PLAN, LAUNCH, COPY, STEP, MADE, GIL, FETCH = range(9, 19)
 
 BUCKETS = 172  # quarters of octaves of nanoseconds, as in ``accel.profiling.measured``
 COUNT, NS, CPU_NS, CPU_OF_NS, HISTOGRAM = 0, 1, 2, 3, 4
-"""What a stage has: how often, how long, and of so much of that time the CPU time; how often in each bucket."""
+"""Columns of a stage: calls, nanoseconds, CPU time, the nanoseconds that this CPU time is of, calls by bucket."""
 WIDTH = HISTOGRAM + BUCKETS
 
 now = time.perf_counter_ns
 cpu_ns = time.thread_time_ns
 process_cpu_ns = time.process_time_ns
-"""CPU time of a thread and of the process; looked up when it is needed."""
+"""CPU time of the thread and of the process, in nanoseconds; callers look these names up at each use."""
 
 
 def system_ns() -> int:
-    """CPU time that the system took for this process: reading files, giving it memory."""
+    """CPU time in nanoseconds that this process spent in the kernel: reading files, getting memory."""
     if resource is None:
         return int(os.times().system * 1e9)  # in steps of 10 ms
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_stime * 1e9)
@@ -55,43 +55,43 @@ def system_ns() -> int:
 telling = True
 """Whether stages within sections are told apart now."""
 mark = 0
-"""Set in what is counted in them: ``TOLD``, where it stands for what others do."""
+"""The bit set in entries of stages within sections: ``TOLD`` if this section is a sample for the others, or 0."""
 sampling_cpu = True
 """Whether stages that begin now measure CPU time, which costs more than the rest."""
 events: list[tuple[int, int, int, int]] | None = None
-"""Stages, threads, beginnings and durations that are not written yet; None where no trace is wanted."""
+"""(stage, thread, beginning, duration) of stages that are not written yet; None if no trace is wanted."""
 originals: dict[Any, Any] = {}
-"""Of methods of transforms that have a clock, what each is without; whoever compares them means that."""
+"""The original of each method of a transform that has a clock, for those who compare methods."""
 ranges: Callable[[str], Any] | None = None
-"""Makes a context that shows a stage in torch's profiler, while that is on."""
+"""Makes a context that shows a stage in torch's profiler; None while that is off."""
 
 local = threading.local()
-"""Has the clock of this thread, as ``clock``, once it was asked for."""
+"""Holds this thread's clock as ``clock``, once ``clock()`` was called."""
 threads: list[Clock] = []
 """The clocks of this process."""
 forgets: list[Callable[[], object]] = []
-"""Called when all that was counted is forgotten."""
+"""Functions called when all counts are reset (``forget``)."""
 _lock = fork.Lock()
 
 TOLD = 32
-"""Set in what is counted in sections whose stages are told apart."""
+"""Bit set in entries of sections whose stages are told apart."""
 
 
 class Clock:
-    """What one thread counts.
+    """The counts of one thread.
 
     Attributes:
-        done: stages that have ended since they were last gathered: their nanoseconds, ``TOLD``, and the stage.
-        cpu: of some of them the stage, the nanoseconds and the CPU time.
+        done: an entry for each stage that has ended since the last gathering: nanoseconds << 6, ``TOLD``, the stage.
+        cpu: (stage, nanoseconds, CPU time) of some of them.
         inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
-        section: whether it is in one.
-        whole: whether what runs is timed as a whole: a pipeline of transforms, and not each of them.
-        stepping, stepping_cpu, copied: when its step with a batch began, in all clocks; ``stepping`` 0: it has none,
-            ``stepping_cpu`` (of the thread, and of the process) None: its CPU time is not measured.
+        section: whether the thread is in a section.
+        whole: whether the running code is timed as a whole: a pipeline of transforms, and not each of them.
+        stepping, stepping_cpu, copied: the time, the CPU times (of the thread, and of the process) and ``copies`` when
+            the step with the current batch began; ``stepping`` 0: no step, ``stepping_cpu`` None: no CPU time wanted.
         copies: nanoseconds of copying, in all.
-        batch: the one that it was given last.
-        iterator, left, plain: what gives it batches of which next to nothing is noted now; how many more of them there
-            are; what was noted (``accel.profiling.loading``).
+        batch: the batch that it got last.
+        iterator, left, plain: the source of batches of which next to nothing is noted now; how many of those are left;
+            what was noted (``accel.profiling.loading``).
         worked: whether it has decoded or transformed.
     """
 
@@ -112,13 +112,17 @@ class Clock:
         self.native_id = threading.get_native_id()
 
     def add(self, stage: int, ns: int, cpu: int | None = None) -> None:
-        """Count a stage that took so long."""
+        """Count a stage that took ``ns``, with its CPU time if that was measured; both in nanoseconds."""
         self.done.append(ns << 6 | stage)
         if cpu is not None:
             self.cpu.append((stage, ns, cpu))
 
     def add_within(self, stage: int, begun: list[int], ended: list[int], whole: int, cpu: int | None) -> None:
-        """Count a stage that came several times within what runs; of CPU time its part of what the whole had."""
+        """Count a stage that ran several times inside the running one, with a proportional part of its CPU time.
+
+        Args:
+            begun, ended: when each began and ended. whole, cpu: time and CPU time of the running stage.
+        """
         marked, all_of_it = self.marked(), 0
         for since, until in zip(begun, ended, strict=True):
             ns = until - since
@@ -133,7 +137,7 @@ class Clock:
             self.cpu_inside += own
 
     def marked(self) -> int:
-        """What is set in what this thread counts of images; one of a pool has no section, one that steps is in none."""
+        """The bit to set in entries of image stages: ``mark``, but 0 in a step outside sections (pools have none)."""
         return mark if self.section or not self.stepping else 0
 
 
@@ -142,7 +146,7 @@ def _none() -> None:
 
 
 def clock() -> Clock:
-    """This thread's."""
+    """This thread's clock."""
     try:
         found: Clock = local.clock
     except AttributeError:
@@ -153,7 +157,7 @@ def clock() -> Clock:
 
 
 def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -> Callable[..., Any]:
-    """The function, as a stage; ``of_image``: of a section, where its stages are told apart."""
+    """Wrap a function as a stage; ``of_image``: a stage within sections, counted only while they are told apart."""
     shows, copies, name = stage not in (WAIT, COPY), stage == COPY, f"accel::{STAGES[stage]}"
 
     @wraps(original)
@@ -196,7 +200,7 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
 
 
 def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, as a stage that is a section, unless it is part of another."""
+    """Wrap a function as a stage and a section; inside another section it is just a stage of that."""
     told, whole = timed(stage, original, of_image=True), timed(FETCH, original)
 
     @wraps(original)
@@ -217,7 +221,7 @@ def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def unmeasured() -> Iterator[None]:
-    """What this thread does inside is in no stage, nor in the time of the one that runs: it is done but once."""
+    """Leave the block out of all stages, also out of the running one: for work that is done only once."""
     own = clock()
     whole, outside, begun = own.whole, own.inside, now()
     own.whole = True
@@ -228,18 +232,18 @@ def unmeasured() -> Iterator[None]:
 
 
 def put_aside(place: dict[str, Any], name: str, original: Callable[..., Any]) -> None:
-    """Have the original in the place of what has a clock while no stages are told apart."""
+    """Have the original stand in place of the wrapped function while stages are not told apart."""
     _aside.append((place, name, place[name], original))
 
 
 def put_back() -> None:
-    """Have all that has a clock in its place, from now on."""
+    """Have all wrapped functions in their places, from now on."""
     tell(True)
     _aside.clear()
 
 
 def tell(apart: bool) -> None:
-    """Tell the stages of sections that begin now apart, or not."""
+    """Say whether the stages of sections that begin now are told apart."""
     global telling
     if apart != telling:
         telling = apart
@@ -253,7 +257,7 @@ _aside: list[tuple[dict[str, Any], str, Callable[..., Any], Callable[..., Any]]]
 
 
 def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, as a stage that is shown by torch's profiler and counted nowhere."""
+    """Wrap a function as a stage that torch's profiler shows, and that is not counted."""
     name = f"accel::{STAGES[stage]}"
 
     @wraps(original)
@@ -267,7 +271,7 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forget(*, events_wanted: bool = False) -> None:
-    """Begin anew in this process."""
+    """Reset all counts of this process; ``events_wanted``: whether to collect a trace from now on."""
     global local, events, sampling_cpu, telling, mark
     telling, mark = False, 0  # where another thread was about to change it
     tell(True)

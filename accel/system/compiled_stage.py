@@ -1,4 +1,4 @@
-"""A stage that is part of a call of compiled code, for many images: that code looks at the clock itself."""
+"""A stage inside one call of compiled code for many images, which reads the clock itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import numpy.typing as npt
 from accel.system import clocks, measuring
 
 CLOCK: int = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
-"""libc's name of the clock that ``clocks.now`` reads."""
+"""The id, for libc's ``clock_gettime``, of the clock that ``clocks.now`` reads."""
 
 
 def compiled_stage(stage: int, rest: int, images: int) -> AbstractContextManager[npt.NDArray[np.int64]]:
-    """Count a stage of calls that are made inside, and show them in torch's profiler.
+    """Count a stage of the compiled calls made in the block, and show it in torch's profiler.
 
-    Gives int64 [images, 2, 2], of zeros: for each image the call writes when the stage began and ended, as
-    ``clock_gettime(CLOCK, ...)`` does: seconds and nanoseconds. Without images where nobody wants to know.
+    Yields zeros, int64 [images, 2, 2]: for each image the compiled code writes when the stage began and ended, each as
+    seconds and nanoseconds of ``clock_gettime(CLOCK, ...)``; int64 [0, 2, 2] if nobody measures.
 
     Args:
-        rest: what else is done there, which is the stage that the call is made in. In torch's profiler both are one
-            range, ``accel::decode+transform``.
+        rest: the stage that the call is made in. torch's profiler shows both as one range, ``accel::decode+transform``.
     """
     wanted = clocks.telling and measuring.measuring()
     return _measured(stage, rest, images, wanted) if wanted or clocks.ranges else _UNMEASURED

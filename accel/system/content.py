@@ -11,14 +11,14 @@ from accel.system.memory import Key
 _xxhash: Any = LazyModule("xxhash")
 
 SMALLEST = 1 << 12
-"""Bytes of a file below which a look-up takes about as long as decoding it."""
+"""Size in bytes below which a look-up takes about as long as decoding."""
 
-_DEVICE, _HALF = (1 << 64) - 1, 1 << 63  # no file's
+_DEVICE, _HALF = (1 << 64) - 1, 1 << 63  # the device is no file's
 _missing = False
 
 
 def key_of_content(data: Any) -> Key | None:
-    """A key that no file has, and no other content; None for few bytes, or without xxhash, which is counted."""
+    """The key of some content, equal to no file's; None: less than ``SMALLEST`` bytes, or (counted) no xxhash."""
     global _missing
     size = memoryview(data).nbytes
     if size < SMALLEST or _missing:

@@ -21,7 +21,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 class Cores(NamedTuple):
-    """A number of cores, and in words why."""
+    """A number of cores, and the reason in words."""
 
     number: int
     why: str
@@ -53,7 +53,7 @@ def ranks() -> int:
 
 
 def affinity() -> int:
-    """The cores that the system lets this process run on."""
+    """The number of cores that the system lets this process run on."""
     usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
     if usable is not None:
         return usable() or 1
@@ -61,18 +61,18 @@ def affinity() -> int:
 
 
 def share(usable: int, machine: int, quota: float | None, environment: Mapping[str, str]) -> Cores:
-    """The cores that one process, of several that do the same on a machine, should use.
+    """The number of cores that this process should use, if several on the machine (ranks) do the same.
 
     Args:
-        usable: cores by affinity. machine: those that there are, in this container at least.
-        quota: what the control group may use of them, in cores; None: no limit.
+        usable: cores by affinity. machine: cores of the machine, or of this container.
+        quota: the control group's quota, in cores; None: no limit.
         environment: variables of torchrun (``LOCAL_WORLD_SIZE``) and Slurm.
 
     Returns:
-        the least of the following, but at least 1:
+        The least of the following, but at least 1:
 
-        - affinity, undivided: a rank may have been given its own cores;
-        - an equal share of the machine and of the quota, which are one for all ranks;
+        - the affinity, undivided: a rank may have been given its own cores;
+        - an equal share of the machine and of the quota, which all ranks share;
         - what Slurm gives a task. Ranks of torchrun share it if they are in one task; if there are as many tasks as
           ranks these are the same, and nothing is divided twice.
     """
@@ -97,7 +97,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 
 
 def _tasks(environment: Mapping[str, str]) -> int:
-    """How many tasks Slurm runs on a node, at most; 1 without Slurm. Said as "4(x2),3" for three nodes."""
+    """The most tasks that Slurm runs on a node, from a list such as "4(x2),3" for three nodes; 1 without Slurm."""
     for name in _TASKS:
         if numbers := [int(number) for number in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]:
             return max(*numbers, 1)
@@ -109,18 +109,18 @@ def _tasks(environment: Mapping[str, str]) -> int:
 
 @cache
 def _machine() -> tuple[int, float | None]:
-    """The cores that there are for all processes of this container, and their quota."""
+    """The number of cores for all processes of this container, and their quota."""
     return min(os.cpu_count() or 1, cpuset() or sys.maxsize), quota()
 
 
 def quota(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float | None:
-    """How many cores' time a process may use, by the least quota of its control group and those around it.
+    """The process's CPU quota in cores: the least of its control group's and of the groups around it.
 
     Args:
         own: the system's list of the groups that the process is in. root: where the groups are mounted.
 
     Returns:
-        None where nothing limits it, or nothing can be read.
+        The quota; None if there is none, or it cannot be read.
     """
     said = of_groups("cpu", "cpu.cfs_quota_us cpu.cfs_period_us", "cpu.max", own, root)
     limits = [text.split() for text in said if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
@@ -128,7 +128,7 @@ def quota(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float | None:
 
 
 def cpuset(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> int | None:
-    """How many cores a process's control group has, listed as "0-3,8"; arguments and result as of ``quota``."""
+    """The number of cores in the control group's list, such as "0-3,8"; arguments and None as for ``quota``."""
     said = of_groups("cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective", own, root)
     parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
     counts = [sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts]
@@ -136,8 +136,8 @@ def cpuset(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> int | None:
 
 
 def of_groups(controller: str, v1: str, v2: str, own: Path = OWN_CGROUP, root: Path = CGROUPS) -> Iterator[str]:
-    """What files, named for either version, say in the process's group, and in those around it, as far as they are
-    seen: a container sees its own as the root."""
+    """Yield the text of the files of a controller (``v1``, ``v2``: names by version of control groups) in the process's
+    group and in those around it, up to the root that is visible: a container sees its own group as the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -155,7 +155,7 @@ def of_groups(controller: str, v1: str, v2: str, own: Path = OWN_CGROUP, root: P
 
 
 def delayed_ns(*, of_thread: bool = False) -> int | None:
-    """How long threads of this process, or this one, could have run and had no core; None if nobody tells."""
+    """Nanoseconds that threads of this process, or this thread, waited for a core; None if the system does not tell."""
     total = 0
     try:
         for thread in [threading.get_native_id()] if of_thread else os.listdir("/proc/self/task"):

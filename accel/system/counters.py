@@ -1,7 +1,7 @@
 """Counters of what was done and what fell back, over this process and the workers it started.
 
-They live in one block of shared memory, a row a process, so that nobody waits for anybody: counts, and beside
-each the name it counts, so that any process can read them.
+They are in one block of shared memory with a row per process, so that no process waits for another. Each count has its
+name beside it, so that any process can read them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", 
 _FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _ALONE = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE)
-_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when all places are taken
+_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when a row is full
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _SLOTS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
@@ -34,9 +34,9 @@ _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 _lock = threading.RLock()
 _block: torch.Tensor | None = None
 _counts: npt.NDArray[np.int64]
-_cells: memoryview  # the same, one after the other: quicker than by NumPy
+_cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
-_places: dict[str, int] = {}  # where this process counts what it has counted before
+_places: dict[str, int] = {}  # this process's cells, by name
 _logged: set[str] = set()
 _shown: dict[str, Callable[[], Any]] = {}
 
@@ -53,7 +53,8 @@ def count(name: str, amount: int = 1) -> None:
 
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
-    """Find the place where a name is counted: the first few have theirs, the others come as they come."""
+    """Find a name's slot in a row: fixed for the first few, the first free one for others, a shared one if all are
+    taken."""
     encoded = name.encode()[: _NAME.itemsize]
     if name in _FIRST:
         slot = _FIRST.index(name)
@@ -76,15 +77,15 @@ def fallback(reason: str) -> None:
 
 
 def way(name: str, images: int) -> None:
-    """Count images of batches by the way in which their transforms were recorded."""
+    """Count images by the way in which their transforms were recorded."""
     count(_WAY + name, images)
 
 
 def early(asker: str | None, reason: str | None) -> None:
     """Count an image whose values were asked for one at a time, before a batch was made.
 
-    ``asker``: who did, where that is not the script as a whole. ``reason``: steps were recorded that now run apart from
-    what follows; that is a fallback as well.
+    ``asker``: the code that asked; None: the script as a whole. ``reason``: the fallback to count as well, if steps
+    were recorded that now run apart from those that follow; None: no fallback.
     """
     count(COMPUTED_EARLY)
     if asker is not None:
@@ -94,7 +95,7 @@ def early(asker: str | None, reason: str | None) -> None:
 
 
 def show(name: str, value: Callable[[], Any]) -> None:
-    """Have ``stats`` tell something as it is when asked."""
+    """Add an entry to ``stats``, whose value is taken when ``stats`` is called."""
     _shown[name] = value
 
 
@@ -109,21 +110,20 @@ def stats() -> dict[str, Any]:
         - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
           the same as ``realised early``, the older name, until 0.3;
         - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
-        - ``kept``: files that were asked for again, all of whose pixels were decoded, once, and kept;
-        - ``indexes``: files of which it is kept where things are in their streams (``cache="auto"``);
-          ``indexed``: how often a file was decoded by that; ``indexes dropped``: how often what was kept was not of the
-          file, or was damaged, and so was made anew;
-        - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, which a cache of a
-          given size took (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from there;
-          ``indexes read``: files whose index was read there;
-        - ``sent in place``: images whose files a device copied itself out of the memory in which a worker left them;
+        - ``kept``: files that were asked for again and therefore decoded whole, once, and kept;
+        - ``indexes``: files that have a stream index (``cache="auto"``); ``indexed``: how often a file was decoded by
+          one; ``indexes dropped``: how often an index was another file's, or damaged, and was made anew;
+        - ``results``: results of steps that come each time, and ``planes``: half-decoded pictures, that were put into a
+          cache of a given size (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from
+          there; ``indexes read``: files whose index was read from there;
+        - ``sent in place``: images whose files a device copied directly from the memory that a worker had put them in;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
           ``one by one`` and why; and images that came to a composition of transforms one by one: ``alone, compiled``,
           or ``alone, not compiled`` and why;
-        - ``computed early by``: the images of ``computed early`` by who asked for their pixels, a dictionary;
-        - ``fallbacks``: what was not done the fast way, a dictionary of the counts by reason.
+        - ``computed early by``: the images of ``computed early`` by the code that asked for their pixels, a dictionary;
+        - ``fallbacks``: the counts of what was not done the fast way, by reason, a dictionary.
     """
     totals: dict[str, int] = {}
     with _lock:
@@ -141,9 +141,9 @@ def stats() -> dict[str, Any]:
 
 
 def share() -> torch.Tensor | None:
-    """The shared block, made if there is none yet, which must be before the processes start that count into it.
+    """The shared block, made on the first call, which must come before the processes that count into it start.
 
-    None where it cannot be sent to a process: only forked ones count into it then.
+    None if it cannot be sent to a process: only forked ones count into it then.
     """
     refused: Exception | None = None
     with _lock:
@@ -162,7 +162,7 @@ def share() -> torch.Tensor | None:
 
 
 def join(block: torch.Tensor) -> None:
-    """Count into the block that another process shared."""
+    """Count into a block that another process shared."""
     global _block, _counts, _cells, _names
     with _lock:
         _block = block

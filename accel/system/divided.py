@@ -1,6 +1,6 @@
-"""What sections took as a whole, divided among their stages in proportion to what these took where told apart.
+"""Time of whole sections, divided among their stages in proportion to what these took where they were told apart.
 
-How often each came is taken to be in proportion to how many sections there were.
+The number of each stage's calls is taken to be in proportion to the number of sections.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from accel.system.clocks import COUNT, FETCH, HISTOGRAM, NS, USER
 
 
 def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The stages [stages, WIDTH] of what ``sums`` gives, with sections divided among them."""
+    """The stages [stages, WIDTH] of ``sums.total()`` [2, stages, WIDTH], with sections divided among them."""
     whole: npt.NDArray[np.int64] = sums[0].copy()
     told = sums[1].copy()
     lump = whole[FETCH] - told[FETCH]

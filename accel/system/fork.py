@@ -1,11 +1,11 @@
 """Functions to call around a fork of this process, where the system has forks, and locks that survive one.
 
-A forked child has only the thread that forked. What its parent's other threads were doing is never finished there, and
-what they held would be held for ever. So a ``Lock`` is new in the child, which is right where what it guards is sound
-at every moment. Where that may be half made, ``wait_for`` has the fork wait until it is whole.
+A forked child has only the thread that forked. What other threads were doing is never finished there, and locks that
+they held would be held for ever. So a ``Lock`` is new in the child, which is right if the state that it guards is
+consistent at every moment. If that may be half made, ``wait_for`` has the fork wait for the lock.
 
-A child that is watched holds the end of a pipe that nobody writes to: when it and all that it forked have ended, the
-other end is told.
+A watched child holds one end of a pipe that nobody writes to: when it and all processes that it forked have ended, the
+other end reads end-of-file.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Hook = Callable[[], object]
 
 
 def register(**hooks: Hook) -> None:
-    """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, while the process lives."""
+    """Call ``before`` ahead of every fork, ``in_parent`` and ``in_child`` after it, as long as the process lives."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**{when if when == "before" else f"after_{when}": hook for when, hook in hooks.items()})
 
 
 def leave_to_parent(owned: object, keep: Any = ctypes.pythonapi.Py_IncRef, of: Any = ctypes.py_object) -> None:
-    """Keep an object of the parent's in this child for ever: to end it is to wait for threads, or to ask a GPU, that
-    a child does not have."""
-    keep(of(owned))  # where the interpreter ends, a module's names may be gone
+    """Keep an object of the parent's alive in this child for ever: its destructor would wait for threads, or use a GPU,
+    that a child does not have."""
+    keep(of(owned))  # the defaults, because a module's names may be gone at the interpreter's exit
 
 
-# -- locks that a child has anew ----------------------------------------------------------------------------
+# -- locks that are new in a child --------------------------------------------------------------------------
 
-_taken: dict[int, list[Lock]] = {}  # by each thread: those that it holds, and the one that it waits for
+_taken: dict[int, list[Lock]] = {}  # by thread: the locks that it holds, and the one that it waits for
 
 
 class Lock:
-    """A lock that its holder may take again; a forked child has it anew, unless the thread that forked holds it."""
+    """A reentrant lock that is new (free) in a forked child, unless the thread that forked holds it."""
 
-    _inner: Any = None  # made when it is first taken: most lazy tensors' never is
+    _inner: Any = None  # made when it is first taken, which most lazy tensors' locks never are
 
     def acquire(self) -> None:
         taken = _taken.setdefault(threading.get_ident(), [])
         inner = self._inner or self.__dict__.setdefault("_inner", threading.RLock())
-        taken.append(self)  # before it is held, for a fork may come in between
+        taken.append(self)  # before it is held, because a fork may come in between
         try:
             inner.acquire()
         except BaseException:  # an interrupt
@@ -85,17 +85,17 @@ def _renew_locks() -> None:
 
 
 NATIVE_STDERR, IMPORTS, SWITCH, COMPILING, CACHES, COUNTERS, SWAPS = range(7)
-"""The order of those that a fork waits for: one may be taken while others of smaller numbers are held."""
+"""The order of the locks that a fork waits for: one may be taken while others of smaller numbers are held."""
 
 _waited_for: list[tuple[int, Callable[[], Any]]] = []
-_held: dict[int, list[Any]] = {}  # by each thread that is forking just now
-_interrupts: list[tuple[()]] = []  # those of the keyboard that were lost to a fork
+_held: dict[int, list[Any]] = {}  # by thread that is forking
+_interrupts: list[tuple[()]] = []  # one item for each KeyboardInterrupt that was lost in a fork
 
 
 def wait_for(find: Callable[[], Any], order: int) -> None:
-    """Have every fork wait until no other thread holds the lock that is found then, if there is one.
+    """Have every fork wait until no other thread holds the lock that ``find`` returns then; None: there is none.
 
-    Its holder must be able to take it again."""
+    The lock must be reentrant."""
     _waited_for.append((order, find))
     _waited_for.sort(key=lambda each: each[0])
 
@@ -107,7 +107,7 @@ def _hold() -> None:
             if (lock := find()) is not None:
                 lock.acquire()
                 held.append(lock)
-    except KeyboardInterrupt:  # Python forks all the same, and forgets it
+    except KeyboardInterrupt:  # Python forks all the same, and drops the exception
         _interrupts.append(())
 
 
@@ -129,15 +129,15 @@ def _interrupt_soon() -> None:
 
 
 register(before=_hold, in_parent=_let_go, in_child=_in_child)
-# Python would raise it in the next hook that is of Python's, or where it warns of forks beside threads (3.13), and
-# forget it again: so these are not of Python's, and it comes when the fork is over
+# Python would raise the interrupt in the next hook written in Python, or where it warns of forks beside threads (3.13),
+# and drop it again: so these hooks are in C, and the interrupt comes when the fork is over
 register(in_parent=partial(sorted, _interrupts, key=partial(_thread.start_new_thread, _interrupt_soon)))
 register(in_parent=_interrupts.clear)
 
 
-# -- children, and whether they still live, which look at what this process looked at when they began --------------
+# -- watched children: whether any still lives that shares memory with this process -------------------------------
 
-_children: list[tuple[int, int | None]] = []  # each: what ``count`` was after it had begun, a pipe to read from if any
+_children: list[tuple[int, int | None]] = []  # (``count()`` after the fork, the pipe to read from; None: no pipe)
 _begun: list[None] = []  # an item for each fork
 _done: list[None] = []
 _pipes: list[tuple[int, int] | tuple[None, None]] = []  # of children that may not have begun yet
@@ -146,17 +146,17 @@ _looking = Lock()
 
 
 def count() -> int:
-    """A number that has grown after every fork, in the parent and in the child."""
+    """A number that grows with every fork, in the parent and in the child."""
     return len(_begun) + len(_done)
 
 
 def watch_children_where(wanted: Callable[[], bool]) -> None:
-    """Have children watched that are forked while ``wanted()`` holds."""
+    """Watch the children that are forked while ``wanted()`` is true."""
     _reasons.append(wanted)
 
 
 def children_since(forks: int) -> bool:
-    """Whether a watched child may live that was forked when ``count()`` had this value, or later."""
+    """Whether a watched child may still live that was forked when ``count()`` had this value, or later."""
     with _looking:
         _look()
         return bool(_pipes) or any(begun > forks for begun, _ in _children)
@@ -187,18 +187,18 @@ def _begin_child() -> None:
     if watched:
         try:
             _pipes.append(os.pipe())
-        except OSError:  # too many files are open: it lives for ever, then
+        except OSError:  # too many files are open: the child counts as alive for ever
             _pipes.append((None, None))
 
 
 def _forget_children() -> None:
     _begun.append(None)
-    for pipe in (*(pipe for _, pipe in _children), *(pipe for pipe, _ in _pipes)):  # of these the other end is held
+    for pipe in (*(pipe for _, pipe in _children), *(pipe for pipe, _ in _pipes)):  # the other ends stay open
         if pipe is not None:
             os.close(pipe)
     _children.clear()
     _pipes.clear()
 
 
-# in the parent none of Python's functions, in which an interrupt would be lost
+# the parent's hook is in C: in a Python function an interrupt would be lost
 register(before=_begin_child, in_parent=partial(_done.append, None), in_child=_forget_children)

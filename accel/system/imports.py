@@ -1,7 +1,7 @@
-"""Imports, and compilations, at first need: no process is forked in the midst of them.
+"""Imports and compilations at first use: forks wait until they are over.
 
-A child of such a fork would have a module, or a function, that is half made, and a lock of Python's or numba's that
-nobody in it will ever release.
+A child forked in between would have a half made module or function, and a lock of Python's or numba's that is never
+released in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from accel.system import fork
 
 importing = fork.Lock()
-"""A lock to hold while something is imported at first need."""
+"""The lock to hold while something is imported at first use."""
 
 
 @contextmanager
 def drawing_nothing() -> Iterator[None]:
-    """Leave Python's random state as it was, where an import draws: rich's does."""
+    """Restore Python's random state after the block: some imports draw from it, rich's does."""
     state = random.getstate()
     try:
         yield
@@ -30,7 +30,7 @@ def drawing_nothing() -> Iterator[None]:
 
 
 class LazyModule:
-    """Stands for a module that is dear to import, until something of it is needed."""
+    """A module that is slow to import, imported when an attribute of it is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,7 +44,7 @@ class LazyModule:
 
 
 def _compiling() -> Any:
-    """The lock under which numba compiles, if numba is there: not yet, while somebody else imports it."""
+    """The lock under which numba compiles; None if numba is not imported, or not completely yet."""
     return getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
 
 

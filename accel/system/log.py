@@ -1,9 +1,9 @@
-"""The logger "accel", and when it is written to: the only file that does.
+"""The logger "accel", which no other file writes to, and when messages are logged.
 
-Whoever formats a record holds the handler's lock, and may well wait for a value that accel computes (``log.info("%s",
-images)``). So a thread of accel's own never logs, and a user's never while it holds a lock of accel's, nor does it wait
-for a handler that another thread is using. What is to be said is noted, and logged where a user's call is about to
-return (``flush``), or when the process ends. What must be said before that is, unless a handler is in use
+A thread that formats a record holds the handler's lock, and may be waiting for a value that accel computes
+(``log.info("%s", images)``). So accel's own threads never log, a user's thread does not while it holds a lock of
+accel's, and neither waits for a handler that another thread is using. Messages are noted, and logged where a user's
+call is about to return (``flush``), or when the process ends; urgent ones are logged at once unless a handler is in use
 (``at_once``).
 """
 
@@ -29,17 +29,17 @@ _thread = threading.local()
 
 
 def note(level: int, message: str, *arguments: object) -> None:
-    """Log this, now or at the next safe place; may be called anywhere."""
+    """Log a message, now or at the next safe place; may be called anywhere."""
     _notes.append((level, message, *arguments))
     flush()
 
 
 once = cache(note)
-"""``note``, the first time that this is said."""
+"""``note``, but each message only once."""
 
 
 def flush() -> None:
-    """Log what was noted, if this is a safe place. For the end of what users call."""
+    """Log the noted messages, if this is a safe place. For the end of functions that users call."""
     if _notes and not (hasattr(_thread, "is_ours") or fork.holds_any() or _pins()):
         while _notes:
             try:
@@ -52,7 +52,7 @@ def flush() -> None:
 
 
 class _Flushing:
-    """``flush`` at the end of a block."""
+    """A context that calls ``flush`` at its end."""
 
     def __enter__(self) -> None:
         pass
@@ -65,13 +65,13 @@ flushing = _Flushing()
 
 
 def at_once(level: int, message: str) -> None:
-    """Log this before what follows, which takes long, if that is possible without waiting for anybody."""
+    """Log a message before something slow begins, or note it if a handler is in use."""
     if not _logged(level, message):
         _notes.append((level, message))
 
 
 def _logged(level: int, message: str, *arguments: object) -> bool:
-    """Log this unless another thread is at work in a handler: it may be waiting for what this one has."""
+    """Log a message and return True; False if another thread is using a handler, as it may be waiting for this one."""
     held: list[Any] = []
     try:
         for handler in _handlers():
@@ -87,17 +87,17 @@ def _logged(level: int, message: str, *arguments: object) -> bool:
 
 
 def is_ours() -> None:
-    """Say that this thread is one of accel's own."""
+    """Mark this thread as one of accel's own."""
     _thread.is_ours = True
 
 
 def _pins() -> bool:
-    """Whether this is a DataLoader's pin thread, for which whoever takes a batch waits."""
+    """Whether this is a DataLoader's pin thread, which the thread that takes a batch waits for."""
     return any(frame.f_code.co_name == "_pin_memory_loop" for frame, _ in walk_stack(sys._getframe()))
 
 
 def _handlers() -> Iterator[logging.Handler]:
-    """The handlers that a record of the logger's may be handed to."""
+    """The handlers that may get the logger's records."""
     logger: logging.Logger | None = _log
     while logger is not None:
         yield from logger.handlers
@@ -112,4 +112,4 @@ def _at_exit() -> None:
         _log.log(*_notes.popleft())
 
 
-fork.register(in_child=_notes.clear)  # its parent will log them
+fork.register(in_child=_notes.clear)  # the parent logs them

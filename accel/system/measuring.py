@@ -1,7 +1,7 @@
-"""Who measures, and what each process has measured: a row for each in a block of shared memory.
+"""Measuring over several processes: each writes its counts to a row of its own in a block of shared memory.
 
-Nobody waits for anybody, and what a process measured that has ended is still known. The first word of the block says
-whether its owner measures; a DataLoader's worker looks at it once a batch.
+No process waits for another, and the rows of processes that have ended stay. The first word of the block says whether
+its owner measures; a DataLoader worker looks at it once a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _lock = fork.Lock()
 _block: torch.Tensor | None = None
 _words: npt.NDArray[np.int64]
 control: Any = (0,)
-"""The block's words, of which the first is the generation that is measured now; 0: none."""
+"""The block's words; the first is the generation that is being measured, 0: none."""
 _owner: int | None = None
 _seen = 0  # the generation that this process counts for; 0: none
 _row: npt.NDArray[np.int64] | None = None
@@ -39,9 +39,9 @@ _changes: list[Callable[[bool], object]] = []
 
 
 def share(*, own: bool = False) -> torch.Tensor | None:
-    """The shared block, made if there is none yet; None where none can be sent to a process that is started.
+    """The shared block, made if there is none yet; None if it cannot be sent to a process that is being started.
 
-    ``own``: of this process and those that it starts, not of the one that started this one.
+    ``own``: a block of this process and those that it starts, not that of the process that started this one.
     """
     global _owner
     with _lock:
@@ -58,23 +58,23 @@ def share(*, own: bool = False) -> torch.Tensor | None:
 
 
 def join(block: torch.Tensor | None) -> None:
-    """Write to the block that another process shared."""
+    """Measure into the block that another process shared; None: it has none."""
     global _block, _words, control, _seen, _row
     if block is not None:
         with _lock:
-            fork.leave_to_parent(_block)  # its end would close its descriptor, which may be another's by now
+            fork.leave_to_parent(_block)  # freeing it would close its descriptor, which may be another file's by now
             _block, _words = block, block.numpy().view(np.int64)
             control = _words.data
             _seen, _row = 0, None
 
 
 def on_change(function: Callable[[bool], object]) -> None:
-    """Call ``function`` when measuring begins (True) and ends, in every process, and when ``ranges`` change."""
+    """Call ``function`` when measuring begins (True) or ends (False) in this process, and when ``ranges`` changes."""
     _changes.append(function)
 
 
 def look() -> bool:
-    """Begin or end measuring if the process that owns the block has; whether that was so. Once a batch."""
+    """Begin or end measuring if the owner of the block has; return whether anything changed. Called once a batch."""
     if control[0] == _seen:
         return False
     _turn(control[0])
@@ -87,17 +87,17 @@ def measuring() -> bool:
 
 
 def leave() -> None:
-    """Have this process not be measured any more; for a child that does something else."""
+    """Stop measuring this process: for a child that does something else."""
     global _block, control
     _turn(0)
     _block, control = None, (0,)
 
 
 def start(folder: str = "") -> None:
-    """Have this process measure, and all that share its block; ``folder``: for files of events, if these are wanted.
+    """Begin measuring in this process and all that share its block; ``folder``: for files of events; "": no events.
 
     Raises:
-        RuntimeError: it does already.
+        RuntimeError: it has begun already.
     """
     share(own=True)
     if _words[0]:
@@ -110,7 +110,7 @@ def start(folder: str = "") -> None:
 
 
 def stop() -> list[Row]:
-    """End it; what was measured by each process, this one first."""
+    """End measuring and return the rows of all processes, this one's first."""
     try:
         flush()
         return rows_of()
@@ -120,7 +120,7 @@ def stop() -> list[Row]:
 
 
 def rows_of() -> list[Row]:
-    """What was measured up to now, this process's first; none where nobody measures."""
+    """The rows of all processes up to now, this one's first; an empty list if nothing is being measured."""
     generation = 0 if _block is None else int(_words[0])
     if not generation:
         return []
@@ -130,7 +130,7 @@ def rows_of() -> list[Row]:
 
 
 def folder() -> str:
-    """Where processes write events; "" if they do not."""
+    """The folder that processes write events to; "" if they write none."""
     return "" if _block is None else os.fsdecode(_words[at.FOLDER : at.CONTROL].tobytes().rstrip(b"\0"))
 
 
@@ -144,7 +144,7 @@ def _turn(generation: int) -> None:
 
 
 def show(make: Callable[[str], Any] | None) -> None:
-    """Show stages in torch's profiler from now on, by ``make(name)``, a context; None: no longer."""
+    """Show stages in torch's profiler from now on, by the context ``make(name)``; None: stop showing them."""
     with _lock:
         clocks.ranges = make
         for change in _changes:
@@ -163,7 +163,7 @@ fork.register(in_child=_in_child)
 
 
 def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """A row's words when nobody was writing; at last as they are, for who did may have been killed."""
+    """A copy of a row taken while nobody wrote to it; after 100 tries as it is, as its process may have been killed."""
     for _ in range(100):
         found = words.copy()
         if not found[at.WRITING] & 1 and found[at.WRITING] == words[at.WRITING]:
@@ -173,7 +173,7 @@ def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Row(NamedTuple):
-    """What one process measured: ``stages`` [stages, WIDTH]; (name, times) of statements."""
+    """One process's ``row_words.HEADER``, ``stages`` [stages, WIDTH] and (statement, times found at it) pairs."""
 
     header: dict[str, int]
     stages: npt.NDArray[np.int64]
@@ -199,7 +199,7 @@ class Row(NamedTuple):
 
 
 def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
-    """What was looked at before so many images were made goes on as it did; not what the first batches took."""
+    """Extrapolate CPU times and waiting to ``images``, as the last look at them was earlier; without first batches."""
     first, seen, delayed = words[[at.FIRST_IMAGES, at.IMAGES, at.DELAYED_IMAGES]].tolist()
     for spent, of_first in (at.PROCESS_CPU, at.FIRST_CPU), (at.SYSTEM, at.FIRST_SYSTEM):
         words[spent] += int((words[spent] - words[of_first]) * (images - seen) / max(seen - first, 1))
@@ -208,7 +208,7 @@ def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
 
 
 def take(ended: Callable[[int], bool]) -> list[Row]:
-    """What processes measured that have ended, whose rows others may have from now on."""
+    """Return the rows of processes for which ``ended(pid)``, and free them for others."""
     taken = [row for row in rows_of() if ended(row.header["pid"])]
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
     for row in taken:
@@ -217,7 +217,7 @@ def take(ended: Callable[[int], bool]) -> list[Row]:
 
 
 def row() -> npt.NDArray[np.int64] | None:
-    """This process's row; None where nobody measures, or there is none left."""
+    """This process's row; None if nothing is being measured, or no row is left."""
     global _row, _cpu_begun, _system_begun, _delayed_begun, _delayed_at
     if _row is None and _seen:
         pid = os.getpid()
@@ -235,7 +235,7 @@ def row() -> npt.NDArray[np.int64] | None:
 
 
 rings: list[Ring] = []
-"""Of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
+"""The rings of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
 _cpu_begun = _system_begun = _delayed_at = 0
@@ -244,17 +244,17 @@ _EVERY = 500_000_000  # ns
 
 
 def flush(until: int = 0, *, first: bool = False, own: Ring | None = None) -> None:
-    """Write what the threads of this process have counted to its row; who reads it adds up what is not added up yet.
+    """Write what the threads of this process have counted to its row; readers add up the entries that are not yet.
 
     Args:
-        until: it is measured up to then. first: with the end of one of a worker's first batches.
-        own: what this thread writes to beside, which is added, too.
+        until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
+        own: the ring that this thread writes to, whose entries are added, too.
     """
     global _delayed_at, _delayed_begun
     found = row()
     if found is None:
         return
-    words = found.data.cast("B").cast("q")  # one of them is written in less than half of numpy's time
+    words = found.data.cast("B").cast("q")  # writing one word takes less than half of NumPy's time
     with _flushing:
         if own is not None:
             clocks.clock().done += own.entries
@@ -295,6 +295,6 @@ _flushing = fork.Lock()
 
 
 def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int) -> None:
-    """Write a statement, and how often a process was found at it, to its row."""
+    """Write a statement, and how often the process was found at it, to its row."""
     place = found[at.TEXTS_BEGIN :]
     place[at.TEXTS :].view(at.TEXT)[number], place[number] = text.encode()[: at.TEXT.itemsize], times

@@ -1,7 +1,7 @@
 """Host memory: reused buffers for results, and tensors in shared memory; and the keys of files.
 
-Fresh pages are dear: the operating system takes longer to hand out the pages of a 224 x 224 float image than accel
-takes to fill them. So memory that nobody refers to any more is used again.
+Fresh pages are expensive: the operating system takes longer to hand out the pages of a 224 x 224 float image than accel
+takes to fill them. So memory that nothing refers to any more is used again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from accel.system.private_names import private
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
 
 Key = tuple[int, int, int, int, int]
-"""What tells, without a look at its content, whether a file is the one that was read before.
+"""Identifies a file and its state without a look at its content.
 
 Device, inode, size in bytes, and the times of the last write and of the last change of anything, in nanoseconds.
 """
 
 SETTLED = 2.0
-"""Seconds after which a file's times tell of every change: some clocks count seconds, and some only even ones."""
+"""Age in seconds from which a file's times show every later change: some clocks count seconds, some only even ones."""
 
 Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
 
 
 def anonymous_file(size: int) -> int:
-    """The descriptor of a file in memory that has no name, and so needs no file system: /dev/shm may be full.
+    """Make a file in memory without a name, which needs no file system (/dev/shm may be full); return its descriptor.
 
     Raises:
         OSError, AttributeError: this system has no such files.
@@ -58,7 +58,7 @@ def anonymous_file(size: int) -> int:
 def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) -> torch.Tensor:
     """An uninitialised tensor in shared memory: sending it to another process sends a handle.
 
-    ``sparse``: it takes memory where it is used, and is zero before.
+    ``sparse``: it takes memory only for pages that are used, and is zero at first.
 
     Raises:
         RuntimeError: torch's own, where the system has no memory to share.
@@ -73,10 +73,10 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
 
 
 def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage:
-    """As torch's sharing strategy "file_descriptor" makes it, but in no file system."""
+    """Storage like that of torch's sharing strategy "file_descriptor", but in no file system."""
     file = anonymous_file(size)
     try:
-        if not sparse:  # without this, the first write to a page that there is no memory for would end the process
+        if not sparse:  # else a first write to a page could find no memory, which ends the process
             os.posix_fallocate(file, 0, size)
         return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
     finally:
@@ -84,10 +84,10 @@ def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage:
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Bytes that are handed on when the last array or tensor that looks at them is gone.
+    """Bytes that are released when the last array or tensor that is a view of them is gone: calls ``on_release``.
 
-    After a fork two processes look at them, of which neither knows when the other is done: instead of ``on_release``,
-    ``after_fork`` is called with the number of forks (``fork.count``) when they were lent, in both.
+    After a fork two processes use them, and neither knows when the other is done. So both call ``after_fork`` instead,
+    with the number of forks (``fork.count``) at the time of the lease.
     """
 
     _born: int
@@ -102,18 +102,18 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
-    """The first ``size`` bytes; their ``on_release`` is called once nothing looks at them."""
+    """A lease of the first ``size`` bytes; its ``on_release`` is called once there is no view of them."""
     lease = memory[:size].view(Lease)
     lease._born = fork.count()
     return lease
 
 
 _ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.float32}
-"""NumPy's of the dtypes that most results have: each function of torch's takes long that comes but once a batch."""
+"""NumPy's dtypes for those of most results: with them a batch needs fewer, slow, calls of torch."""
 
 
 class _Idle(NamedTuple):
-    """A block that nobody uses: until when it is kept, by the number of results and in seconds, and its bytes."""
+    """An unused block, its size in bytes, and until when it is kept: the number of a result, a time in seconds."""
 
     last: int
     until: float
@@ -122,22 +122,22 @@ class _Idle(NamedTuple):
 
 
 class Results:
-    """Memory for the batches computed in this process: blocks that are used again while they fit.
+    """Memory for the batches computed in this process: blocks that are used again if they fit.
 
-    A list of images takes as many blocks as there are images, in another order of sizes each time.
+    A list of images of several sizes takes a block per image, in another order of sizes each time.
     """
 
     _SMALLEST = 1 << 20  # below, torch's allocator keeps pages itself
-    _IDLE_BLOCKS = 3  # and as many more as make this many bytes in all:
+    _IDLE_BLOCKS = 3  # kept up to _IDLE_BYTES in all; more of them up to this many bytes in all:
     _IDLE_SMALL_BYTES = 1 << 28
     _IDLE_BYTES = 1 << 30
     _SMALL = 1 << 25
-    _PATIENCE, _PATIENCE_SMALL = 16, 256  # results for which an idle block, a small one, may be of no use
-    _SECONDS = 10.0  # and for how long, whatever the results
+    _PATIENCE, _PATIENCE_SMALL = 16, 256  # results after which an unused block, a small one, is freed
+    _SECONDS = 10.0  # after which an unused block is freed in any case
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Idle] = []  # the one that was used last first
+        self._idle: list[_Idle] = []  # the most recently used first
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -152,11 +152,11 @@ class Results:
         lent, like = self._lease(size), _ARRAYS.get(dtype)
         if like is None:
             return torch.from_numpy(lent).view(dtype).view(tuple(shape))
-        return torch.from_numpy(Lease(shape, like, lent))  # an array of NumPy's own would refer to the block alone
+        return torch.from_numpy(Lease(shape, like, lent))  # a plain view would keep the block alive, but not the lease
 
     def lent(self, size: int) -> npt.NDArray[np.uint8]:
-        """Uninitialised bytes, which begin at a page."""
-        return np.frombuffer(self._lease(size).data, np.uint8)  # a view alone would give back what it looks at
+        """Uninitialised bytes, uint8 [size], which begin at a page."""
+        return np.frombuffer(self._lease(size).data, np.uint8)  # a plain view would not keep the lease alive
 
     def _lease(self, size: int) -> Lease:
         block = self._take(size)
@@ -175,16 +175,16 @@ class Results:
             if best is not None:
                 self._idle = [idle for idle in self._idle if idle is not best]
                 return best.block
-        step = 1 << (size.bit_length() - 4)  # so that it fits what is a little larger, too
+        step = 1 << (size.bit_length() - 4)  # rounded up, so that it also fits slightly larger results
         return _huge_pages(-(-size // step) * step)
 
     def _let_go(self) -> None:
-        """Give back what has been idle for too long, by either measure; the lock is held."""
+        """Free blocks that have been idle for too many results or too long; the caller holds the lock."""
         clock, now = self._clock, time.monotonic()
         self._idle = [idle for idle in self._idle if idle.last >= clock and idle.until > now]
 
     def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
-        # may run inside any allocation, when the garbage collector finds a batch: never wait for the lock
+        # the garbage collector may call this inside any allocation: never wait for the lock
         if self._lock.acquire(blocking=False):
             size, few = len(block), len(self._idle) < self._IDLE_BLOCKS
             if sum([idle.size for idle in self._idle], size) <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
@@ -202,10 +202,10 @@ def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 def key_of(status: os.stat_result) -> Key | None:
-    """The key of an open file by its status, to be asked for before it is read.
+    """The key of a file by its status, which must be taken before the file is read.
 
-    None where the times cannot be trusted: they are not ``SETTLED``, lie ahead, or are those of a file system whose
-    third time is that of the file's making.
+    None if its times cannot be trusted: they are not ``SETTLED``, lie in the future, or come from a file system whose
+    third time is that of the file's creation.
     """
     written, changed = status.st_mtime_ns, status.st_ctime_ns
     if 0 <= written <= changed <= (time.time() - SETTLED) * 1e9:
@@ -214,7 +214,7 @@ def key_of(status: os.stat_result) -> Key | None:
 
 
 class Scratch(threading.local):
-    """Memory of a thread's own for what is used for a moment: the same again, unless somebody looks at it still."""
+    """A thread's memory for short use: the same bytes each time, unless a view of them is still in use."""
 
     def __init__(self) -> None:
         self._block = np.empty(1 << 16, np.uint8)
@@ -224,7 +224,7 @@ class Scratch(threading.local):
         return sys.getrefcount(self._block)
 
     def take(self, size: int) -> npt.NDArray[np.uint8]:
-        """Uninitialised bytes, uint8 [size]."""
+        """Return uninitialised bytes, uint8 [size]."""
         if len(self._block) < size or self._count() != self._unused:
             self._block = np.empty(max(size, len(self._block)), np.uint8)
         return self._block[:size]

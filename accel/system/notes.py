@@ -1,6 +1,6 @@
 """Notes on exceptions: which file, which sample, which place in the batch they came from.
 
-Nothing is kept for them while all goes well: the file's name is looked for in the frames that an exception has passed.
+Nothing is kept for them in advance: the file's name is looked for in the frames that an exception has passed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accel.errors import AccelError
 from accel.system import log
 
 SHOWN_BY_PYTHON = sys.version_info >= (3, 11)
-"""Whether tracebacks show what is in an exception's ``__notes__``."""
+"""Whether tracebacks show an exception's ``__notes__``."""
 
 _OURS = "accel: "
 _READERS = ("PIL", "torchvision", "accel")
@@ -27,10 +27,10 @@ _MOST = 16
 
 
 class Indices(list[Any]):
-    """The indices of a batch, which know how far somebody has come in going through them.
+    """The indices of a batch, which know how far an iteration over them has come.
 
     Attributes:
-        place: of the one that was handed out last; None before the first and after the last.
+        place: the place of the index that was yielded last; None before the first and after the last.
     """
 
     place: int | None = None
@@ -42,17 +42,17 @@ class Indices(list[Any]):
 
 
 def locate(error: Exception, index: Any) -> None:
-    """Note where an exception came from that the caller has just caught, which made the samples of a batch.
+    """Note on an exception, which the caller has caught while it made samples, where it came from.
 
-    An exception that has been in nobody's code who reads images is left alone.
+    An exception that passed no code that reads images is left alone.
 
     Args:
-        index: of the sample in the dataset, or ``Indices`` or other indices of a batch; None where it has none.
+        index: the sample's index in the dataset, or ``Indices`` or other indices of a batch; None if there is none.
     """
     passed = [frame for frame, _ in walk_tb(error.__traceback__)][1:]  # the first is the caller's
     if not any(_module(frame) in _READERS for frame in passed):
         return
-    file = None if isinstance(error, AccelError) else _file(passed)  # those say it themselves
+    file = None if isinstance(error, AccelError) else _file(passed)  # accel's own errors name the file themselves
     found = [] if file is None else [f"file {file}"]
     if not isinstance(index, (list, tuple)):
         found += [] if index is None else [f"dataset index {index}"]
@@ -67,12 +67,12 @@ def locate(error: Exception, index: Any) -> None:
 
 
 def passed(error: Exception, function: Any) -> bool:
-    """Whether an exception has come out of a function."""
+    """Whether an exception has passed a function."""
     return any(frame.f_code is function.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
 def _add(error: BaseException, text: str) -> None:
-    """Note this on an exception, in place of what accel has noted on it before; Python 3.10 logs it."""
+    """Note a text on an exception, in place of accel's earlier note; on Python 3.10 it is also logged."""
     others = [note for note in getattr(error, "__notes__", ()) if not str(note).startswith(_OURS)]
     error.__notes__ = [*others, _OURS + text]
     if not SHOWN_BY_PYTHON:
@@ -80,7 +80,7 @@ def _add(error: BaseException, text: str) -> None:
 
 
 def _file(passed: list[FrameType]) -> str | None:
-    """The name of the file that was read in the last of these frames that has one; None where none has."""
+    """The name of the file in the last of these frames that has one; None if none has."""
     for frame in reversed(passed):
         if _module(frame) in _READERS:
             variables = frame.f_locals
@@ -93,10 +93,10 @@ def _file(passed: list[FrameType]) -> str | None:
 
 
 def _name(value: Any) -> str | None:
-    """The name that a path or an open file has."""
+    """The name of a path or an open file; None for other values."""
     try:
         return os.fsdecode(value if isinstance(value, (str, bytes, os.PathLike)) else value.name) or None
-    except Exception:  # nothing of the kind
+    except Exception:  # neither a path nor a file
         return None
 
 

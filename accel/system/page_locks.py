@@ -1,7 +1,7 @@
-"""Memory that devices read by themselves: its pages are locked once, and it is used again and again.
+"""Memory that devices read directly: its pages are locked once, and it is used again and again.
 
-A device that has pages locked reads these, also where the system has put others in their place since. So whoever owns
-the memory says when its pages go, and from then on it is as any other.
+A device goes on reading the pages that it locked, even if the system has put others in their place since. So the owner
+of the memory says when its pages go (``Block.end``); from then on it is like any other memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Unlock = Callable[[], object]
 
 
 class Block:
-    """Memory from an address on. A forked child's devices have nothing of it locked."""
+    """Memory at an address, in bytes. In a forked child it counts as not locked."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
@@ -25,15 +25,15 @@ class Block:
         self._process = os.getpid()
 
     def locked(self, by: Hashable, lock: Callable[[int, int], Unlock | None]) -> bool:
-        """Whether its pages are locked for a kind of device, which is tried once.
+        """Lock its pages for a kind of device, which is tried once; return whether they are locked.
 
         Args:
-            lock: locks so many bytes from an address on, and returns what undoes that; None: they cannot be locked.
+            by: the kind of device. lock: locks (address, size) and returns a function that undoes it; None: it cannot.
         """
         if self._process != os.getpid():
             return False
         unlock = self._unlocks.get(by)
-        if unlock is not None:  # without the lock, which takes longer
+        if unlock is not None:  # checked without the lock, which is faster
             return not self._ended
         with self._lock:
             if self._ended:
@@ -43,7 +43,7 @@ class Block:
             return self._unlocks[by] is not None
 
     def end(self) -> None:
-        """Its pages go; no device reads them any more."""
+        """Unlock its pages, which are about to go, for all devices."""
         if self._process == os.getpid():
             with self._lock:
                 self._ended = True

@@ -1,6 +1,6 @@
 """Private names of torch, torchvision and Pillow that accel builds on.
 
-Any version may drop one. Whoever uses one names it here first, so that accel can be imported without it, and
+Any version may drop one. A file that uses one declares it here first, so that accel can be imported without it, and
 switching to a backend says what is missing (``check``) before anything is done with it.
 """
 
@@ -22,7 +22,7 @@ _missing: list[str] = []
 
 
 def private(module: str, *names: str) -> Any:
-    """A module, for the use of these (dotted) names of it; a stand-in that nobody can use if it is gone."""
+    """Import a module for the use of these (dotted) names of it; a stand-in that raises on use if there is none."""
     try:
         found = import_module(module)
     except ImportError:
@@ -39,16 +39,16 @@ def private(module: str, *names: str) -> Any:
 
 
 def check(*others: str) -> None:
-    """Refuse if a name is not there; ``others``: names that somebody else has not found."""
+    """Refuse if a declared name is missing; ``others``: further names that are missing."""
     if missing := dict.fromkeys((*_missing, *others)):
         refuse(f"they lack {', '.join(missing)}")
 
 
 def refuse(reason: str) -> NoReturn:
-    """Say that accel cannot be let into the installed libraries.
+    """Say that accel cannot work with the installed libraries.
 
     Raises:
-        BackendUnavailable: with the reason, and the versions that accel is tested with.
+        BackendUnavailable: always, with the reason and the versions that accel is tested with.
     """
     installed = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
     raise BackendUnavailable(f"accel cannot work with {installed}: {reason}. It is tested with {_TESTED}.")

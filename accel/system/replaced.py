@@ -1,7 +1,7 @@
-"""Files that black pictures took the place of (``on_error="replace"``): counted, listed and logged.
+"""Files that were replaced by black pictures (``on_error="replace"``): counted, listed and logged.
 
-The list is a file without a name that this process and the workers it starts append to. Appending is one call of the
-system's, so nobody waits for anybody, and what a worker has listed outlives it.
+The list is a file without a name that this process and the workers it starts append to. Appending is one system call,
+so no process waits for another, and a worker's entries outlive it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 from accel.system import counters, log, memory
 
 LISTED = 100
-"""The most names that are kept."""
+"""The most names that are listed."""
 
 _END = b"\0"
 
-_file: tuple[int, os.stat_result] | None = None  # a descriptor, and which file it was made for
-_unlisted: list[str] = []  # by this process, where there is no such file
+_file: tuple[int, os.stat_result] | None = None  # the list's descriptor, and the status of its file
+_unlisted: list[str] = []  # names that this process could not write to the list
 
 
 def replaced(name: str, reason: str, images: int = 1) -> None:
-    """Say that black takes the place of a file's pixels, in so many images."""
+    """Count, list and log that a file's pixels are replaced by black, in so many images."""
     counters.count(counters.REPLACED, images)
     known = names()
     if len(known) < LISTED and name not in known:
@@ -51,12 +51,12 @@ def names() -> list[str]:
 
 
 def share() -> int:
-    """The list's descriptor; made if there is none yet, which must be before the processes start that append to it.
+    """The list's descriptor, made on the first call, which must come before the processes that append to it start.
 
     Raises:
         OSError: it cannot be made.
     """
-    with suppress(OSError):  # somebody has closed what was not theirs
+    with suppress(OSError):  # other code has closed the descriptor
         if _file is not None and os.path.samestat(os.fstat(_file[0]), _file[1]):
             return _file[0]
     return _adopt(_made())
@@ -79,7 +79,7 @@ def _made() -> int:
 
 
 def sent() -> Any:
-    """The argument of ``join`` in a process that is being started; None where there is no list."""
+    """The argument of ``join`` in a process that is being started; None if there is no list."""
     try:
         return reduction.DupFd(share())
     except OSError:
@@ -87,7 +87,7 @@ def sent() -> Any:
 
 
 def join(sent: Any) -> None:
-    """List in the file of the process that started this one."""
+    """Append to the list of the process that started this one; None: it has none."""
     if sent is not None:
         _adopt(sent.detach())
 

@@ -1,6 +1,6 @@
-"""A few words of a process's row, to which one thread writes stages as they end: little is done for it.
+"""A ring: a few words of a process's row that one thread writes stages to as they end, with little work.
 
-Behind work on images nothing of Python's is in the processor's caches, so what counts is how much is touched.
+After work on images nothing of Python's is in the processor's caches, so the cost is the memory that is touched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST = 192
-"""Entries that there is room for."""
+"""The number of entries that there is room for."""
 WORDS = 3 + MOST
 COUNT, UNTIL, IMAGES = range(3)
 _HEADER = Struct("3q")
@@ -19,7 +19,7 @@ _ENTRIES = [Struct(f"{count}q") for count in range(4)]
 
 
 class Ring:
-    """Entries (``clocks.Clock.done``), and until when, and how many images, all that the process has measured is."""
+    """Entries (as in ``clocks.Clock.done``), and the time and the number of images that the process's row is up to."""
 
     __slots__ = ("_bytes", "entries")
 
@@ -28,7 +28,7 @@ class Ring:
         self.entries: list[int] = []
 
     def put(self, *new: int, until: int = 0, images: int = 0) -> bool:
-        """Write some, whose room the caller has seen to; whether there will be room for as many again."""
+        """Write up to 3 entries, for which there must be room; return whether there is room for 3 more."""
         before, after = len(self.entries), len(self.entries) + len(new)
         _ENTRIES[len(new)].pack_into(self._bytes, _HEADER.size + 8 * before, *new)
         _HEADER.pack_into(self._bytes, 0, after, until, images)
@@ -36,6 +36,6 @@ class Ring:
         return after < MOST - 3
 
     def clear(self) -> None:
-        """Forget what was written."""
+        """Remove all entries."""
         self.entries = []
         _HEADER.pack_into(self._bytes, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What the clocks of a process's threads have counted, added up."""
+"""Sums of what the clocks of a process's threads have counted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from accel.system import clocks, fork
 from accel.system.clocks import BUCKETS, COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, KERNELS, NS, STAGES, TOLD, WIDTH
 
 _sums = np.zeros((2, len(STAGES), WIDTH), np.int64)
-"""What threads have counted: in all, and of that in sections whose stages were told apart."""
+"""Counts of all threads: in all, and the part from sections whose stages were told apart."""
 _unadded: list[int] = []
-_worked = 0  # threads that have decoded or transformed, and are no more
+_worked = 0  # threads that have decoded or transformed, and have ended
 _MOST_THREADS = 64
 _SHIFT, _STAGE = 6, 31
 
 
 def gathered() -> list[int]:
-    """What the threads of this process have counted and nobody has added up."""
+    """Gather the entries of this process's threads; return those that are not added up yet."""
     global _worked
     with _gathering:
         for each in clocks.threads:
-            count = len(each.done)  # there may be more any moment
+            count = len(each.done)  # its thread may append more at any moment
             if count:
                 done = each.done[:count]
                 del each.done[:count]
@@ -43,7 +43,8 @@ _gathering = fork.Lock()
 
 
 def total() -> npt.NDArray[np.int64]:
-    """What the threads of this process have counted: in all, and of that in sections whose stages were told apart."""
+    """Add up what the threads of this process have counted, int64 [2, stages, WIDTH]: in all, and the part from
+    sections whose stages were told apart."""
     unadded = gathered()
     with _gathering:
         count = len(unadded)
@@ -55,7 +56,7 @@ def total() -> npt.NDArray[np.int64]:
 
 
 def write_cpu(written: npt.NDArray[np.int64]) -> None:
-    """Write only the CPU times of what ``total`` gives, where there are new ones, to what has it as words."""
+    """Update only the CPU times in a copy of ``total()``, given as flat words, if there are new ones."""
     new = [each for each in clocks.threads if each.cpu]
     if new:
         with _gathering:
@@ -65,7 +66,7 @@ def write_cpu(written: npt.NDArray[np.int64]) -> None:
 
 
 def forget() -> None:
-    """Begin anew."""
+    """Reset all sums."""
     global _worked
     _worked = 0
     _sums[:] = 0
@@ -83,12 +84,12 @@ def _add_cpu(own: clocks.Clock) -> None:
 
 
 def working() -> int:
-    """How many threads have decoded or transformed."""
+    """The number of threads that have decoded or transformed."""
     return _worked + sum(each.worked for each in clocks.threads)
 
 
 def add_up(sums: npt.NDArray[np.int64], done: npt.NDArray[np.int64]) -> None:
-    """Add stages that have ended (``Clock.done``) to what ``total`` gives."""
+    """Add entries of stages that have ended (``Clock.done``), int64 [entries], to sums as of ``total()``."""
     if not len(done):
         return
     done = np.concatenate([done, done[done & TOLD != 0] | _SECOND])

@@ -1,1 +1,1 @@
-"""Between DataLoader workers and their parent: recipes in a message, batches in memory used again."""
+"""Sending from DataLoader workers to their parent: recipes in a message, batches in shared memory that is reused."""

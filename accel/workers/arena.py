@@ -1,10 +1,10 @@
-"""Shared memory of a DataLoader: one anonymous file in which any of its workers takes a slot, and its parent frees it.
+"""Shared memory of a DataLoader: one anonymous file in which any of its workers takes slots, and the parent frees them.
 
-A free slot is taken by the worker that comes next, whoever had it before: so there are as many slots as there are
-batches at a time, which is as much memory as torch takes. A slot that has not been taken for long gives its pages back.
+A free slot is taken by the next worker, whichever had it before: so there are as many slots as batches at a time, which
+is as much memory as torch takes. A slot that has not been taken for long gives its pages back to the system.
 
-The worker that took a slot writes how many tensors it sent in it, and whether it still looks at it; the parent writes
-how many of these tensors are gone. Each number has one writer at a time, and only taking a slot needs the lock.
+The worker that took a slot writes the number of tensors that it sent in it, and whether it still uses it; the parent
+writes how many of these tensors are gone. Each number has one writer at a time, and only taking a slot needs the lock.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from accel.system import memory
 
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
-_SECONDS = 2.0  # to wait for the lock: longer only where who held it was killed
+_SECONDS = 2.0  # to wait for the lock: it takes longer only if its holder was killed
 _COLUMNS = 8
-_CLOCK, _END = -2, -1  # behind the columns: how often slots were taken, and where the next one begins
+_CLOCK, _END = -2, -1  # after the columns: how often slots were taken, and where the next new one begins
 
 
 class Arena:
     """Slots in shared memory, the same ones in every process that has the arena.
 
-    Attributes, one number for each slot: ``offset`` and ``room``: its addresses in the file; ``size``: how much of them
-    has pages; ``busy``: whether the worker that took it looks at it; ``sent``, ``ended``: tensors in it that were sent,
-    and those that the parent looks at no more; ``taken``: when, by the number of slots taken; ``pages``: how often its
-    pages went back to the system.
+    Attributes, each an int64 [SLOTS]: ``offset`` and ``room``: a slot's address range in the file; ``size``: the bytes
+    of it that have pages; ``busy``: whether the worker that took it still uses it; ``sent``, ``ended``: the number of
+    tensors in it that were sent, and of those that are gone in the parent; ``taken``: when it was taken, by the number
+    of slots taken until then; ``pages``: how often its pages were given back to the system.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:
-        """``file``: its descriptor, owned from now on, or one that is sent; ``lock``: of multiprocessing."""
+        """``file``: its descriptor, which this object then owns, or one that was sent; ``lock``: multiprocessing's."""
         self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
@@ -47,7 +47,7 @@ class Arena:
 
     @classmethod
     def make(cls, context: Any) -> Arena | None:
-        """A new one for processes of a multiprocessing context; None where the system has no such files or locks."""
+        """A new arena for processes of a multiprocessing context; None if the system has no such files or locks."""
         try:
             arena = cls(memory.anonymous_file(_CHUNK), context.Lock())
         except (OSError, AttributeError, ImportError):
@@ -62,12 +62,12 @@ class Arena:
         os.close(self._file)
 
     def part(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        """A part of the memory; it lies within one chunk."""
+        """A part of the memory, uint8 [size], which must lie within one chunk."""
         memory, start = self._mapped(offset)
         return np.frombuffer(memory, np.uint8, size, start)
 
     def _mapped(self, offset: int) -> tuple[mmap.mmap, int]:
-        """The chunk that a part of the file lies in, and where in it."""
+        """The chunk that has an offset of the file, and the offset in it."""
         number = (offset // _CHUNK + 1).bit_length() - 1
         start = _CHUNK * ((1 << number) - 1)
         chunk = self._chunks.get(number)
@@ -75,10 +75,10 @@ class Arena:
             chunk = self._chunks[number] = mmap.mmap(self._file, _CHUNK << number, offset=start)
         return chunk, offset - start
 
-    # -- a worker ---------------------------------------------------------------------------------------------
+    # -- in a worker ------------------------------------------------------------------------------------------
 
     def take(self, size: int) -> int | None:
-        """The number of a slot of so many bytes, busy; None if there is no memory for it, or no slot."""
+        """Take a slot of so many bytes, which is then busy; return its number, None: no memory or no slot is free."""
         if not self._lock.acquire(timeout=_SECONDS):
             return None
         try:
@@ -87,13 +87,13 @@ class Arena:
             if slot is None:
                 return None
             self.taken[slot], self.busy[slot] = self._table[_CLOCK], 1
-        except OSError:  # the file cannot be made as large
+        except OSError:  # the file cannot be made large enough
             return None
         finally:
             self._lock.release()
         if not self.size[slot]:
             self.size[slot] = _whole(size)
-            try:  # without this, the first write to a page that there is no memory for would end the process
+            try:  # else a first write to a page could find no memory, which ends the process
                 self._mapped(int(self.offset[slot]))
                 os.posix_fallocate(self._file, int(self.offset[slot]), _whole(size))
             except OSError:
@@ -103,13 +103,15 @@ class Arena:
         return slot
 
     def _free(self, size: int) -> int | None:
-        """A free slot with fitting pages, or none and room for them; the lock is held."""
+        """A free slot with pages of a fitting size, else one without pages and with room for them; None: there is none.
+
+        The caller holds the lock."""
         size = _whole(size)
         free = (self.busy == 0) & (self.sent == self.ended)
         filled = free & (self.size > 0)
         fitting = np.flatnonzero(filled & (self.size >= size) & (self.size <= 2 * size))
         best = min(fitting, key=lambda slot: (self.size[slot], -self.taken[slot]), default=None)
-        patience = 16 + 2 * int(np.count_nonzero(~free))  # what takes turns with all others is taken more often
+        patience = 16 + 2 * int(np.count_nonzero(~free))  # slots that are used in turns are taken more often
         for slot in np.flatnonzero(filled & (self._table[_CLOCK] - self.taken > patience)):
             if slot != best:
                 self.give_back(slot)
@@ -129,7 +131,7 @@ class Arena:
         return int(empty[0])
 
     def _place(self, slot: np.int64, size: int) -> None:
-        """Give a slot addresses of its own, behind all others and inside one chunk; the lock is held."""
+        """Give a slot a new address range, after all others and inside one chunk; the caller holds the lock."""
         offset, chunk = int(self._table[_END]), 0
         while offset + size > (end := _CHUNK * ((2 << chunk) - 1)):
             chunk += 1
@@ -138,19 +140,19 @@ class Arena:
             os.ftruncate(self._file, end)
         self.offset[slot], self.room[slot], self._table[_END] = offset, size, offset + size
 
-    # -- a worker, or the parent ------------------------------------------------------------------------------
+    # -- in a worker or the parent ----------------------------------------------------------------------------
 
     def give_back(self, slot: int | np.int64) -> None:
-        """Have the system take a slot's pages."""
+        """Give a slot's pages back to the system."""
         chunk, start = self._mapped(int(self.offset[slot]))
-        with suppress(OSError):  # a system that cannot: they go with the file
+        with suppress(OSError):  # if the system cannot: they are freed with the file
             chunk.madvise(mmap.MADV_REMOVE, start, int(self.size[slot]))
         self.size[slot] = 0
         self.pages[slot] += 1
 
 
 def _whole(size: int) -> int:
-    """In whole pages, at least one."""
+    """A size rounded up to whole pages, at least one."""
     return -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

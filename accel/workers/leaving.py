@@ -1,7 +1,7 @@
-"""How a spawned worker ends: its process exits when its work is done, without shutting the interpreter down first.
+"""Ending a spawned worker: its process exits when its work is done, without a shutdown of the interpreter.
 
-A shutdown would end daemon threads as soon as they ask for the GIL. The thread that sends a worker's batches would be
-coming back from torch's C++ code, through functions that no exception may pass: "terminate called without an active
+A shutdown ends daemon threads as soon as they ask for the GIL. The thread that sends a worker's batches may then be
+returning from torch's C++ code, through functions that no exception may pass: "terminate called without an active
 exception", and SIGABRT. Forked workers, and those of a fork server, exit without a shutdown anyway.
 """
 
@@ -20,12 +20,12 @@ from zipfile import ZipFile
 
 
 def leaves(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a worker runs; where it returns, the process exits so, and where it raises, as usual."""
+    """Wrap the function that a worker runs: if it returns, the process exits in this way; if it raises, as usual."""
 
     @wraps(loop)
     def run(*args: Any) -> Any:
         result = loop(*args)
-        atexit.register(_leave)  # the last one, so it is called first; multiprocessing asks nobody in a forked child
+        atexit.register(_leave)  # registered last, so called first; forked children of multiprocessing call none
         return result
 
     return run
@@ -47,7 +47,7 @@ def _leave() -> None:
 
 
 _FILE, _BUFFERED, _TEXT = (each.__base__ for each in (IOBase, BufferedIOBase, TextIOBase))
-"""What every file object is made of; to ask whether a thing is one runs no code of it."""
+"""The base classes in C of all file objects; to check for these runs no code of the object's."""
 
 _ENDS: Any = ((_TEXT, "flush"), (ZipFile, "close"), (_BUFFERED, "close"), (_FILE, "flush"))
-"""What is done to files, in this order; those that compress, which are made in Python, have an end to write."""
+"""The method called on files of each class, in order; compressing files, made in Python, still have to write an end."""

@@ -1,8 +1,8 @@
-"""Recipes in and out of a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
+"""Packing recipes for a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
 
-In a DataLoader worker that tensor lies in a slot of shared memory that is used again (``slot_pool``), so only its place
-crosses the process border. Nothing here decodes or can fail on bad pixels: an exception while a queue's feeder thread
-pickles a batch would be lost, and the parent would wait for ever.
+In a DataLoader worker that tensor lies in a slot of reused shared memory (``slot_pool``), so only its place is sent.
+Nothing here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
+lost, and the parent would wait for ever.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from accel.workers import sent_files, slot_pool
 from accel.workers.sent_files import SentFiles
 
 Stowed = tuple[int, tuple[Step, ...]]
-"""A recipe: the number of its source, and its steps with stand-ins for the tensors among their parameters."""
+"""A packed recipe: the number of its source, and its steps with stand-ins for tensors among their parameters."""
 
 
 class Packed(NamedTuple):
-    """Sources by a number (each once, after what it is made of), and the recipes that refer to them.
+    """Sources by number (each once, after those that it is made of), and the recipes that refer to them.
 
-    ``data`` has the tensors among the steps' parameters first, each on a multiple of 16 bytes, then the sources.
+    ``data`` has first the tensors among the steps' parameters, each at a multiple of 16 bytes, then the sources.
     """
 
     data: torch.Tensor | npt.NDArray[np.uint8]
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
-    start: int  # of the sources
+    start: int  # the offset of the sources
     sources: dict[
         int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None, Any]
-    ]  # sizes, and fields of Source, of which one that was not read has a path
+    ]  # the size, and fields of Source; the path only of one that was not read
     recipes: tuple[Stowed, ...]
-    rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # in place of recipes
+    rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # sources, structure, numbers: in place of recipes
 
 
 def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
-    """Gather the recipes' sources; in a DataLoader worker into shared memory."""
+    """Pack recipes and their sources; in a DataLoader worker into shared memory."""
     in_worker = get_worker_info() is not None
     if in_worker and get_spawning_popen() is None:
         sent = sent_files.pack(recipes)
@@ -94,13 +94,13 @@ def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
         content = np.frombuffer(source.data, np.uint8)
         target[position : position + len(content)] = content
         position += len(content)
-    if get_spawning_popen() is not None:  # a handle would be closed with its memory before the process begins
+    if get_spawning_popen() is not None:  # by value: a handle would be closed before the new process runs
         return Packed(target, places, start, described, given, rows)
     return Packed(data, places, start, described, given, rows)
 
 
 class _StandIn(NamedTuple):
-    """Stands for a tensor among parameters."""
+    """A stand-in for a tensor among parameters."""
 
     number: int
 
@@ -110,7 +110,7 @@ def _slice(data: torch.Tensor, offset: int, dtype: torch.dtype, shape: torch.Siz
 
 
 def _changed(steps: tuple[Step, ...], change: Callable[[Any], Any]) -> tuple[Step, ...]:
-    """Steps with every parameter changed of those that hold tensors."""
+    """Steps with ``change`` applied to every parameter of those ops that hold tensors."""
 
     def changed(value: Any) -> Any:
         return Branch(_changed(value.steps, change)) if isinstance(value, Branch) else change(value)
@@ -126,7 +126,7 @@ def _gather(source: Source, sources: dict[int, Source]) -> None:
 
 
 def unpack(packed: Packed | SentFiles | Rows) -> Sequence[Recipe]:
-    """The recipes again; the sources' bytes stay where they are and are only looked at."""
+    """Unpack recipes; their sources are views of the packed data."""
     if not isinstance(packed, Packed):
         return sent_files.unpack(packed)
     data = torch.as_tensor(packed.data)

@@ -1,7 +1,7 @@
-"""Files that a dataset opens one by one, read by a worker straight into the slot in which it will send their batch.
+"""Reading files that a dataset opens one by one directly into the slot in which the worker will send their batch.
 
-The slot is taken before it is known what will be opened, as large as the batches before needed. A file for which it has
-no room is read as if there were no slot; one that is not sent with its batch is copied out of it.
+The slot is taken before it is known what will be opened, as large as earlier batches needed. A file that does not fit
+is read as if there were no slot; one that is not sent with its batch is copied out of it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class SlotSource(Source):
     """A file in a slot.
 
     Attributes:
-        reading: the batch with which it was read; None: it has its bytes for itself.
-        start: where in the files of the slot it begins. known: what is known of it (``codec.opening_fields``).
+        reading: the batch with which it was read; None: it has a copy of its own.
+        start: its offset among the files of the slot. known: its fields (``codec.opening_fields``).
     """
 
     __slots__ = ("known", "reading", "start")
@@ -41,7 +41,7 @@ class SlotSource(Source):
     known: list[int]
 
     def leave(self) -> None:
-        """Have the bytes for itself: somebody keeps it longer than its batch, and the slot is needed."""
+        """Copy the bytes out of the slot, because the user keeps the source longer than its batch."""
         self.data, self.reading = bytes(self.data), None
 
 
@@ -58,7 +58,7 @@ class Reading:
         self._start = 0
 
     def read(self, path: object) -> opening.File | None:
-        """Read a file; None where that is to be done in the usual way."""
+        """Read a file into the slot; None if it must be read in the usual way."""
         start = -(-self._end // ALIGNED) * ALIGNED
         row = opening.read_to(path, self._address + start, self._room - start) if start < self._room else None
         if row is None:
@@ -70,7 +70,7 @@ class Reading:
         return opening.File(data, size, opening.key(row), header)  # type: ignore[arg-type]
 
     def kept(self, file: opening.File, header: Header, name: str) -> Source:
-        """The source of the file that was read last, which has this header."""
+        """Keep the file that was read last, which has this header, in the slot; return its source."""
         start, row, size = self._start, self._row, file.size
         self._end = start + size
         if file.header is None:
@@ -82,7 +82,7 @@ class Reading:
         return source
 
     def files(self, sources: Sequence[SlotSource]) -> SlotFiles | None:
-        """Some of its sources as files, in their order."""
+        """Some of its sources as ``SlotFiles``, in this order; None if a name has a zero in it."""
         if any("\0" in source.name for source in sources):
             return None
         known = np.array([source.known for source in sources], np.int64)
@@ -95,7 +95,7 @@ class Reading:
 
 
 class _OfThread(threading.local):
-    """The reading that goes on in a thread, and the sources of those before it."""
+    """A thread's current reading, and the sources of those before it."""
 
     def __init__(self) -> None:
         self.now: Reading | None = None
@@ -103,18 +103,18 @@ class _OfThread(threading.local):
 
 
 _of_thread = _OfThread()
-_PATIENCE = 4  # batches after which what is still there of one is kept by somebody, and not on its way
+_PATIENCE = 4  # batches after which sources that still exist are kept by the user, and not about to be sent
 
 
 def current(selection: Selection) -> Reading | None:
-    """What this thread reads files into, if it is for images of this selection."""
+    """This thread's current reading, if it is for images of this selection, else None."""
     now = _of_thread.now
     return now if now is not None and now.selection == selection else None
 
 
 @contextmanager
 def reading(selection: Selection | None, count: int) -> Iterator[None]:
-    """Inside the block, files of a batch of so many samples are read into a slot, where this worker has one."""
+    """Have files of a batch of ``count`` samples read into a slot in the block, if this worker has one."""
     own = _of_thread
     while len(own.before) >= _PATIENCE:
         for each in own.before.popleft():
@@ -133,7 +133,7 @@ def reading(selection: Selection | None, count: int) -> Iterator[None]:
 
 
 def files_of(sources: Sequence[Source]) -> SlotFiles | None:
-    """Sources as files in a slot; None where they are not all in one."""
+    """Sources as files in a slot; None if they are not all in the same one."""
     own = sources[0].reading if type(sources[0]) is SlotSource else None
     found = [source for source in sources if type(source) is SlotSource and source.reading is own]
     return None if own is None or len(found) < len(sources) else own.files(found)

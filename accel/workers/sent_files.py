@@ -1,12 +1,12 @@
 """A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
 
-A slot begins with a header of 1 KB, int64[128]: what ``Word`` says, and from ``Word.PARTS`` on, for each part, where it
-begins in the slot (a multiple of 64) and how many bytes it has. The parts are those of ``Part``, in its order, and
-behind them those of the backend (``AcceleratorBackend.ahead``): what it has computed ahead of a device, as arrays.
+A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.PARTS`` on, for each part, its
+offset in the slot (a multiple of 64) and its size in bytes. The parts are those of ``Part``, in its order, followed by
+those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
 
-So the parent unpickles a few numbers a batch and no object an image: sources are made only if somebody looks at one,
-and a backend that has computed all ahead asks for none. Nor are there any in the worker, where the files were read into
-the slot (``slot_files``).
+So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
+that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
+(``slot_files``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Word(IntEnum):
 
     VERSION = 0
     PART_COUNT = 1
-    CHANNELS = 2  # of the result, where the backend has computed something ahead; else 0
+    CHANNELS = 2  # of the result, if the backend has computed something ahead; else 0
     HEIGHT = 3
     WIDTH = 4
     PARTS = 8
@@ -57,27 +57,27 @@ class Part(IntEnum):
     """The parts of a slot that every batch has."""
 
     FILES = 0  # the files, each at a multiple of 64
-    PLACES = 1  # int64 [images, 2]: where in these a file begins, and its size
-    KNOWN = 2  # int64 [images, FIELDS]: what is known of a file (``codec.opening_fields``)
-    NUMBERS = 3  # int64 [images, columns], of the rows
-    NAMES = 4  # of the files, with a 0 between
-    HEADERS = 5  # pickled: the headers of those that are no plain JPEG files, by their numbers; empty: they all are
-    ALIKE = 6  # pickled: what all images have in common, ``_Alike``
+    PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
+    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``codec.opening_fields``)
+    NUMBERS = 3  # int64 [images, columns]: the rows' numbers
+    NAMES = 4  # the files' names, separated by zeros
+    HEADERS = 5  # pickled: headers of files that are no plain JPEG files, by their numbers; empty: there are none
+    ALIKE = 6  # pickled: the data that all images have in common, ``_Alike``
 
 
 _MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
-_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word from which on it is said where the backend's parts are
+_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word where the list of the backend's parts begins
 _ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
 
 
 class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
-    dtype: torch.dtype | None  # of what was computed ahead
+    dtype: torch.dtype | None  # the result's, if something was computed ahead
 
 
 class SentFiles(NamedTuple):
-    """What is sent of a batch: the slot. Where workers share these, it arrives as the rows."""
+    """A batch as it is sent: its slot. If slots are shared, it is unpickled as the rows."""
 
     data: torch.Tensor
 
@@ -88,9 +88,10 @@ class SentFiles(NamedTuple):
 
 
 def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
-    """Put recipes of files into a slot, in a DataLoader worker, with what their backend computes ahead.
+    """Put recipes of files into a slot, in a DataLoader worker, with the parts that their backend computes ahead.
 
-    None where they are not files that were read, each once, have no structure in common, or steps that hold tensors.
+    None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
+    parameters.
     """
     if not len(recipes):
         return None
@@ -125,7 +126,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
     if copied:
         for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
-        files.content = content  # the plan looks there
+        files.content = content  # which the plan refers to
     for each in others:
         slot.put(each)
     alike = _Alike(rows.structure, selection, None)
@@ -145,7 +146,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
 
 
 def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
-    """The recipes as rows of files, each once, and the sources that they have; None where they are none."""
+    """Recipes of distinct files as rows, and their sources; None for other recipes."""
     if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
         return recipes, recipes.sources
     sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
@@ -157,7 +158,7 @@ def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Row
 
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
-    """Sources as files that lie nowhere yet; None if they are no files that were read."""
+    """Sources as ``Files`` without content yet; None if any is not a file that was read."""
     known, headers = [], {}
     for number, source in enumerate(sources):
         header, name = source.header, source.name
@@ -176,13 +177,13 @@ def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
 
 
 _ALIKE = 1 << 14
-"""Bytes that what all images have in common may take."""
+"""The most bytes of the pickled ``_Alike``."""
 
 
 def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence[npt.NDArray[Any]]:
     try:
         made = backend.ahead(plan)
-    except Exception as error:  # the parent plans them once more, and raises it where it can be caught
+    except Exception as error:  # the parent plans them again, and raises it where the user can catch it
         _failed(error)
         return ()
     if len(made) > _MOST_PARTS - len(Part) or sum(_whole(each.nbytes) for each in made) > room:
@@ -200,7 +201,7 @@ def _whole(size: int) -> int:
 
 
 class _Slot:
-    """A slot that is being filled."""
+    """A slot that is being filled, part by part."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory
@@ -234,13 +235,13 @@ def _loaded(alike: bytes) -> _Alike:
 
 
 def unpack(sent: SentFiles | Rows) -> Rows:
-    """The rows again, which look at the slot as long as somebody has them."""
+    """Unpack the rows, which keep the slot in use as long as they exist."""
     return _rows(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
 
 
 def _arrived(*sent: int) -> Rows:
     lease, block = slot_pool.received(*sent)
-    return _rows(np.frombuffer(lease.data, np.uint8), block)  # of an array it would be a view of what that looks at
+    return _rows(np.frombuffer(lease.data, np.uint8), block)  # a plain view would not keep the lease alive
 
 
 def _rows(memory: Bytes, block: Block | None) -> Rows:

@@ -1,11 +1,11 @@
-"""Batches from DataLoader workers in shared memory that is used again.
+"""Batches from DataLoader workers in reused shared memory.
 
 torch gives every batch new shared memory: the worker waits for its pages, the parent maps them, waits again and
 unmaps. Here the workers of a loader take slots of memory that they all share (``arena``). The parent counts the tensors
-of a slot that are gone. When all that were sent are gone, and nothing in the worker looks at the slot either, the next
-worker fills it again. Where there is no such memory, batches are sent as torch does.
+of a slot that are gone. When all tensors that were sent are gone, and the worker does not use the slot either, the next
+worker fills it again. If there is no such memory, batches are sent as torch does.
 
-A batch is sent as it is: its addresses say what of it lies in a slot when the batch is pickled.
+A batch is sent as it is: when it is pickled, the addresses of its tensors show which of them lie in slots.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from accel.system import counters, fork, memory
 from accel.system.page_locks import Block
 from accel.workers.arena import Arena
 
-# -- the parent ---------------------------------------------------------------------------------------------
+# -- in the parent ------------------------------------------------------------------------------------------
 
 _loaders = itertools.count(1)
 _loader: ContextVar[int] = ContextVar("accel_loader", default=0)  # a worker inherits its loader's number
@@ -38,20 +38,20 @@ _known: dict[int, _Loader] = {}
 
 
 class _Loader:
-    """The memory that workers and parent of a loader share; in the parent also which slots it looks at."""
+    """The memory that a loader's workers and parent share, and, in the parent, the slots that it uses."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.ended = False
         self._process = os.getpid()
         self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
-        self._seen: dict[int, tuple[int, Block, Any]] = {}  # slots, and ``Arena.pages`` then
+        self._seen: dict[int, tuple[int, Block, Any]] = {}  # by slot: ``Arena.pages`` then, its block and its bytes
         self._pages = b""
-        # slots that only children may look at that were forked since: what to count as ended, and since when
+        # slots that only forked children may still use: the tensors to count as ended, and ``fork.count`` at the lease
         self._inherited: dict[int, tuple[int, int]] = {}
 
     def lend(self, slot: int, size: int, sent: int) -> tuple[memory.Lease, Block | None]:
-        """A slot's bytes, for the tensor of that number; the same ones as before while somebody looks at them."""
+        """Lend a slot's bytes for its tensor with this number; the same lease as before while that is in use."""
         if self._inherited:
             self._release_inherited()
         lease = self._leases.get(slot, lambda: None)()
@@ -67,17 +67,17 @@ class _Loader:
         return lease, self._seen.get(slot, (0, None))[1]
 
     def _end_blocks(self) -> None:
-        """End those of slots whose pages went back to the system, or will with the loader's memory."""
+        """End the blocks of slots whose pages went back to the system, or soon will with the loader's memory."""
         if (now := self.arena.pages.tobytes()) == self._pages and not self.ended:
             return
         for slot, (pages, block, _) in list(self._seen.items()):
             left = self.ended and slot in self._inherited
             if (left or pages != self.arena.pages[slot]) and self._seen.pop(slot, None) is not None:
                 block.end()
-        self._pages = now  # when all have ended: an interrupt, or another thread, may come in between
+        self._pages = now  # only after all have ended: an interrupt, or another thread, may come in between
 
     def lends(self) -> bool:
-        """Whether something in this process, which is the parent, looks at a slot."""
+        """Whether this process is the parent and uses a slot."""
         return self._process == os.getpid() and any(lease() is not None for lease in list(self._leases.values()))
 
     def _release(self, slot: int, sent: int) -> None:
@@ -87,10 +87,10 @@ class _Loader:
         if self.ended:
             self.arena.give_back(slot)
             self._end_blocks()
-        self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may come behind with an earlier one
+        self.arena.ended[slot] = max(self.arena.ended[slot], sent)  # another thread may be late with an earlier one
 
     def _leave(self, slot: int, sent: int, forks: int) -> None:
-        """Have a slot wait for the children. (Of a loader that has ended its memory goes with the last of them.)"""
+        """Keep a slot until forked children are gone. (An ended loader's memory is freed with the last of them.)"""
         if self._process == os.getpid():
             self._inherited[slot] = sent, forks
             if self.ended:
@@ -103,7 +103,7 @@ class _Loader:
                 self._release(slot, sent)
 
     def end(self) -> None:
-        """The workers are gone: what nobody looks at goes back to the system, the rest as soon as it can."""
+        """Free the memory of a loader whose workers are gone: unused slots now, the others when they are released."""
         self.ended = True
         if self._process == os.getpid():
             self._release_inherited()
@@ -130,8 +130,8 @@ def _end(number: int) -> None:
 
 @contextmanager
 def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
-    """Workers started inside, by this context of multiprocessing (None: the default one), belong to one loader; call
-    what it yields with the loader's iterator, with which their shared memory ends."""
+    """Have workers that are started in the block, by this multiprocessing context (None: the default), be one loader's;
+    yield a function to call with the loader's iterator, with which their shared memory is freed."""
     number = next(_loaders)
     token = _loader.set(number)
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
@@ -142,7 +142,7 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
 
 
 def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease, Block | None]:
-    """A slot, in the parent: it may be used again when the bytes are gone; and what of it devices have locked."""
+    """A slot's bytes, in the parent, which is free again when they are gone; and its block, for devices to lock."""
     known = _known.get(number)
     if known is None:
         raise RuntimeError("a batch arrived from a DataLoader whose iterator is gone")
@@ -150,23 +150,23 @@ def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease
 
 
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
-    """A plain tensor, in the parent; with its end the slot is free. ``place``: its offset, shape and strides."""
+    """A tensor in a slot, in the parent; its end frees the slot. ``place``: its offset, shape and strides."""
     storage = torch.from_numpy(received(number, slot, sent, size)[0]).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
-# -- a worker -----------------------------------------------------------------------------------------------
+# -- in a worker --------------------------------------------------------------------------------------------
 
 
 class SlotPool:
-    """A worker's part in the memory that its loader's workers share."""
+    """A worker's access to the memory that its loader's workers share."""
 
     def __init__(self, number: int, arena: Arena) -> None:
         self._number, self._arena = number, arena
-        self.looked_at: dict[int, int] = {}  # slots by their addresses, while something in this worker looks at them
+        self.looked_at: dict[int, int] = {}  # slots by address, while this worker uses them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised tensor in a slot that nobody looks at, or in new shared memory if there is none."""
+        """An uninitialised tensor in a free slot, or (counted) in new shared memory if there is none."""
         size = prod(shape) * dtype.itemsize
         slot = self._arena.take(size)
         if slot is None:
@@ -183,7 +183,7 @@ class SlotPool:
         self._arena.busy[slot] = 0
 
     def message(self, tensor: torch.Tensor) -> Any:
-        """Reduce a tensor for the parent; None where it lies in no slot. For any thread."""
+        """Reduce a tensor for the parent; None if it lies in no slot. Any thread may call it."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return None
         sent = self.send(tensor)
@@ -191,7 +191,7 @@ class SlotPool:
         return None if sent is None else (_receive, (*sent, *place))
 
     def send(self, tensor: torch.Tensor) -> tuple[int, int, int, int] | None:
-        """Send the slot that a tensor lies in: what ``received`` takes; None where it lies in no slot."""
+        """Count the slot that a tensor lies in as sent; return the arguments of ``received``, None: it is in none."""
         storage = tensor.untyped_storage()
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
@@ -201,8 +201,8 @@ class SlotPool:
 
 
 class _Outgoing:
-    """Stands for a batch between the worker's collate and the parent, where it unpickles as the batch: what lies in
-    slots by where it lies."""
+    """A stand-in for a batch from the worker's collate to the parent, where it is unpickled as the batch; tensors in
+    slots are sent as their places."""
 
     def __init__(self, pool: SlotPool, batch: Any) -> None:
         self._pool = pool
@@ -221,18 +221,18 @@ class _Outgoing:
         sender.dispatch_table = {**sender.dispatch_table, **in_slots}
         try:
             sender.dump(self._batch)
-        except RuntimeError as error:  # torch's, without shared memory for a label: here nobody would hear of it
+        except RuntimeError as error:  # torch has no shared memory for a label: raised here, it would be lost
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
 
 
 _SMALL = 1 << 15
-"""Bytes of a tensor's memory, of labels for one, that goes in the message: for a handle to it the parent would have to
-connect to the worker, which takes it longer."""
+"""The most bytes of a tensor (labels, for instance) that is sent in the message: for a handle the parent would have to
+connect to the worker, which takes longer."""
 
 
 def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
-    """Reduce a small tensor to its memory, once for all tensors in it (``contents``); None: torch is to reduce it."""
+    """Reduce a small tensor to its memory, once for all tensors sharing it (``contents``); None: torch must do it."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
         return None
     storage = tensor.untyped_storage()
@@ -261,7 +261,7 @@ _pool: SlotPool | None = None
 
 
 def of_worker() -> SlotPool | None:
-    """This worker's pool; None where the process was not started by a loader that has shared memory."""
+    """This worker's pool; None if the process was not started by a loader with shared memory."""
     global _pool
     if _pool is None and (known := _known.get(_loader.get())) is not None:
         _pool = SlotPool(_loader.get(), known.arena)
@@ -269,31 +269,31 @@ def of_worker() -> SlotPool | None:
 
 
 def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor for this worker to send: in a slot where it has any, else in new shared memory."""
+    """An uninitialised tensor for this worker to send: in a slot if it has a pool, else in new shared memory."""
     return memory.shared(shape, dtype) if _pool is None or not prod(shape) else _pool.empty(shape, dtype)
 
 
 def outgoing(batch: Any, *, packs: bool) -> Any:
-    """A stand-in for this worker to send in place of a batch, which stays as it is.
+    """The object that this worker sends for a batch: a stand-in, or the batch itself if nothing of it is in slots.
 
-    ``packs``: something of it takes a slot only when it is sent.
+    ``packs``: whether parts of it take a slot only when they are sent.
     """
     pool = of_worker() if packs else _pool
     return batch if pool is None or not (packs or pool.looked_at) else _Outgoing(pool, batch)
 
 
 def loader_number() -> int:
-    """The number of the loader that this worker belongs to, or that is starting workers; 0: none."""
+    """The number of the loader that this worker belongs to, or that is now starting workers; 0: none."""
     return _loader.get()
 
 
 def to_join() -> tuple[int, Arena | None]:
-    """Arguments of ``join`` for a worker that is started without fork; to be sent while it is being started."""
+    """The arguments of ``join`` for a worker that is started without fork; they are sent while it is being started."""
     number = _loader.get()
     return number, _known[number].arena if number in _known else None
 
 
 def join(number: int, arena: Arena | None) -> None:
-    """Belong to the loader of that number."""
+    """Make this worker belong to the loader with this number."""
     _loader.set(number)
     _know(number, arena)

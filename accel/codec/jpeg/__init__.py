@@ -3,12 +3,12 @@
     header.py    markers -> a header array              layout.py   header, region -> the blocks and planes needed
     tables.py    Huffman look-up tables                 stream.py   the scan without byte stuffing
     entropy.py   one block's coefficients               idct.py     one block's samples
-    blocks.py    what an MCU's blocks need              walk.py     MCUs one after the other
-    scan.py      the walk over all that are needed      rows.py, pixels.py   upsampling, colour, rows out
-    points.py    where in the scan what begins          digest.py   the file's bytes in one number
-    index.py     the points of one picture, in bytes    simd.py, memory.py   vectors and pointers for numba
-    planes.py    pictures as planes, for a cache     pack.py, unpack.py, packed_block.py   what is in them
-    *_fields.py, scratch.py   what is in the arrays that these work on
+    blocks.py    quantisers, tables, blocks of an MCU   walk.py     MCUs one after the other
+    scan.py      the walk over the needed MCUs          rows.py, pixels.py   upsampling, colour, rows out
+    points.py    the points of a stream index           digest.py   the file's bytes in one number
+    index.py     one picture's index, as bytes          simd.py, memory.py   vectors and pointers for numba
+    planes.py    pictures as planes, for a cache        pack.py, unpack.py, packed_block.py   their blocks
+    *_fields.py, scratch.py   the layout of the arrays that these work on
 
 Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
 """
@@ -54,7 +54,7 @@ _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
-_KEPT = 1 << 25  # scratch bytes of one kind that a thread keeps; what a larger picture needs is given back
+_KEPT = 1 << 25  # the most scratch bytes of one kind that a thread keeps; for larger pictures they are freed
 
 
 class _Scratch(threading.local):
@@ -63,7 +63,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.header = np.empty(hd.HEADER_SIZE, np.int64)
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
-        # DC tables 0..3 and AC tables 4..7; a ninth row of `look` is working space
+        # DC tables 0..3 and AC tables 4..7; the ninth row of `look` is working space
         self.look, self.codes = np.empty((9, LOOK_ROW), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
         self.order, self.idct = block_order(), idct_tables()
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
@@ -78,7 +78,7 @@ class _Scratch(threading.local):
         self.planes, self.packed = np.empty(1 << 20, np.uint8), np.empty(0, np.uint8)
         self.span = np.empty(2, np.int64)  # the parts that a region needs
         self.calls: tuple[Call, Call] | None = None
-        self.enough = -1  # bytes of a file that these have memory for
+        self.enough = -1  # the most bytes of a file that ``calls`` has memory for
 
     def room(self, name: str, size: int) -> Any:
         """The array `name`, grown to at least `size` items."""
@@ -108,17 +108,16 @@ def decode(
         data: the whole file.
         box: (top, left, height, width) in pixels; None for the whole picture.
         channels: 1 or 3; None for the file's own.  A grey file has equal channels when 3 are asked for.
-        out: where to put them, C-contiguous uint8[height, width, channels]; its content is lost when None comes back.
-        index: what earlier decodes found out about the file, to which this one adds; it changes no pixel.  It is
-            cleared when None comes back.
+        out: memory for them, C-contiguous uint8[height, width, channels]; its content is lost if None is returned.
+        index: the file's stream index from earlier decodes, to which this one adds; it changes no pixel.  It is
+            cleared if None is returned.
 
     Returns:
-        C-contiguous uint8[height, width, channels]; or None where the stream is out of scope (progressive, arithmetic,
-        12 bits, CMYK, several scans), damaged or merely odd, where the box is not inside the picture, and where a
-        colour file is asked for in one channel.  Pillow then decides what it is.
+        C-contiguous uint8[height, width, channels]; or None if the stream is out of scope (progressive, arithmetic,
+        12 bits, CMYK, several scans), damaged or merely odd, if the box is not inside the picture, or if a colour file
+        is asked for in one channel.  Pillow then decides what it is.
 
-        Of a region's stream nothing below the region is decoded; what is there is looked at for markers, or, with an
-        index, compared.
+        The stream below the region is not decoded; it is only searched for markers, or, with an index, compared.
 
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
@@ -130,9 +129,9 @@ def decode(
 def decode_whole(
     data: bytes | memoryview, box: tuple[int, int, int, int] | None, channels: int | None, index: Index | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The same of a box, though all of the file is decoded; and the planes that it leaves, as `_scratch` describes.
+    """Decode the whole file: the pixels of a box, and the planes of the picture, as `_scratch` describes them.
 
-    They lie in the thread's working memory until it decodes again.
+    The planes are in the thread's working memory, valid until it decodes again.  None as for `decode`.
     """
     return _decode(data, box, channels, None, index=index, whole=True)
 
@@ -193,9 +192,9 @@ def _tried(
 
 
 def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
-    """``PREPARE`` and ``DECODE`` in this thread's working memory, of files of at most so many bytes.
+    """The calls of ``PREPARE`` and ``DECODE`` with this thread's working memory, for files of at most so many bytes.
 
-    And the header, which the one fills.
+    And the header array, which the first one fills.
     """
     own = _scratch
     if own.calls is None:
@@ -216,46 +215,47 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
 
 
 def grow(decode: Call, name: str, size: int) -> None:
-    """Have the call use so many items of this thread's working memory."""
+    """Give a call at least so many items of this thread's working memory."""
     array = _scratch.room(name, size)
     decode.hold(df.GROWING[name], array)
-    if array is not getattr(_scratch, name):  # it is given back with the call
+    if array is not getattr(_scratch, name):  # so large that it is freed with the call
         _scratch.calls = None
 
 
 def room(name: str, size: int) -> Any:
-    """More of this thread's working memory."""
+    """This thread's working memory of a name, with at least so many items."""
     return _scratch.room(name, size)
 
 
 def digest(data: bytes | memoryview) -> int:
-    """A digest of all bytes of a file, a signed number of 64 bits: equal files have equal ones, others hardly ever."""
+    """The digest of all bytes of a file, a signed 64-bit number: equal for equal files, hardly ever for others."""
     return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
 
 
 def digests(data: Any, ends: Any) -> Any:
-    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: where each ends, int64[n], rising."""
+    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: their ends, int64[n], ascending."""
     found = np.empty(len(ends), np.int64)
     _digests(np.frombuffer(data, np.uint8), ends, found, _scratch.sums)
     return found
 
 
 def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bool:
-    """Whether the parts first to last (excluded), which ``data`` is all of, have their digests.
+    """Whether the parts from ``first`` to before ``last``, which ``data`` consists of, have their digests.
 
-    ``ends``: where each part ends, uint32, from where the first of all begins; ``digests``: int64; both are buffers.
+    ``ends``: the ends of all parts, uint32, counted from the first part's beginning; ``digests``: int64; both are
+    buffers.
     """
     arrays = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.uint32), np.frombuffer(digests, np.int64)
     return _sound_parts(*arrays, first, last, _scratch.sums) == last - first
 
 
 def index_size(data: bytes | memoryview) -> int:
-    """The bytes that an index of the file takes; 0: it has none."""
+    """The size in bytes of the file's index; 0: it has none."""
     found = PREPARE(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
     return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
 
 
 def known_points(data: bytes | memoryview, index: np.ndarray) -> int:
-    """How many points of the file are known by the bytes of an index (``Index.bytes``); 0 if it is not the file's."""
+    """The number of points that an index (``Index.bytes``) has of the file; 0 if it is not the file's."""
     words = np.ascontiguousarray(index).view(np.uint16) if index.nbytes % 8 == 0 else _NONE
     return _known_points(np.frombuffer(data, np.uint8), _scratch.header, words, _scratch.sums)

@@ -1,4 +1,4 @@
-"""What the blocks of an MCU need: quantisers, Huffman tables, and each block's description."""
+"""The quantisers, Huffman tables and block descriptions that decoding an MCU needs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .tables import build
 
 # Places in a slot, the description of one block of each MCU (int64[MAX_BLOCKS_IN_MCU, SLOT_SIZE]).
 # OWNER: the component; *_LOOK, *_CODES: where its tables' rows begin in `look` and in `codes`; FIRST to before LAST:
-# the MCU columns of the present row that need the block; PLACE: in the planes, of the first MCU's block; STEP: to the
-# next MCU's.
+# the MCU columns of this row in which the block is needed; PLACE: the first MCU's block in the planes; STEP: from there
+# to the next MCU's.
 OWNER, DC_LOOK, DC_CODES, AC_LOOK, AC_CODES, FIRST, LAST, PLACE, STEP, STRIDE = range(SLOT_SIZE)
 
 
 @njit
 def quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
-    """Fill quant (int16[3, 64]) in the blocks' order."""
+    """Fill quant (int16[3, 64]) in block order; False if a value is above MAX_QUANT."""
     for c in range(header[hd.COMPONENTS]):
         at = header[hd.QUANT_AT + header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.QUANT]]
         wide = data[at] >> 4
@@ -38,7 +38,7 @@ def quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
 
 @njit
 def huffman(data: Any, header: Any, look: Any, codes: Any) -> bool:
-    """Make the tables that the scan uses."""
+    """Make the Huffman tables that the scan uses; False if one is not valid."""
     made = 0
     for c in range(header[hd.COMPONENTS]):
         for field in (hd.DC_TABLE, hd.AC_TABLE):
@@ -51,7 +51,7 @@ def huffman(data: Any, header: Any, look: Any, codes: Any) -> bool:
 
 @njit
 def fill_slots(header: Any, layout: Any, mcu_row: int, slots: Any) -> int:
-    """Describe the blocks of the MCUs of one row; returns how many an MCU has."""
+    """Describe the blocks of the MCUs of one row; returns the number of blocks in an MCU."""
     count = 0
     for c in range(header[hd.COMPONENTS]):
         fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]

@@ -1,4 +1,4 @@
-"""The parameters of ``layout.prepare`` and ``scan.decode_scan``, for who calls them, and what the latter returns."""
+"""The parameters of ``layout.prepare`` and ``scan.decode_scan``, for their callers, and the latter's results."""
 
 PREPARE = "u1[1] i8[1]w i8[2]w bool int int int int"
 DECODE = (
@@ -6,10 +6,10 @@ DECODE = (
     " i8[1]w u8[1]w u2[1]w u1[3]w"
 )
 ENDS, PLANES, INDEX, OUT = 14, 17, 20, 21
-"""Parameters of ``DECODE``."""
+"""Places of parameters in ``DECODE``."""
 
 GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES}
-"""Those that are as large as a file needs."""
+"""Places of the parameters whose size depends on the file."""
 
 USED, GROWN, DROPPED = 2, 4, 8
-"""What it may say besides, as in scan.py."""
+"""Bits of the result about the index, as in scan.py."""

@@ -1,7 +1,7 @@
 """A digest of a file's bytes, 64 bits, at the speed of memory; after XXH3 (Y. Collet), whose values it does not share.
 
-Every change within eight bytes that lie at a multiple of eight from a block's start changes it; any other one does but
-for one chance in 2**64.  It is no protection from somebody who makes a file so that it has another one's digest.
+A change within eight bytes that lie at a multiple of eight from a block's start always changes it; any other change
+does, but for one chance in 2**64.  It does not protect from files that are forged to have another one's digest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PRIME = 0x9E3779B1
 
 
 def _random(count: int) -> list[int]:
-    """The first numbers of SplitMix64."""
+    """The first ``count`` numbers of SplitMix64."""
     numbers, state = [], 0
     for _ in range(count):
         state = (state + 0x9E3779B97F4A7C15) % 2**64
@@ -64,7 +64,7 @@ def _joined(total: Any, word: Any) -> Any:
 
 @njit
 def digest(data: Any, sums: Any) -> Any:
-    """The digest of uint8[n] as uint64, which then stands in sums[0]; `sums`: uint64[8]."""
+    """The digest of uint8[n] as uint64, which is also left in sums[0]; `sums`: uint64[8], working memory."""
     size = len(data)
     total = _joined(u64(size), _FIRST)
     if size < BLOCK:
@@ -85,7 +85,7 @@ def digest(data: Any, sums: Any) -> Any:
 
 @njit
 def digests(data: Any, ends: Any, found: Any, sums: Any) -> None:
-    """The digests of parts that lie side by side to `found`, int64; `ends`: where each ends, int64."""
+    """Write the digests of successive parts of `data` to `found`, int64; `ends`: where each ends, int64."""
     at = 0
     for part in range(len(ends)):
         found[part] = i64(digest(data[at : ends[part]], sums))
@@ -94,10 +94,10 @@ def digests(data: Any, ends: Any, found: Any, sums: Any) -> None:
 
 @njit
 def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int, sums: Any) -> int:
-    """How many of the parts first to last (excluded), which `data` begins with, have their digests, up to a wrong one.
+    """How many of the parts from `first` to before `last`, which `data` begins with, are sound before the first that
+    is not: it has another digest, or is incomplete.
 
-    `ends`: where each part ends, uint32, from where the first of all begins; `digests`: int64. A part that is not all
-    there is wrong.
+    `ends`: the ends of all parts, uint32, counted from the first part's beginning; `digests`: int64.
     """
     begin = int(ends[first - 1]) if first else 0
     at = 0
@@ -111,7 +111,7 @@ def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int, sums:
 
 @njit
 def checksum(words: Any, first: int, last: int, total: Any) -> Any:
-    """One of words[first:last], uint16, and of what `total` is one of."""
+    """The checksum of words[first:last], uint16, continuing from the checksum `total`."""
     source = pointer_to(words)
     while first + 4 <= last:
         total = _joined(total, load_big_endian(source, u64(first)))

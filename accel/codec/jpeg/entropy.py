@@ -1,10 +1,10 @@
 """Huffman decoding of single blocks (ITU T.81 F.2.2), from a 64-bit window that stays in registers.
 
 The window is the triple (buffer, bits, at): the top `bits` bits of `buffer` are the stream's next ones, and the byte
-at `at` follows them.  Between two symbols there are always enough for a look-up; the window is refilled while the
-look-up's load is on its way, for that load and the shift it leads to are what the speed depends on.
+at `at` follows them.  Between two symbols there are always enough bits for a look-up; the window is refilled while the
+look-up's load is in flight, because that load and the shift after it limit the speed.
 
-Reading is unchecked; the caller leaves slack behind the stream and looks at the position after each MCU.  `look` and
+Reads are unchecked; the caller leaves slack behind the stream and checks the position after each MCU.  `look` and
 `codes` point at one table's rows (see tables.py).
 """
 
@@ -21,7 +21,7 @@ from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 
 BAD = -1  # returned in place of a block's extent
 BAD_DIFFERENCE = 1 << 20  # and in place of a DC difference
-LOOKS = 4  # resolved look-ups a refill lasts for, and one look-up more: 5 * LOOK <= 56
+LOOKS = 4  # resolved look-ups that a refill lasts for, and one more look-up: 5 * LOOK <= 56
 
 _U1, _U3, _U8 = u64(1), u64(3), u64(8)
 _BYTE, _FULL, _LEAST = u64(255), u64(63), u64(56)
@@ -32,7 +32,7 @@ _16, _24, _32, _48, _64 = u64(16), u64(24), u64(32), u64(48), u64(64)
 
 @njit(forceinline=True)
 def refill(stream: Any, buffer: Any, bits: Any, at: Any) -> Any:
-    """At least 56 bits; those below `bits` may be there already, and are then the same."""
+    """Refill the window to at least 56 bits; bits below `bits` that are already in the buffer stay the same."""
     buffer |= load_big_endian(stream, at) >> bits
     return buffer, bits | _LEAST, at + ((_FULL - bits) >> _U3)
 
@@ -60,7 +60,7 @@ def _magnitude(buffer: Any, length: Any, size: Any) -> Any:
 
 @njit(forceinline=True)
 def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any) -> Any:
-    """(buffer, bits, at, difference or BAD_DIFFERENCE)"""
+    """Read a DC difference: (buffer, bits, at, difference), BAD_DIFFERENCE if it is not valid."""
     entry = look[buffer >> _DC_INDEX]
     buffer, bits, at = refill(stream, buffer, bits, at)
     length, size = entry & _BYTE, entry >> _16
@@ -77,7 +77,9 @@ def read_dc(stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any)
 def read_ac(
     stream: Any, buffer: Any, bits: Any, at: Any, look: Any, codes: Any, order: Any, block: Any, keep: bool
 ) -> Any:
-    """(buffer, bits, at, extent): coefficients from `extent` on are zero, in zigzag order; BAD: not a valid block.
+    """Read a block's AC coefficients: (buffer, bits, at, extent); from `extent` on, in zigzag order, they are zero.
+
+    An extent of BAD: not a valid block.
 
     With `keep`, coefficient k goes to block[order[k]]; order[64:] points at the dump.
     """
@@ -90,7 +92,7 @@ def read_ac(
             entry, taken = look[index], byte_at(lengths, index)
             following = k + ((entry >> _24) & _BYTE)
             if keep:
-                # what is not there (a second coefficient, an unresolved one) is a zero stored where nothing is yet
+                # a missing second or unresolved coefficient stores a zero in a place that is still empty
                 block[order[k + ((entry >> _U8) & _BYTE)]] = np.int16(entry >> _32)
                 block[order[k + ((entry >> _16) & _BYTE)]] = np.int16(entry >> _48)
             if following > 63:

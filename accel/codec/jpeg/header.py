@@ -1,7 +1,7 @@
-"""From the first byte to the start of the scan: the markers of ITU T.81 annex B, strictly read.
+"""A strict parser of the markers before the scan (ITU T.81 annex B).
 
-Whatever is unusual makes the parser say no; Pillow, which is asked next, then decides what it means.  (Pillow also
-reads metadata, and may refuse a file for what its Photoshop or ICC segments hold; those are skipped here.)
+It refuses everything unusual, and Pillow then decides what it means.  (Pillow also reads metadata, and may refuse a
+file because of its Photoshop or ICC segments; those are skipped here.)
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
 
 @njit
 def mcus(header: Any) -> tuple[Any, Any]:
-    """Columns and rows of MCUs."""
+    """The number of columns and of rows of MCUs."""
     return -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])), -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
 
 
 @njit
 def _lay_out_index(header: Any, size: int) -> None:
-    """Say how many MCUs lie between its points, and what it takes, for a file of `size` bytes."""
+    """Set the spacing of the index's points, in MCUs, and its size in bytes, for a file of `size` bytes."""
     columns, rows = mcus(header)
     point = ix.POINT + header[hd.COMPONENTS]
     most = ((size // ix.SHARE - ix.AROUND) // 8 * 4 - ix.POINTS) // point
@@ -135,7 +135,7 @@ def _lay_out_index(header: Any, size: int) -> None:
 
 @njit
 def parse(data: Any, header: Any) -> bool:
-    """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: not a picture for this decoder.
+    """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: this decoder does not decode the file.
 
     The colour space follows default_decompress_parms of libjpeg-turbo's jdapimin.c.
     """
@@ -186,7 +186,7 @@ def parse(data: Any, header: Any) -> bool:
         header[hd.INTERVALS] = -(-(columns * rows) // header[hd.RESTART])
     _lay_out_index(header, size)
     rgb = adobe <= 0
-    for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # else the components' letters tell
+    for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # without an Adobe marker, by the components' letters
         rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
     header[hd.COLOUR] = hd.RGB if rgb and not jfif else hd.YCC
     if header[hd.COMPONENTS] == 1:

@@ -1,4 +1,4 @@
-"""Fields of the header array: what the decoder knows of a file; filled by ``header``."""
+"""Fields of the header array, which ``header`` fills from a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUANT_AT = COMPONENT + 3 * COMPONENT_FIELDS  # byte offset of quantisation table
 HUFFMAN_AT = QUANT_AT + 4  # byte offset of the 16 counts of DC tables 0..3, AC tables 0..3; 0: absent
 INTERVALS = HUFFMAN_AT + 8  # restart intervals
 SPACING = INTERVALS + 1  # MCUs between the points of an index (index_fields.py)
-INDEX_BYTES = SPACING + 1  # what it takes; 0: the file has none
+INDEX_BYTES = SPACING + 1  # the index's size; 0: the file has none
 HEADER_SIZE = INDEX_BYTES + 1
 
 GREY, YCC, RGB = range(3)

@@ -21,19 +21,19 @@ from .memory import step
 from .scratch import CONSTANT_BITS, IDCT_BIASES, IDCT_EVEN, IDCT_ODD, IDCT_PAIRS, PASS1_BITS
 from .simd import Lanes, load, sum_of
 
-# A block lies in memory as scratch.PAIRS says.
+# scratch.PAIRS describes how a block lies in memory.
 # |output of the column pass| <= 4 * sqrt(2) * cos(pi / 16) * (sum of the column's magnitudes) + 1, and the row pass of
 # jidctint-*.asm adds two of them four columns apart: below this sum for both columns together that stays below 2**15.
 SAFE_SUM = 5900
 MAX_QUANT = 8191  # keeps the check itself within 32 bits
 
-LOW = 10  # a block whose coefficients end before this zigzag index has none outside its first four rows and columns
+LOW = 10  # coefficients before this zigzag index are all in the first four rows and columns of the block
 
 
 def _pass(pairs: Sequence[Lanes], tables: Any, bias: int, shift: int) -> list[Lanes]:
-    """One-dimensional inverse DCTs, one a lane: eight lines of (sum + bias) >> shift from PAIRS, or its first two.
+    """One-dimensional inverse DCTs, one per lane: eight lines of (sum + bias) >> shift from PAIRS, or its first two.
 
-    `tables`: scratch.idct_tables(), of which a load is a part of the instruction that needs it.
+    `tables`: scratch.idct_tables(), whose loads become operands of the instructions that use them.
     """
     builder, count = pairs[0].builder, pairs[0].value.type.count
 
@@ -74,14 +74,14 @@ def _turn_low(lines: Sequence[Lanes]) -> list[Lanes]:
 
 
 def _idct(low: bool) -> Any:
-    """The kernel; `low` for blocks whose coefficients end before LOW."""
+    """Make the kernel; `low`: for blocks whose coefficients end before LOW."""
     pairs, lanes = (2, 8) if low else (4, 16)
 
     @emitted(types.boolean, None, None, None, None, types.uint64)
     def kernel(builder: ir.IRBuilder, block: Any, quant: Any, tables: Any, target: Any, stride: Any) -> Any:
-        """Samples of block * quant (int16[64] each, in block_order) to 8 rows at target; the block is cleared.
+        """Write the samples of block * quant (int16[64] each, in block_order) to 8 rows at target; clear the block.
 
-        All are pointers.  False where libjpeg-turbo's arithmetic could overflow.
+        All are pointers.  False if libjpeg-turbo's arithmetic could overflow.
         """
         rows, sums = [], []
         for i in range(pairs):
@@ -114,7 +114,7 @@ def _idct(low: bool) -> Any:
 
 @emitted(types.boolean, None, None, None, types.uint64)
 def idct_flat(builder: ir.IRBuilder, block: Any, quant: Any, target: Any, stride: Any) -> Any:
-    """The same of a block that has no coefficient but the first: all samples are equal."""
+    """The same for a block that has only its first coefficient: all samples are equal."""
     first = load(builder, block, 1, 16)
     value = first.widen(32, signed=True) * load(builder, quant, 1, 16).widen(32)
     (first * 0).store(block)

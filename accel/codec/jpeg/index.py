@@ -1,14 +1,14 @@
-"""What a thread holds of a picture's stream index (index_fields.py) while it decodes: bytes that others keep."""
+"""A thread's copy of a picture's stream index (index_fields.py) while it decodes; other code keeps its bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_MOST = 1 << 22  # bytes: of what is longer nothing is taken
+_MOST = 1 << 22  # bytes: longer ones are not taken
 
 
 class Index:
-    """The index of one picture after the other.
+    """The index of one picture after another.
 
     ``clear`` it, or fill its ``room`` with the bytes of an earlier decode; then ``decode(..., index=index)``; then, if
     it has ``grown``, keep a copy of its ``bytes``.  Bytes of another file, or damaged ones, change no pixel; forged
@@ -16,8 +16,8 @@ class Index:
 
     Attributes:
         used: the last decode began at its points.
-        grown: there are more of them since.
-        dropped: the bytes were not of this file, or damaged, and nothing of them was used.
+        grown: the last decode added points.
+        dropped: the bytes were another file's, or damaged, and were not used.
     """
 
     def __init__(self) -> None:
@@ -27,27 +27,28 @@ class Index:
 
     @property
     def bytes(self) -> np.ndarray:
-        """uint8[n], a view of memory that the next picture takes; empty where nothing is known."""
+        """The index as uint8[n], a view of memory that the next picture overwrites; empty if it has no points."""
         return self._words.view(np.uint8)[: self.size]
 
     def clear(self) -> None:
-        """Know nothing."""
+        """Forget all points."""
         self.size = 0
         self.used = self.grown = self.dropped = False
 
     def room(self, size: int) -> np.ndarray:
-        """uint8[size], to be filled with the bytes that were kept; less where there cannot be so many."""
+        """Memory, uint8[size], to be filled with the bytes that were kept; empty if no index has this size."""
         self.clear()
         self.size = size if 0 <= size <= _MOST and size % 8 == 0 else 0
         self._grow()
         return self.bytes
 
     def begin(self) -> None:
-        """Say nothing yet of the decode that follows."""
+        """Reset the attributes before a decode."""
         self.used = self.grown = self.dropped = False
 
     def of(self, size: int) -> np.ndarray:
-        """The words of an index that takes ``size`` bytes: those that are there if they are as many, or zeros."""
+        """The words, uint16[size / 2], for a file whose index takes ``size`` bytes: the present ones if they are as
+        many, else zeros."""
         self.begin()
         self.dropped = self.size not in (0, size)
         if self.size != size:
@@ -57,7 +58,7 @@ class Index:
         return self._words[: size // 2]
 
     def said(self, used: bool, grown: bool, dropped: bool) -> None:
-        """Take down what a decode says of it."""
+        """Set the attributes after a decode."""
         self.used, self.grown, self.dropped = used, grown, self.dropped or dropped
 
     def _grow(self) -> None:

@@ -1,4 +1,4 @@
-"""Which part of each component a region needs, and where its samples lie in the scratch planes."""
+"""The part of each component that a region needs, and where its samples lie in the scratch planes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import layout_fields as lo
 from .header import parse
 from .memory import i64
 
-PADDING = 64  # either side of a plane's rows: kernels look one sample to the left and a chunk to the right
+PADDING = 64  # on either side of a plane's rows: kernels read one sample to the left and a chunk to the right
 
 
 @njit
 def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[int, int]:
-    """Blocks [first, last) with the samples of pixels [start, stop) and `reach` neighbours."""
+    """The blocks [first, last) with the samples of pixels [start, stop) and `reach` neighbours on either side."""
     first = max(start // ratio - reach, 0)
     last = min((stop - 1) // ratio + reach, size - 1)
     return first >> 3, (last >> 3) + 1
@@ -24,10 +24,10 @@ def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[i
 
 @njit
 def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any, all_rows: bool) -> Any:
-    """Fill `layout` for the region; returns the bytes that the planes and lines take.
+    """Fill `layout` for the region; returns the size in bytes of the planes and lines.
 
-    Planes hold `all_rows`, or two rows of MCUs: what the rows of pixels need that are finished together, and no more
-    than the nearest caches hold.
+    The planes hold all needed rows (`all_rows`), or two rows of MCUs: enough for the rows of pixels that are finished
+    together, and small enough for the nearest caches.
     """
     size = PADDING
     for c in range(header[hd.COMPONENTS]):
@@ -72,7 +72,8 @@ def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: 
 def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: int, height: int, width: int) -> Any:
     """Read the header and lay out the region, or the whole picture.
 
-    Returns the bytes that the planes and lines take; 0: nothing for this decoder.
+    Returns the size in bytes of the planes and lines; 0: this decoder does not decode the file, or the region is not in
+    the picture.
     """
     if not parse(data, header):
         return 0
@@ -83,7 +84,7 @@ def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: in
 
 @njit
 def region(header: Any, layout: Any, top: int, left: int, height: int, width: int, all_rows: bool) -> Any:
-    """Lay out a region (see `_lay_out`); returns the bytes that planes and lines take, 0: it is not in the picture."""
+    """Lay out a region; returns the size in bytes of the planes and lines; 0: the region is not in the picture."""
     if top < 0 or left < 0 or height < 1 or width < 1:
         return 0
     if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:
@@ -93,9 +94,9 @@ def region(header: Any, layout: Any, top: int, left: int, height: int, width: in
 
 @njit
 def needed_mcus(header: Any, layout: Any) -> tuple[Any, Any, Any, Any, int]:
-    """The MCUs needed: first column, column behind, first row, last row.
+    """The needed MCUs: the first column, the column behind the last, the first row, the last row.
 
-    And how many pixel rows each row's blocks leave to the next (for their neighbours).
+    And the number of pixel rows that can only be finished with the next row of MCUs, which has their neighbours.
     """
     left, right = i64(1) << 40, i64(0)
     top, last, lag = i64(1) << 40, i64(0), 0

@@ -1,4 +1,4 @@
-"""Markers in entropy-coded data (ITU T.81 B.1.1.2, B.1.1.5): a look ahead that decodes nothing."""
+"""A search for markers in entropy-coded data (ITU T.81 B.1.1.2, B.1.1.5), without decoding it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def first_marker(data: Any, start: int) -> Any:
         end = min(start + _BLOCK, last)
         here, following = data[start:end], data[start + 1 : end + 1]
         found = np.uint8(0)
-        for i in range(len(here)):  # a whole block: it has no branches, so many bytes are looked at together
+        for i in range(len(here)):  # a whole block without branches, so that many bytes are compared at once
             found |= np.uint8(here[i] == 0xFF) & np.uint8(following[i] != 0)
         if found:
             for i in range(len(here)):

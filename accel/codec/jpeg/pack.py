@@ -1,4 +1,4 @@
-"""The planes of a whole picture to parts (planes_fields.py says what is in them)."""
+"""Packing the planes of a whole picture to parts, in the form that planes_fields.py describes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .packed_block import bit_length, pack_block, survey_blocks
 
 @njit
 def _code(found: Any) -> Any:
-    """The code that a block is shortest by, from what survey_blocks says."""
+    """The shortest code for a block, by the result of survey_blocks: (code, least sample, size in bytes)."""
     byte = u64(255)
     least, largest = found & byte, found >> u64(8) & byte
     first_least, first_largest, turns = found >> u64(16) & byte, found >> u64(24) & byte, found >> u64(32)
@@ -29,7 +29,7 @@ def _code(found: Any) -> Any:
 
 @njit
 def _repeat_edges(row: Any, planes: Any, top: int, across: int) -> None:
-    """Fill what lies beyond the true size in 8 rows of samples: with the outermost ones, which take no bits."""
+    """Repeat the outermost samples beyond the component's true size in 8 rows of samples; they then take no bits."""
     for y in range(top, top + 8):
         place = row[lo.ORIGIN] + y * row[lo.STRIDE]
         if y < row[lo.ROWS]:
@@ -48,15 +48,15 @@ def _put_word(parts: Any, at: Any, number: Any) -> None:
 
 @njit
 def pack(header: Any, layout: Any, codes: Any, planes: Any, sums: Any, meta: Any, parts: Any, ends: Any) -> int:
-    """Pack the planes that a decode of a whole picture has left; returns how many parts there are.
+    """Pack the planes that a decode of a whole picture has left; returns the number of parts.
 
     Args:
-        header, layout, planes: of that decode; what is in the blocks beyond the picture's edges is changed.
+        header, layout, planes: those of that decode; samples beyond the picture's edges are changed.
         codes: planes_fields.code_table().
         sums: uint64[8], working memory.
         meta: uint16[META_SIZE], to be filled.
-        parts: uint8[n]; as many as the decode's planes took and 1/32 more.
-        ends: int64[PARTS], where each part ends.
+        parts: uint8[n], to be filled; 1/32 larger than the planes.
+        ends: int64[PARTS], to be filled with the end of each part.
     """
     _, rows = mcus(header)
     band = -(-rows // pf.PARTS)

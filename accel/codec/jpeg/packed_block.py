@@ -1,4 +1,4 @@
-"""A block of 8 x 8 samples to rows of a few bits each, and back (planes_fields.py says what they are)."""
+"""Packing a block of 8 x 8 samples to rows of a few bits each, and back, in the form of planes_fields.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .simd import BYTE, WORD, Lanes, load
 _ROW = ir.VectorType(BYTE, 8)
 _WORDS = ir.VectorType(WORD, 8)
 _LANES = ir.Constant(_WORDS, list(range(8)))
-# AMD's processors before the third Zen have these instructions, and take a hundred cycles for one.
+# AMD's processors before Zen 3 have these instructions, but take about a hundred cycles for one.
 _SLOW = ("bdver4", "znver1", "znver2")
 _HAS_PDEP = "+bmi2" in FEATURES and (config.CPU_NAME or ll.get_host_cpu_name()) not in _SLOW
 
@@ -31,7 +31,7 @@ def _bmi2(builder: ir.IRBuilder, name: str, word: Any, mask: Any) -> Any:
 
 
 def _spread(builder: ir.IRBuilder, word: Any, width: Any, mask: Any) -> Any:
-    """The word's lowest 8 numbers of `width` bits, one a lane of 8 bits."""
+    """The word's lowest 8 numbers of `width` bits each, one per 8-bit lane."""
     if _HAS_PDEP:
         return builder.bitcast(_bmi2(builder, "pdep", word, mask), _ROW)
     shifts = builder.mul(splat(builder, width, 8), _LANES)
@@ -40,7 +40,7 @@ def _spread(builder: ir.IRBuilder, word: Any, width: Any, mask: Any) -> Any:
 
 
 def _gather(builder: ir.IRBuilder, lanes: Any, width: Any, mask: Any) -> Any:
-    """The opposite, of numbers that have no more than `width` bits."""
+    """The inverse of `_spread`, for numbers of at most `width` bits."""
     if _HAS_PDEP:
         return _bmi2(builder, "pext", builder.bitcast(lanes, WORD), mask)
     numbers = builder.shl(builder.zext(lanes, _WORDS), builder.mul(splat(builder, width, 8), _LANES))
@@ -48,7 +48,7 @@ def _gather(builder: ir.IRBuilder, lanes: Any, width: Any, mask: Any) -> Any:
 
 
 def _joined(lanes: Lanes, join: Callable[[Any, Any], Any]) -> Any:
-    """One value of all lanes."""
+    """All lanes joined to one value."""
     builder, width = lanes.builder, lanes.value.type.count
     while width > 1:
         width //= 2
@@ -66,7 +66,7 @@ def _keep(builder: ir.IRBuilder, word: Any, address: Any) -> None:
 
 
 class _Code:
-    """What a code's row of the table says, loaded before anything is stored."""
+    """The fields of a code's row of the table, loaded before anything is stored."""
 
     def __init__(self, builder: ir.IRBuilder, code: Any, least: Any) -> None:
         fields = [builder.load(step(builder, code, 8 * place, WORD)) for place in range(SIZE)]
@@ -77,7 +77,7 @@ class _Code:
         self.builder = builder
 
     def row(self, row: int, above: Any) -> tuple[Any, Any, Any]:
-        """The width of its numbers; their mask; and what is added to them, by the samples above."""
+        """The width of a row's numbers, their mask, and what is added to them, given the samples above."""
         if row == 0:
             return *self.widths_and_masks[:2], self.first
         kept = self.builder.and_(above, self.keep)
@@ -86,7 +86,7 @@ class _Code:
 
 @emitted(types.void, None, None, types.uint64, None, types.uint64)
 def unpack_block(builder: ir.IRBuilder, source: Any, code: Any, least: Any, target: Any, stride: Any) -> None:
-    """The block packed at `source` by a code, given by its row of the table, to 8 rows of samples at target.
+    """Unpack the block at `source`, packed by the code with this row of the table, to 8 rows of samples at target.
 
     Loads may reach SLACK bytes beyond the block.
     """
@@ -100,7 +100,7 @@ def unpack_block(builder: ir.IRBuilder, source: Any, code: Any, least: Any, targ
 
 @emitted(types.void, None, types.uint64, None, types.uint64, None)
 def pack_block(builder: ir.IRBuilder, source: Any, stride: Any, code: Any, least: Any, target: Any) -> None:
-    """8 rows of samples, packed by a code that can hold them, to `target`; up to 8 bytes beyond are written."""
+    """Pack 8 rows of samples, by a code that can hold them, to `target`; up to 8 bytes beyond are overwritten."""
     said, samples = _Code(builder, code, least), None
     for row in range(8):
         width, mask, base = said.row(row, samples)
@@ -111,10 +111,10 @@ def pack_block(builder: ir.IRBuilder, source: Any, stride: Any, code: Any, least
 
 @emitted(types.void, None, types.uint64, None)
 def survey_blocks(builder: ir.IRBuilder, source: Any, stride: Any, found: Any) -> None:
-    """Of 8 blocks side by side, each of 8 rows of samples, a word each, to found (uint64[8]).
+    """Survey 8 blocks side by side, each of 8 rows of samples; writes a word for each to found (uint64[8]).
 
-    A byte each, from the lowest on: least, largest; least and largest of the first row; all of `turns`, joined. A
-    row's difference d to the row above has so many bits as two's complement as d ^ 2 d has as a plain number.
+    Its bytes, from the lowest: the least and the largest sample; those of the first row; the bitwise or of `turns`. A
+    row's difference d to the row above needs as many bits in two's complement as d ^ 2 d as an unsigned number.
     """
 
     def least(a: Any, b: Any) -> Any:
@@ -124,7 +124,7 @@ def survey_blocks(builder: ir.IRBuilder, source: Any, stride: Any, found: Any) -
         return builder.select(builder.icmp_unsigned(">", a, b), a, b)
 
     def joined(value: Any, join: Callable[[Any, Any], Any]) -> Any:
-        """The eight bytes of each word in its lowest one; the others are anything."""
+        """Join the eight bytes of each word in its lowest byte; the others are undefined."""
         for bits in (32, 16, 8):
             words = builder.bitcast(value, _WORDS)
             shifted = builder.lshr(words, ir.Constant(_WORDS, [bits] * 8))

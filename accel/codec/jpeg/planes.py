@@ -1,7 +1,7 @@
-"""Pictures as planes behind the inverse DCT, packed without loss: what a cache keeps in place of entropy-coded data.
+"""Pictures as planes after the inverse DCT, packed without loss, which a cache keeps in place of entropy-coded data.
 
-`encode` packs a file to *parts*, bands of its rows, and a description, `meta`. Of those a region needs (`needed`),
-`region` makes its pixels: the same ones, in every bit, that the file's decoding gives.
+`encode` packs a file to *parts*, which are bands of its rows, and a description, `meta`. From the parts that a region
+needs (`needed`), `region` makes its pixels, equal in every bit to those of decoding the file.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CODES = pf.code_table()
 
 
 class Encoded(NamedTuple):
-    """A picture as planes: its description, its parts (uint8[n], side by side, and where each ends), and pixels, uint8
-    [height, width, channels].
+    """A picture as planes: its description, its parts (uint8[n], one after another, and the end of each), and the
+    pixels of the box, uint8 [height, width, channels].
 
-    The parts' memory is the thread's own: they must be copied before its next `encode`.
+    The parts are in the thread's working memory: they must be copied before its next `encode`.
     """
 
     meta: bytes
@@ -40,7 +40,7 @@ class Encoded(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
+    """The data that a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
 
     meta: bytes
     first: int
@@ -48,7 +48,7 @@ class Packed(NamedTuple):
 
 
 def fits(header: Header) -> bool:
-    """Whether a file with this header may have planes; `encode` says whether it has."""
+    """Whether a file with this header can possibly be packed; `encode` decides."""
     return header.ordinary and not header.progressive
 
 
@@ -59,9 +59,9 @@ def encode(
     channels: int | None = None,
     index: jpeg.Index | None = None,
 ) -> Encoded | None:
-    """Decode all of a file once, and pack it; arguments as for `accel.codec.jpeg.decode`, which gives the pixels.
+    """Decode the whole file and pack it; arguments and pixels are those of `accel.codec.jpeg.decode`.
 
-    None where `decode` would say so of the whole file; a region of it may be decoded nevertheless.
+    None if `decode` would return None for the whole file; it may still decode a region.
     """
     found = jpeg.decode_whole(data, box, channels, index)
     if found is None:
@@ -93,17 +93,16 @@ def region(
     """The pixels of a region, from the parts that it needs.
 
     Args:
-        meta: what `encode` gave.
-        parts: uint8[n], the bytes of the parts that `needed` names, one behind the other; more may follow.
+        meta: the description from `encode`.
+        parts: uint8[n], the parts that `needed` names, one after another; more bytes may follow.
         first: the number of the first one.
         box: (top, left, height, width) in pixels.
         channels: 1 or 3, as for `decode`.
-        out: where to put them, C-contiguous uint8[height, width, channels].
+        out: memory for the pixels, C-contiguous uint8[height, width, channels].
 
     Returns:
-        C-contiguous uint8[height, width, channels]; None where meta or the parts are damaged (as far as can be seen:
-        what has become of samples cannot), where there is no such region, or a colour picture is asked for in one
-        channel.
+        C-contiguous uint8[height, width, channels]; None if meta or the parts are visibly damaged (changed samples are
+        not noticed), if there is no such region, or if a colour picture is asked for in one channel.
 
     Raises:
         ValueError: out does not fit.
@@ -123,8 +122,8 @@ def region(
 
 
 def calls(parts: np.ndarray) -> tuple[Call, Call, np.ndarray]:
-    """`needed` and `unpack` in this thread's working memory, and the span that the one fills; of pictures whose parts
-    are put there."""
+    """The calls of `needed` and `unpack` with this thread's working memory, and the span that the first one fills; for
+    pictures whose parts are put into ``parts``."""
     own = jpeg._scratch
     needed = Call(_needed, None, own.header, own.layout, 0, 0, 0, 0, own.span)
     return needed, Call(
@@ -133,14 +132,14 @@ def calls(parts: np.ndarray) -> tuple[Call, Call, np.ndarray]:
 
 
 def lay_out(packed: Packed, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
-    """Fill a header and a layout array as decoding does, of a region; False: these are not the parts that it needs."""
+    """Fill a header and a layout array for a region, as decoding does; False: it needs other parts than these."""
     span = jpeg._scratch.span
     size = _needed(_words(packed.meta), header, layout, *(int(edge) for edge in box), span)
     return size > 0 and packed.first == span[0]
 
 
 def band(packed: Packed) -> int:
-    """How many rows of MCUs a part has."""
+    """The number of rows of MCUs in a part."""
     return int(_words(packed.meta)[pf.BAND])
 
 

@@ -1,4 +1,4 @@
-"""The points of a stream index (index_fields.py): read, met and noted."""
+"""The points of a stream index (index_fields.py): reading, comparing and noting them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .simd import WORD, load
 
 @njit
 def _put(index: Any, at: int, count: int, value: Any) -> None:
-    """Write a number of `count` words."""
+    """Write a number as `count` words."""
     for i in range(count):
         index[at + i] = np.uint16(u64(value) >> u64(16 * i))
 
 
 @njit
 def _get(index: Any, at: int, count: int) -> Any:
-    """A number of `count` words, as uint64."""
+    """Read a number of `count` words, as uint64."""
     value = u64(0)
     for i in range(count):
         value |= u64(index[at + i]) << u64(16 * i)
@@ -37,7 +37,7 @@ def _get(index: Any, at: int, count: int) -> Any:
 
 @njit
 def points_of(rows: Any, header: Any) -> Any:
-    """How many points are in the first `rows` rows of MCUs."""
+    """The number of points in the first `rows` rows of MCUs."""
     columns, _ = mcus(header)
     return -(-(rows * columns) // header[hd.SPACING])
 
@@ -51,9 +51,9 @@ def _checksum(index: Any, rows: Any, header: Any) -> Any:
 
 @njit
 def known_rows(header: Any, index: Any, own: Any) -> int:
-    """The rows of MCUs that an index (uint16[n]) knows of the file with the digest `own`.
+    """The number of known rows of MCUs in an index (uint16[n]) of the file with the digest `own`.
 
-    0: it is empty; -1: it does not fit.
+    0: it is empty; -1: it is damaged, or another file's.
     """
     if len(index) != header[hd.INDEX_BYTES] >> 1 or len(index) == 0:
         return -1
@@ -69,7 +69,7 @@ def known_rows(header: Any, index: Any, own: Any) -> int:
 
 @njit
 def known_points(data: Any, header: Any, index: Any, sums: Any) -> int:
-    """The points that an index knows of a file, of which only the bytes are given."""
+    """The number of points that an index has of a file, given the file's bytes only; 0 if it does not fit."""
     if not parse(data, header):
         return 0
     rows = known_rows(header, index, digest(data, sums))
@@ -78,7 +78,8 @@ def known_points(data: Any, header: Any, index: Any, sums: Any) -> int:
 
 @njit
 def seal(header: Any, index: Any, own: Any, rows: Any, end: Any) -> None:
-    """Say that the points of the first `rows` rows are right, that these end at the bit `end`, and of what file."""
+    """Make an index valid: for the file with the digest `own`, with the points of the first `rows` rows, which end at
+    the bit `end`."""
     index[ix.KIND], index[ix.SPACING], index[ix.ROWS] = ix.MAGIC, header[hd.SPACING], rows
     _put(index, ix.DIGEST, 4, own)
     _put(index, ix.END, 2, end)
@@ -87,7 +88,7 @@ def seal(header: Any, index: Any, own: Any, rows: Any, end: Any) -> None:
 
 @njit
 def bit_of(index: Any, number: int, points: int, header: Any) -> Any:
-    """The bit of the file at a point; behind the last one known that of the end."""
+    """The bit of the file at a point; for points beyond the known ones, the bit at which the known rows end."""
     if number >= points:
         return i64(_get(index, ix.END, 2))
     return i64(_get(index, ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number, 2))
@@ -95,7 +96,7 @@ def bit_of(index: Any, number: int, points: int, header: Any) -> Any:
 
 @njit
 def take(index: Any, number: int, header: Any, predictions: Any) -> None:
-    """The coefficients at a point to int64[3]."""
+    """Copy the DC coefficients at a point to `predictions`, int64[3]."""
     at = ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number + ix.POINT
     for c in range(header[hd.COMPONENTS]):
         predictions[c] = np.int16(index[at + c])
@@ -103,7 +104,7 @@ def take(index: Any, number: int, header: Any, predictions: Any) -> None:
 
 @emitted(types.int64, None, types.int64)
 def _before(builder: ir.IRBuilder, stuffed: Any, place: Any) -> Any:
-    """How many of the next AT_ONCE places lie before one, up to the first that does not: no branch to be guessed."""
+    """How many of the next AT_ONCE places are before `place`, up to the first that is not; without a branch."""
     places = load(builder, step(builder, stuffed, 0), AT_ONCE, 32)
     limit = splat(builder, builder.trunc(place, ir.IntType(32)), AT_ONCE)
     beyond = builder.bitcast(builder.icmp_unsigned(">=", places.value, limit), ir.IntType(AT_ONCE))
@@ -113,9 +114,9 @@ def _before(builder: ir.IRBuilder, stuffed: Any, place: Any) -> Any:
 
 @njit(forceinline=True)
 def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
-    """The bit of the file that a bit of the stream is, and how many zeros are stuffed before it, `counted` at least.
+    """The bit of the file for a bit of the stream, and the number of stuffed zeros before it, at least `counted`.
 
-    `base`: the byte of the file that the stream begins with, and how many bytes markers take between.
+    `base`: the byte of the file at which the stream begins, plus the bytes of the markers in between.
     """
     more = _before(advanced(stuffed, counted), bit >> 3)
     while more == AT_ONCE:
@@ -129,7 +130,10 @@ def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
 def follow(
     index: Any, number: Any, count: Any, points: Any, components: Any, trail: Any, base: Any, stuffed: Any, counted: Any
 ) -> Any:
-    """Compare a trail (walk.py) with the points from `number` on, and note those that are not known; -1: it differs."""
+    """Compare a trail (walk.py) with the points from `number` on, and note those that are not known yet.
+
+    Returns the number of stuffed zeros up to there; -1: a point differs.
+    """
     point = advanced(pointer_to(index), ix.POINTS + (ix.POINT + components) * number)
     zeros = pointer_to(stuffed)
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Finished rows of the region, from the component planes to the caller's array."""
+"""Finishing rows of the region: from the component planes to the caller's array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .scratch import CHUNK
 
 @njit
 def _clamp_neighbours(plane: Any, start: int, first: int, last: int, columns: int) -> None:
-    """Repeat the outermost samples of the row at plane[start:], where samples [first, last) touch them."""
+    """Repeat the outermost samples of the row at plane[start:] beyond its ends, if samples [first, last) reach them."""
     if first == 0:
         plane[start - 1] = plane[start]
     if last == columns:
@@ -24,7 +24,7 @@ def _clamp_neighbours(plane: Any, start: int, first: int, last: int, columns: in
 
 @njit
 def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> Any:
-    """The place in `plane` of one component's pixels [left, right) of picture row y, upsampled if need be."""
+    """The place in `plane` of one component's pixels [left, right) of picture row y, upsampled if necessary."""
     kind, h_ratio, v_ratio = row[lo.KIND], row[lo.H_RATIO], row[lo.V_RATIO]
     near = row[lo.ORIGIN] + y // v_ratio % row[lo.RING] * row[lo.STRIDE]
     line = row[lo.LINE]
@@ -54,7 +54,7 @@ def _upsample(plane: Any, row: Any, y: int, left: int, right: int) -> Any:
 
 @njit
 def _mix(colour: int, plane: Any, at: Any, x: int, out: Any, place: int) -> None:
-    """CHUNK pixels from column x of the three rows of samples on."""
+    """Convert CHUNK pixels, from column x of the three rows of samples on, to out[place:]."""
     a, b, c = u64(at[0] + x), u64(at[1] + x), u64(at[2] + x)
     if colour == hd.YCC:
         ycc_to_rgb(plane, a, b, c, out, u64(place))
@@ -64,7 +64,7 @@ def _mix(colour: int, plane: Any, at: Any, x: int, out: Any, place: int) -> None
 
 @njit
 def _colour_row(colour: int, plane: Any, at: Any, width: int, out: Any, place: int, spare: Any) -> None:
-    """One row of RGB pixels to out[place:], nothing beyond it: the last chunk overlaps the one before."""
+    """Write one row of RGB pixels to out[place:], and nothing beyond: the last chunk overlaps the one before."""
     if width < CHUNK:
         _mix(colour, plane, at, 0, spare, 0)
         for i in range(3 * width):
@@ -79,7 +79,7 @@ def _colour_row(colour: int, plane: Any, at: Any, width: int, out: Any, place: i
 def finish_rows(
     header: Any, layout: Any, plane: Any, start: int, stop: int, top: int, left: int, out: Any, spare: Any
 ) -> None:
-    """Rows [start, stop) of the picture to `out`, uint8[height, width, 1 or 3], whose first pixel is (top, left)."""
+    """Write rows [start, stop) of the picture to `out`, uint8[height, width, 1 or 3], which begins at (top, left)."""
     width, channels = out.shape[1], out.shape[2]
     right = left + width
     pixels = pointer_to(out)

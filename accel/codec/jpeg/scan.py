@@ -1,8 +1,8 @@
-"""One sequential scan: its rows of MCUs up to the last one needed, and finished rows of pixels out.
+"""Decoding one sequential scan: the rows of MCUs up to the last needed one, to finished rows of pixels.
 
-Without an index the walk begins with the first MCU.  With one (index_fields.py) it leaps, in rows that are known, from
-point to point: to the one before the first MCU needed of a row, where that saves anything.  What is not known yet is
-walked whole, so that what is known are always whole rows, and the walk notes its points.
+Without an index the walk begins with the first MCU.  With one (index_fields.py) it leaps, in known rows, to the point
+before a row's first needed MCU, if that saves anything.  Rows that are not known yet are walked whole, so that an index
+always knows whole rows, and the walk notes their points.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
 
 @njit(forceinline=True)
 def _used(bits: Any, at: Any) -> Any:
-    """Bytes of the stream begun, by the window (see entropy.py)."""
+    """The number of bytes of the stream that the window (see entropy.py) has begun to use."""
     return (i64(at) * 8 - i64(bits) + 7) >> 3
 
 
 @njit
 def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, spacing: Any, points: Any) -> Any:
-    """The point that is the first one behind a walk from `row` to the next leap; -1: it goes where nothing is known."""
+    """The first point behind the walk from `row` to its next leap; -1: the walk goes beyond the known points."""
     beyond = i64(-1)
     while row < known and row <= last_row:
         if 0 <= beyond < (row * columns + left) // spacing * spacing:
@@ -52,10 +52,10 @@ def _walk(
     data: Any, header: Any, layout: Any, top: int, left: int, index: Any, known: int, tools: Any, slots: Any,
     predictions: Any, ends: Any, stuffed: Any, spare: Any, sums: Any, out: Any,
 ) -> Any:  # fmt: skip
-    """Decode the region by an index that knows `known` rows of MCUs.
+    """Decode the region with an index of `known` rows of MCUs.
 
-    Returns how many are known then, 0 where something is not as it should be; and the bit of the file they end at.
-    The file's digest then stands in sums[0].
+    Returns the number of rows that are known then, 0 if the file is damaged or odd; and the bit of the file at which
+    these end.  If there is an index, the file's digest is left in sums[0].
     """
     columns, rows = mcus(header)
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
@@ -93,13 +93,13 @@ def _walk(
             if pieces == 0:
                 return 0, 0
             if points == 0 and len(index) > 0:
-                digest(data, sums)  # here, where the bytes have just been looked at
+                digest(data, sums)  # now, while the bytes are in the caches
             done, counted, remaining, end = 0, 0, interval - mcu % interval, ends[0]
             buffer, bits, at = refill(source, u64(0), u64(0), u64(0))
             buffer <<= u64(bit & 7)
             bits -= u64(bit & 7)
         blocks = fill_slots(header, layout, mcu_row, slots)
-        for part in range(3):  # before the MCUs needed, they, behind them
+        for part in range(3):  # the MCUs before the needed ones, the needed ones, those behind
             target = start + columns
             if part == 0 and mcu_row >= first_row:
                 target = start + first_column
@@ -156,20 +156,20 @@ def decode_scan(
     """Decode the region from (top, left) on that `layout` describes.
 
     Args:
-        data, header, layout: as for `layout.prepare`, which has said yes to them.
-        look, codes: room for the tables.
+        data, header, layout: as for `layout.prepare`, which must have accepted them.
+        look, codes: memory for the Huffman tables.
         order, tables: scratch.block_order(), scratch.idct_tables().
         quant, coefficients, slots, predictions, spare, trail, sums: working memory.
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + AT_ONCE] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
-        planes: uint8[what prepare returned] or more, working memory.
-        index: uint16[header[INDEX_BYTES] / 2]: what is known of the file, and will be; empty: nobody asks.
+        planes: uint8[the result of prepare] or more, working memory.
+        index: uint16[header[INDEX_BYTES] / 2], the file's index, to which points are added; empty: none is wanted.
         out: uint8[height, width, 1 or 3].
 
     Returns:
-        GOOD, or 0: something is not as it should be; and besides, of the index, USED, GROWN, and DROPPED: the picture
-        is right, but the index was not, and is made anew.
+        0: the file is damaged or odd.  Else GOOD, with bits for the index: USED, GROWN, and DROPPED: the picture is
+        right, but the index was not the file's or was damaged, and is made anew.
     """
     if not quantisers(data, header, order, quant) or not huffman(data, header, look, codes):
         return 0

@@ -1,4 +1,4 @@
-"""The sizes of the decoder's working memory, and where in it a block's coefficients lie."""
+"""The sizes of the decoder's working memory, and the order of a block's coefficients in it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ LOOK = 11  # bits that index a table (see tables.py)
 LOOK_SIZE = 1 << LOOK
 LOOK_ROW = LOOK_SIZE + LOOK_SIZE // 8  # 64-bit words of a table: the entries, and a byte for each
 CODES_SIZE = 34 + 256  # tables.SYMBOLS, and the symbols
-SLOT_SIZE = 10  # numbers that describe a block of each MCU (see scan.py)
+SLOT_SIZE = 10  # numbers that describe a block of each MCU (see blocks.py)
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
 CHUNK = 32  # pixels that are upsampled and coloured together
 TRAIL = 4  # numbers that a walk leaves at a point (see walk.py)
-AT_ONCE = 16  # places of stuffed zeros that are compared together, also behind the last one (see points.py)
-SPARE = 3 * CHUNK  # bytes that a row narrower than a chunk is made in
+AT_ONCE = 16  # places of stuffed zeros that are compared at once, also beyond the last one (see points.py)
+SPARE = 3 * CHUNK  # bytes of working memory for a row narrower than a chunk
 
-# Behind the stream: room for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed
+# Bytes behind the stream: for one whole MCU read past its end (10 blocks of 64 symbols of 31 bits), which is noticed
 # only after the MCU, and for the eight-byte loads.
 SLACK = 10 * 64 * 4 + 64
 
 
-# Lines of a block are taken in pairs, and so a block lies in memory: a row of PAIRS after the other, each as 8 columns,
-# in the same sequence, of 2 coefficients.
+# The lines of a block are used in pairs, and stored so: for each of PAIRS (rows), 8 columns in the same sequence, each
+# of 2 coefficients.
 PAIRS = ((0, 2), (1, 3), (4, 6), (5, 7))
 _SEQUENCE = [line for pair in PAIRS for line in pair]
 
@@ -34,12 +34,12 @@ _ZIGZAG = (
 
 
 def block_order() -> np.ndarray:
-    """uint8[128]: the place in a block by zigzag index (T.81 figure A.6), and the dump for every index past the end."""
+    """The place in a block by zigzag index (T.81 figure A.6), uint8[128]; the dump for every index past the end."""
     rows, columns = (np.array([_SEQUENCE.index(line) for line in lines]) for lines in divmod(np.array(_ZIGZAG), 8))
     return np.append(16 * (rows // 2) + 2 * columns + rows % 2, [64] * 64).astype(np.uint8)
 
 
-# What jidctint.c's constants come to for each of PAIRS, by line of output: its even part, and its odd one.
+# jidctint.c's constants combined for each of PAIRS, by line of output: its even part, and its odd part.
 IDCT_EVEN = (
     ((8192, 10703), (8192, 4433)),
     ((8192, 4433), (-8192, -10704)),
@@ -55,12 +55,12 @@ IDCT_ODD = (
 IDCT_PAIRS = sorted({pair for line in IDCT_EVEN + IDCT_ODD for pair in line})
 CONSTANT_BITS = 13
 PASS1_BITS = 2
-# What is added before the columns' sums are rounded, and before the rows' are, and made samples around 128.
+# Added before the columns' sums are rounded, and before the rows' are, which also centres the samples on 128.
 IDCT_BIASES = (1 << CONSTANT_BITS - PASS1_BITS - 1, (257 << CONSTANT_BITS + PASS1_BITS + 3) >> 1)
 
 
 def idct_tables() -> np.ndarray:
-    """int16[n, 16], vectors of 32 bytes: each of IDCT_PAIRS over and over, and each of IDCT_BIASES, in 32 bits."""
+    """Vectors of 32 bytes, int16[n, 16]: each of IDCT_PAIRS repeated, then each of IDCT_BIASES repeated, in 32 bits."""
     tables = np.empty((len(IDCT_PAIRS) + len(IDCT_BIASES), 8, 2), np.int16)
     tables[: len(IDCT_PAIRS)] = np.array(IDCT_PAIRS)[:, None]
     tables.view(np.int32)[len(IDCT_PAIRS) :, :, 0] = np.array(IDCT_BIASES)[:, None]

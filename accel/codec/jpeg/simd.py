@@ -1,7 +1,7 @@
-"""Vectors of integers for numba code: a thin, operator-overloaded skin over LLVM's vector instructions.
+"""Vectors of integers for numba code: a thin layer of overloaded operators over LLVM's vector instructions.
 
-Numba has no vector type, and whether LLVM vectorises a loop over small arrays is luck.  The few kernels whose
-speed matters are therefore written with `Lanes` and wrapped as intrinsics; LLVM turns them into SSE, AVX or NEON.
+Numba has no vector type, and LLVM does not vectorise loops over small arrays reliably.  So the few kernels whose speed
+matters are written with `Lanes` and wrapped as intrinsics; LLVM turns them into SSE, AVX or NEON.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WORD = ir.IntType(64)
 
 _HAS_AVX2 = "+avx2" in FEATURES
 HAS_VBMI = "+avx512vbmi" in FEATURES and "+avx512bw" in FEATURES
-"""Bytes of two vectors of 512 bits come to any place by one instruction."""
+"""Whether one instruction permutes the bytes of two vectors of 512 bits."""
 
 
 class Lanes:
-    """Integers of equal width, one a lane."""
+    """A vector of integers of equal width, one per lane."""
 
     def __init__(self, builder: ir.IRBuilder, value: Any) -> None:
         self.builder = builder
@@ -78,11 +78,11 @@ class Lanes:
         return self._of(self.builder.trunc(self.value, kind))
 
     def pack(self, other: Lanes) -> Lanes:
-        """Two vectors of 256 bits in lanes of half the width, saturated: signed 32 to 16 bits, 16 to unsigned 8.
+        """Pack two vectors of 256 bits to lanes of half the width, saturated: signed 32 to 16 bits, 16 to unsigned 8.
 
-        In the order of AVX2's instruction: half of self, half of other, the other half of self, of other.  LLVM finds
-        that instruction by itself where there is no AVX-512; where there is, it prefers four slower ones.  Vectors of
-        512 bits, where HAS_VBMI: quarters in turns.
+        In the order of AVX2's instruction: half of self, half of other, the other half of self, of other.  Without
+        AVX-512 LLVM finds that instruction by itself; with it, it prefers four slower ones.  Vectors of 512 bits (only
+        if HAS_VBMI) are packed quarter by quarter in turns.
         """
         count, bits = self.value.type.count, self.value.type.element.width
         if _HAS_AVX2:
@@ -116,7 +116,7 @@ class Lanes:
         return products.shuffle(range(0, count, 2)) + products.shuffle(range(1, count, 2))
 
     def dot(self, even: int, odd: int) -> Lanes:
-        """The same with two constants, for the even and the odd lanes."""
+        """``dot_lanes`` with two constants, for the even and the odd lanes."""
         kind = self.value.type
         return self.dot_lanes(self._of(ir.Constant(kind, [even, odd] * (kind.count // 2))))
 
@@ -125,7 +125,7 @@ class Lanes:
         return (self.widen(32, signed=True) * factor >> 16).narrow(16)
 
     def high_half(self) -> Lanes:
-        """The upper 16 bits of lanes of 32."""
+        """The upper 16 bits of 32-bit lanes."""
         if not HAS_VBMI:
             return (self >> 16).narrow(16)
         count = 2 * self.value.type.count
@@ -141,7 +141,7 @@ class Lanes:
     def dot_bytes(self, even: int, odd: int) -> Lanes:
         """Bytes times two constants, for the even and the odd lanes, in 16 bits, summed two by two (pmaddubsw).
 
-        Of vectors of 512 bits, where HAS_VBMI; the constants are below 128, and no sum exceeds 2**15.
+        For vectors of 512 bits, if HAS_VBMI; the constants must be below 128, and no sum may exceed 2**15.
         """
         sums = ir.VectorType(ir.IntType(16), self.value.type.count // 2)
         factors = ir.Constant(self.value.type, [even, odd] * sums.count)
@@ -149,7 +149,7 @@ class Lanes:
         return self._of(self.builder.call(function, [self.value, factors]))
 
     def at_most(self, limit: int) -> Any:
-        """One bit: whether no lane, taken as unsigned, exceeds the limit."""
+        """One bit: whether no lane, as an unsigned number, exceeds the limit."""
         above = self.builder.icmp_unsigned(">", self.value, self.constant(limit))
         bits = ir.IntType(self.value.type.count)
         return self.builder.icmp_unsigned("==", self.builder.bitcast(above, bits), ir.Constant(bits, 0))

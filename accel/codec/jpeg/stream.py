@@ -16,11 +16,11 @@ def unstuff(
     """Copy a piece of the scan, data[start:stop], to `stream` without stuffing; the file ends at `size`.
 
     ends[i]: where the i-th restart interval of the piece ends in the stream; stuffed[i]: the place in the stream of the
-    i-th 0xFF that a zero was stuffed behind, and behind the last one a place beyond.  The piece begins in interval
-    `first`.  What follows its bytes in the stream may be anything.
+    i-th 0xFF with a stuffed zero, and after the last one a place beyond all.  The piece begins in interval `first`.
+    The bytes behind it in the stream are undefined.
 
-    Returns how many intervals it has a part of, where its markers are the right ones, up to EOI behind the last
-    interval, or, where `stop` comes before `size`, up to there; 0 otherwise.
+    Returns the number of intervals that the piece has a part of; 0 if a marker in it is not the right one (EOI behind
+    the last interval), or if the file ends without one.
     """
     one, chunk = u64(1), u64(64)
     last, beyond = u64(size), u64(stop)

@@ -1,21 +1,21 @@
-"""Huffman look-up tables (ITU T.81 annex C), made anew for each picture because most bring their own.
+"""Huffman look-up tables (ITU T.81 annex C), made for each picture because most have their own.
 
 The next LOOK bits of the stream index a table whose uint64 entries resolve up to two AC symbols at once, magnitude
 bits included (after stb_image's "fast AC"):
 
-    bits  0-7    how many bits the symbols take
+    bits  0-7    the number of bits that the symbols take
     bits  8-15   the first coefficient's distance from k, the index of the next coefficient
     bits 16-23   the second one's
-    bits 24-31   by how much k advances; END more after an end of block
+    bits 24-31   the advance of k; END more after an end of block
     bits 32-47   the first coefficient
-    bits 48-63   the second one; 0, for a place behind the first, where there is none
+    bits 48-63   the second one; 0, for a place behind the first, if there is none
 
-Where LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED and the first two distances are the
-code's run and size; where they do not even hold the code, the length is 0 too.  Behind the entries lie their lengths
-once more, a byte each: only these are between one look-up and the next, and the nearest cache has room for them.
+If LOOK bits hold a code but not all of its magnitude, the advance is UNRESOLVED, and the two distances are the code's
+run and size; if they do not even hold the code, the length is 0, too.  Behind the entries their lengths are repeated, a
+byte each: only these are needed between one look-up and the next, and they fit the nearest cache.
 
-A DC table is indexed by DC_LOOK bits, and its entries have only the length and the size, in the place of the second
-distance: differences vary too much to be worth resolving.
+A DC table is indexed by DC_LOOK bits, and its entries have only the length and, in place of the second distance, the
+size: differences vary too much to be worth resolving.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYMBOLS = 34
 
 @njit
 def _canonical(data: Any, at: int, codes: Any) -> bool:
-    """Annex C, with libjpeg's rule (jdhuff.c) that no code may be all ones."""
+    """Make a table's row of `codes` (annex C); False if a code is all ones, which libjpeg refuses (jdhuff.c)."""
     code, count = 0, 0
     codes[0] = 0
     for length in range(1, 17):
@@ -59,7 +59,7 @@ def _canonical(data: Any, at: int, codes: Any) -> bool:
 
 @njit
 def _fill_dc(data: Any, at: int, look: Any) -> bool:
-    """Codes ascend, so a table is simply written from start to end."""
+    """Fill a DC table, from start to end, as codes ascend; False if a size is above 15."""
     place, count = 0, 0
     for length in range(1, 17):
         for _ in range(i64(data[at + length - 1])):
@@ -77,7 +77,7 @@ def _fill_dc(data: Any, at: int, look: Any) -> bool:
 
 @njit
 def _fill_ac(data: Any, at: int, look: Any) -> bool:
-    """Entries of one symbol each."""
+    """Fill an AC table with entries of one symbol each; False if a symbol is not valid."""
     place, count = 0, 0
     for length in range(1, 17):
         for _ in range(i64(data[at + length - 1])):
@@ -108,9 +108,9 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
 
 @njit
 def _pair(single: Any, look: Any) -> None:
-    """Join each entry with the entry of the bits it leaves over, where those suffice.
+    """Join each entry with the entry for its remaining bits, if these hold a whole symbol.
 
-    A coefficient's own entry has its advance in the place of the second distance, to which that one is added.
+    An entry of one coefficient has its advance in place of the second distance, to which the second one's is added.
     """
     byte, mask, stays = u64(255), u64(LOOK_SIZE - 1), u64(255 << 24 | 255)
     lengths = look[LOOK_SIZE:].view(np.uint8)
@@ -119,7 +119,7 @@ def _pair(single: Any, look: Any) -> None:
         length = first & byte
         second = single[(u64(i) << length) & mask]
         fits = (first >> u64(24)) & byte < u64(END)
-        fits &= (second & byte) - u64(1) < u64(LOOK) - length  # one less than length 0, no code, is very much
+        fits &= (second & byte) - u64(1) < u64(LOOK) - length  # length 0 (no code) wraps around to a huge number
         moved = ((second & (byte << u64(8))) << u64(8)) + (second >> u64(32) << u64(48))
         made = first + (second & stays) + moved if fits else first
         look[i] = made

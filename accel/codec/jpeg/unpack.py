@@ -1,6 +1,6 @@
-"""A region's pixels from the parts that a picture was packed to (planes_fields.py says what is in them).
+"""A region's pixels from the parts that a picture was packed to, in the form of planes_fields.py.
 
-Nothing that a part or a description says is followed before it is checked: any bytes may stand there.
+Parts and descriptions may hold any bytes: everything in them is checked before it is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .rows import finish_rows
 
 @njit
 def _describe(meta: Any, header: Any) -> bool:
-    """Fill `header` from a description; False: it is none."""
+    """Fill `header` from a description; False: the description is not valid."""
     header[:] = 0
     if len(meta) != pf.META_SIZE or meta[pf.FORM] != pf.VERSION or meta[pf.BAND] == 0:
         return False
@@ -52,9 +52,9 @@ def _describe(meta: Any, header: Any) -> bool:
 def needed(
     meta: Any, header: Any, layout: Any, top: int, left: int, height: int, width: int, span: Any
 ) -> Any:  # fmt: skip
-    """Read a description and lay out a region of its picture; span[0] to before span[1] are the parts needed.
+    """Read a description and lay out a region of its picture; the needed parts are span[0] to before span[1].
 
-    Returns the bytes that the planes and lines take; 0: there is no such region.
+    Returns the size in bytes of the planes and lines; 0: the description is not valid, or there is no such region.
     """
     if not _describe(meta, header):
         return 0
@@ -72,7 +72,7 @@ def _word(parts: Any, at: Any) -> Any:
 
 @njit
 def _unpack_row(parts: Any, at: Any, limit: Any, table: Any, row: Any, planes: Any, y: int, across: int) -> bool:
-    """The needed ones of a row of blocks, packed at parts[at:limit] and in part thereof; False: they are not there."""
+    """Unpack the needed blocks of a row of blocks, which begins at parts[at]; False if they do not end by `limit`."""
     notes, at = at, at + 2 * across
     if at > limit:
         return False
@@ -94,13 +94,13 @@ def unpack(
     meta: Any, header: Any, layout: Any, codes: Any, parts: Any, first: int, top: int, left: int, planes: Any,
     spare: Any, out: Any,
 ) -> bool:  # fmt: skip
-    """Pixels of the region that `needed` has laid out; False: the parts are not what they should be.
+    """Make the pixels of the region that `needed` has laid out; False: the parts are damaged.
 
     Args:
-        meta, header, layout: as for `needed`, which has said yes to them.
+        meta, header, layout: as for `needed`, which must have accepted them.
         codes: planes_fields.code_table().
-        parts: uint8[n], the needed parts one behind the other, from number `first` on.
-        planes: uint8[what `needed` returned] or more, working memory.
+        parts: uint8[n], the needed parts one after another, from number `first` on.
+        planes: uint8[the result of `needed`] or more, working memory.
         spare: as for decode_scan.
         out: uint8[height, width, 1 or 3].
     """

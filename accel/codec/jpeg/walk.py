@@ -1,9 +1,9 @@
-"""MCUs one after the other: passed over, or decoded with those of their blocks that are needed.
+"""Walking MCUs: skipping them, or decoding those of their blocks that are needed.
 
-Both begin and end in the window of entropy.py, and say whether all was as it should be.  What they need of the picture
-is `tools`, pointers to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; two blocks,
-all zeros; the predictions; the planes; the trail; and the inverse DCT's tables.  On the trail they leave, in front of
-the MCU `until` and of every `spacing`-th behind it, the bit of the stream and the predictions, TRAIL numbers each.
+Both begin and end with the window of entropy.py, and return whether the stream was valid.  Their `tools` are pointers
+to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; two blocks of zeros; the
+predictions; the planes; the trail; and the inverse DCT's tables.  To the trail they write, before the MCU `until` and
+every `spacing`-th after it, the bit of the stream and the predictions, TRAIL numbers each.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def _transform(block: Any, extent: Any, quant: Any, tables: Any, target: Any, st
 
 
 def _made(kept: bool) -> Any:
-    """The walk; with `kept`, blocks that are needed go to the planes."""
+    """Make the walk; `kept`: needed blocks are decoded to the planes."""
 
     @njit
     def walk(
         tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
         until: Any, spacing: Any,
     ) -> Any:  # fmt: skip
-        """(buffer, bits, at, good) behind the MCUs `column` to before `stop` of an interval that ends at `end`."""
+        """Walk the MCUs `column` to before `stop` of an interval that ends at `end`: (buffer, bits, at, good)."""
         own_registers()
         source, looks, all_codes, factors, places, block, prediction, planes, trail, tables = tools
         other = advanced(block, BLOCK_SIZE)
-        # Of a block read, which is transformed once the next one is begun: what is stored of it has arrived then.
+        # The last block read: it is transformed after the next one has begun, when its stores have completed.
         extent, quant_at, target, stride = i64(0), factors, planes, u64(0)
         for mcu_column in range(column, stop):
             if mcu_column == until:

@@ -1,6 +1,6 @@
-"""Torchvision's datasets that keep all images as one array: those of a batch are copied at once, into one array.
+"""Torchvision's datasets that keep all images in one array: those of a batch are copied at once, into one array.
 
-Nothing makes Pillow images of them, which would take longer than all that is done to them.
+No Pillow images are made of them, which would take longer than everything else that is done to them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FROM_ARRAY = Image.fromarray
 
 
 class Kept(NamedTuple):
-    """How a class of datasets keeps its images.
+    """How a dataset class stores its images.
 
     Attributes:
-        data, targets: the attributes. view: the images as an array that torchvision's Pillow images are made of,
-            [images, height, width] or [images, height, width, 3].
-        whole: whether it makes an int of a target.
+        data, targets: the names of its attributes. view: makes of ``data`` the array that torchvision's Pillow images
+            are made from, [images, height, width] or [images, height, width, 3]; None if it is of another kind.
+        whole: whether the class converts a target to int.
     """
 
     data: str
@@ -63,7 +63,7 @@ KEPT: dict[Any, Kept] = {
     SVHN.__getitem__: Kept("data", "labels", lambda data: data.transpose(0, 2, 3, 1) if _is(data, 4) else None),
     USPS.__getitem__: Kept("data", "targets", _grey),
 }
-"""By the ``__getitem__`` of the class, of which a copy is in no subclass with one of its own."""
+"""By the class's ``__getitem__``, so that a subclass with one of its own is not found."""
 
 
 def _is(data: Any, dimensions: int) -> bool:
@@ -71,7 +71,7 @@ def _is(data: Any, dimensions: int) -> bool:
 
 
 class Found(NamedTuple):
-    """A batch's images where the dataset has them, and their targets."""
+    """A batch's images: the dataset's array and their places in it, and their targets."""
 
     array: Pixels
     places: npt.NDArray[np.int64]
@@ -79,11 +79,12 @@ class Found(NamedTuple):
 
     @property
     def begin(self) -> Kind:
-        """The kind of Pillow image that torchvision would make of them."""
+        """The kind of the Pillow images that torchvision would make."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
     def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], Sequence[Any]]:
-        """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
+        """The images as a copy (the array may change before values are computed), int64 [images, 2] heights and widths,
+        zeros (no image is converted to RGB), and the targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)
         pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
@@ -122,6 +123,6 @@ def _targets(targets: Any, indices: Sequence[int], places: Any, *, whole: bool) 
 
 
 def _copied(array: Pixels, places: npt.NDArray[np.int64]) -> Pixels:
-    if array.ndim == 4 and array.transpose(0, 3, 1, 2).flags.c_contiguous:  # by planes, as CIFAR's files have them
+    if array.ndim == 4 and array.transpose(0, 3, 1, 2).flags.c_contiguous:  # planar, as in CIFAR's files
         return arrow.of_planes(array.transpose(0, 3, 1, 2), places % len(array))
     return np.ascontiguousarray(array[places])

@@ -1,6 +1,6 @@
-"""Transforms whose parameters hardly ever come twice: what they record is asked anew for each image.
+"""Transforms whose parameters hardly ever repeat: their steps are recorded anew for each image.
 
-Torchvision's own function does it, to an image that is only a size, with what was drawn of the tape.
+Torchvision's own function records them, on an image that is only a size, with parameters drawn from the tape.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from accel.hooks.compiled.tape import Bounds, Tape
 from accel.rows import Form
 
 Draws = Callable[[Tape, int, int], Any]
-"""Draws the parameters for an image of a (height, width)."""
+"""Draws the parameters for an image: (tape, height, width) -> parameters."""
 
 
 class Asked:
-    """A transform whose steps are asked for. ``most``: so many draws it makes of an image at most."""
+    """A transform that is run to record its steps. ``most``: the most draws that it makes for an image."""
 
     def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> None:
         self.most, self._draws, self._apply, self._kind = most, draws, apply, kind
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         params = self._draws(run.tape, height, width)
-        before = () if self._kind.cls is None else run.steps()  # on a tensor, they decide how the next is recorded
+        before = () if self._kind.cls is None else run.steps()  # on a tensor, they decide how the next one is recorded
         try:
             image = self._apply(self._kind.image((height, width), before), params)
         except Exception as error:
@@ -48,7 +48,7 @@ def between(bounds: Bounds) -> Draws:
 def affine(
     degrees: Bounds, translate: Sequence[float] | None, scale: Bounds | None, shear: Sequence[float] | None
 ) -> Draws:
-    """``RandomAffine``'s: angle, translation, scale and shear."""
+    """The draws of ``RandomAffine``: angle, translation, scale and shear."""
 
     def draw(tape: Tape, height: int, width: int) -> tuple[Any, ...]:
         angle = tape.uniform(degrees)
@@ -66,7 +66,7 @@ def affine(
 
 
 def corners(distortion: float) -> Draws:
-    """``RandomPerspective``'s: the corners of an image, and where they come to lie."""
+    """The draws of ``RandomPerspective``: the corners of an image, and the points that they are moved to."""
 
     def draw(tape: Tape, height: int, width: int) -> tuple[list[list[int]], list[list[int]]]:
         rows, columns = (int(distortion * (side // 2)) + 1 for side in (height, width))
@@ -89,12 +89,12 @@ def _float32(tape: Tape, bounds: Sequence[float]) -> torch.Tensor:
 
 
 def side(least: int, most: int) -> Draws:
-    """``RandomResize``'s: a size."""
+    """The draw of ``RandomResize``: a size."""
     return lambda tape, height, width: [least + tape.below(most - least)]
 
 
 def jittered(target: Size, bounds: Sequence[float]) -> Draws:
-    """``ScaleJitter``'s: a size."""
+    """The draw of ``ScaleJitter``: a size."""
 
     def draw(tape: Tape, height: int, width: int) -> Size:
         ratio = min(target[1] / height, target[0] / width) * _float32(tape, bounds)
@@ -104,7 +104,7 @@ def jittered(target: Size, bounds: Sequence[float]) -> Draws:
 
 
 def shortest(sizes: Sequence[int], largest: int | None) -> Draws:
-    """``RandomShortestSize``'s: a size."""
+    """The draw of ``RandomShortestSize``: a size."""
 
     def draw(tape: Tape, height: int, width: int) -> Size:
         ratio = sizes[tape.below(len(sizes))] / min(height, width)
@@ -116,7 +116,7 @@ def shortest(sizes: Sequence[int], largest: int | None) -> Draws:
 
 
 def zoomed(bounds: Sequence[float]) -> Draws:
-    """``RandomZoomOut``'s: the padding."""
+    """The draws of ``RandomZoomOut``: the padding."""
 
     def draw(tape: Tape, height: int, width: int) -> list[int]:
         ratio = _float32(tape, bounds)

@@ -1,7 +1,7 @@
-"""A batch of one of torchvision's datasets, made in one go where nothing can tell it from one made image by image.
+"""A batch of one of torchvision's datasets, made in one go if it cannot be told from one made image by image.
 
-Files are read, and whatever might be refused is looked at, before the first number is drawn: what is refused goes its
-usual way from the beginning.
+Files are read, and everything that may be refused is checked, before the first number is drawn: a refused batch goes
+the usual way from the beginning.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from accel.system import counters
 
 
 class Made(NamedTuple):
-    """A batch that was drawn: the recipes, the sizes that the images have, and the samples' targets."""
+    """A batch that was drawn: the kind of its images, their recipes and resulting sizes, and the samples' targets."""
 
     kind: Kind
     recipes: Rows | tuple[Recipe, ...]
@@ -47,7 +47,7 @@ class Made(NamedTuple):
     targets: Sequence[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
-        """The samples that the dataset gives."""
+        """The samples that the dataset would return."""
         kind = self.kind
         assert kind.cls is not None
         make, channels, dtype, interleaved = kind.cls.of, kind.channels, kind.dtype, bool(kind.interleaved)
@@ -57,7 +57,7 @@ class Made(NamedTuple):
         ]
 
     def stacked(self) -> list[Any] | None:
-        """What ``default_collate`` makes of the samples; None where it is to be asked."""
+        """The batch that ``default_collate`` would make of the samples; None if it must be called."""
         kind, size = self.kind, self.sizes[0]
         if self.sizes.count(size) != len(self.sizes) or tuple(collate.default_collate_fn_map.items()) != _COLLATED:
             return None
@@ -68,26 +68,26 @@ class Made(NamedTuple):
 
 
 def _labels(targets: Sequence[Any]) -> Any:
-    """What ``default_collate`` makes of targets."""
+    """The labels that ``default_collate`` makes of targets."""
     if {int}.issuperset(map(type, targets)):
         with suppress(OverflowError):
             labels = torch.empty(len(targets), dtype=torch.int64, device="cpu")
             labels.numpy()[:] = targets  # torch takes several times as long for a list
             return labels
-    return default_collate(tuple(targets))  # type: ignore[arg-type]  # of strings it returns it
+    return default_collate(tuple(targets))  # type: ignore[arg-type]  # strings come back as a tuple
 
 
 FEW = 4
-"""Images: with fewer, what is looked at once a batch takes longer than it saves."""
+"""The fewest images for which the checks of a batch take less time than is saved."""
 
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
 def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
-    """Make a batch of the samples with these indices; None where they are to be made one by one.
+    """Make a batch of the samples with these indices; None if they must be made one by one.
 
     Args:
-        stacks: whether ``default_collate`` gets the samples.
+        stacks: whether the collate function is ``default_collate``.
     """
     if switch.active() is None or type(indices) is not list or not indices:
         return None
@@ -103,7 +103,7 @@ def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
 
 
 def prepare(dataset: Any) -> None:
-    """Have its pipeline compiled, and tried, before processes are started that will use it."""
+    """Compile and try a dataset's pipeline before processes are started that will use it."""
     with suppress(Exception):
         images, transform = _samples(dataset, [0])
         if tape.agrees():
@@ -111,7 +111,7 @@ def prepare(dataset: Any) -> None:
 
 
 def describe(x: Any) -> str | None:
-    """Say of a dataset, its loader or a transform whether it is compiled; None of anything else."""
+    """Say whether a dataset, its loader or a transform is compiled; None for anything else."""
     dataset = x.dataset if isinstance(x, DataLoader) else x
     name, begin = type(dataset).__name__, RGB
     try:
@@ -177,17 +177,17 @@ _IN_MEMORY = "the collate function may look at how tensors lie in memory"
 
 
 class _Files(NamedTuple):
-    """Images that are files, which become RGB as they are read."""
+    """A batch's images as files, which are converted to RGB when they are read."""
 
     paths: Sequence[Any]
     targets: Sequence[Any]
     begin: Kind = RGB
 
     def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, Sequence[Any]]:
-        """The files, their heights and widths, which of them are grey, and their targets.
+        """The sources, int64 [files, 2] heights and widths, bool [files] whether each is grey, and the targets.
 
         Raises:
-            Refused: one of them is left to torchvision.
+            Refused: a file is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
@@ -204,7 +204,11 @@ class _Files(NamedTuple):
 
 
 def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
-    """The images of samples, and the transform."""
+    """The images of the samples with these indices, and the transform.
+
+    Raises:
+        Refused: torchvision may do something else with them.
+    """
     while type(dataset) is Subset:
         own = vars(dataset)
         if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
@@ -257,4 +261,4 @@ _ATTRIBUTES = {
     FakeData.__getitem__: fake.ATTRIBUTES,
     **{getitem: kept.attributes for getitem, kept in arrays.KEPT.items()},
 }
-"""Of the datasets that are known, by the ``__getitem__`` of the class."""
+"""The attributes of the known dataset classes, by the class's ``__getitem__``."""

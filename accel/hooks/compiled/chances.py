@@ -1,4 +1,4 @@
-"""Transforms that are applied by chance, one of several, or in an order that is drawn."""
+"""Transforms that are applied by chance, chosen from several, or applied in a random order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from accel.rows import Form, shifted
 
 
 class Perhaps:
-    """Some of a program by chance.
+    """Parts of a program that are applied with some probability.
 
     Args:
-        also_equal: a draw of just the probability is a hit, too. in_float64: the draw is compared as a Python float.
+        also_equal: a draw equal to the probability counts as well. in_float64: the draw is compared as a Python float.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ def _all(ops: Sequence[Op], run: Run, height: int, width: int) -> Size:
 
 
 class Chooses(Protocol):
-    """A function that draws numbers. ``most``: so many outputs of torch's generator it takes at most."""
+    """A function that draws numbers. ``most``: the most outputs of torch's generator that it takes."""
 
     most: int
 
@@ -50,7 +50,7 @@ class Chooses(Protocol):
 
 
 class Some:
-    """Of several parts of a program those that are drawn, in the order that is drawn."""
+    """The parts of a program that are chosen, in the chosen order."""
 
     def __init__(self, choose: Chooses, parts: Sequence[Sequence[Op]]) -> None:
         self._choose, self._parts = choose, parts
@@ -63,7 +63,7 @@ class Some:
 
 
 class ByMultinomial:
-    """The one that v2's ``RandomChoice`` takes."""
+    """The choice of v2's ``RandomChoice``, by ``torch.multinomial``."""
 
     def __init__(self, chances: Sequence[float]) -> None:
         weights = torch.tensor(chances, dtype=torch.float32, device="cpu")
@@ -77,7 +77,7 @@ class ByMultinomial:
 
 
 class ByPython:
-    """What v1's ``RandomChoice`` takes of so many, by Python's ``random``."""
+    """The choice of v1's ``RandomChoice`` among ``count``, by Python's ``random``."""
 
     most = 0
 
@@ -89,7 +89,7 @@ class ByPython:
 
 
 class Shuffled:
-    """The order that v1's ``RandomOrder`` makes of so many, by Python's ``random``."""
+    """The order of v1's ``RandomOrder`` of ``count``, by Python's ``random``."""
 
     most = 0
 
@@ -103,7 +103,7 @@ class Shuffled:
 
 
 class Permuted:
-    """``torch.randperm`` of so many."""
+    """``torch.randperm(count)``."""
 
     def __init__(self, count: int) -> None:
         self.most = self._others = count - 1
@@ -117,11 +117,11 @@ class Permuted:
 
 
 class Colours:
-    """Steps of colour, each by a factor that is drawn.
+    """Colour steps, each with a random factor.
 
     Args:
-        bounds: of the factors, None of what is not drawn. forms: of the steps, in each of which slot 0 is its
-            factor; without a name where there is none.
+        bounds: the bounds of each factor; None: it is not drawn. forms: the form of each step, in which slot 0 is the
+            factor; a form without a name: there is no step.
     """
 
     def __init__(self, bounds: Sequence[Bounds | None], forms: Sequence[Form]) -> None:
@@ -129,7 +129,7 @@ class Colours:
         self._pieces: dict[tuple[int, ...], Piece] = {}
 
     def record(self, run: Run, done: Sequence[int], factors: Sequence[float] | dict[int, float]) -> None:
-        """Add these of the steps, in this order."""
+        """Add the steps with these numbers, in this order."""
         done = tuple([each for each in done if self.forms[each].name])
         piece = self._pieces.get(done)
         if piece is None:
@@ -155,7 +155,7 @@ class Distort(Colours):
     """``RandomPhotometricDistort``: any of brightness, contrast, saturation and hue, and another order of channels.
 
     Args:
-        permute: what puts the channels in another order.
+        permute: the part that permutes the channels.
     """
 
     def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Op) -> None:

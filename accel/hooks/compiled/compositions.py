@@ -1,4 +1,4 @@
-"""Compositions of transforms that came before, and their programs: found again by a look that takes microseconds."""
+"""Compositions of transforms that came before, and their programs, which are found again within microseconds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
 
 AGAIN = 1024
-"""Images for which a composition that is not compiled is not looked at again."""
+"""The number of images after which a composition that could not be compiled is tried again."""
 
-_RESTLESS = 8  # changes of a composition, and one more for 64 images each: it is not compiled any more
+_RESTLESS = 8  # changes, besides one per 64 images, after which a composition is no longer compiled
 
 
 class Composition:
-    """What is known of a composition.
+    """A composition of transforms, with its programs and a guard that sees changes.
 
     Attributes:
-        images: how many have come, one by one. refused: why these are not compiled, until ``images`` is ``again``.
-        hands_on: whether it hands on what comes beside an image; known once there is a program.
+        images: how many have come one by one. refused: why these are not compiled until ``images`` reaches ``again``.
+        hands_on: whether it returns other inputs beside an image as they are; valid once there is a program.
     """
 
     __slots__ = (
@@ -39,7 +39,7 @@ class Composition:
         self._programs: dict[Kind, Program] = {}
 
     def program(self, transform: Any, begin: Kind = RGB) -> Program:
-        """The program of the transform as it is now, for images that begin as this kind; it is prepared.
+        """The prepared program of the transform as it is now, for images that begin as this kind.
 
         Raises:
             Refused: it has none.
@@ -59,7 +59,7 @@ class Composition:
         return found
 
     def of_one(self, transform: Any, begin: Kind) -> Program:
-        """``program``, for one of many images; where there is none, that is not tried again for a while."""
+        """``program`` for images that come one by one; if it is refused, the next try comes ``AGAIN`` images later."""
         try:
             found = self.program(transform, begin)
             if self._changes > _RESTLESS + self.images // 64:
@@ -75,7 +75,7 @@ _known: dict[int, Composition] = {}
 
 
 def program_of(transform: Any, begin: Kind = RGB) -> Program:
-    """The program of a transform, prepared.
+    """The prepared program of a transform.
 
     Raises:
         Refused: it has none.
@@ -90,10 +90,10 @@ def program_of(transform: Any, begin: Kind = RGB) -> Program:
 
 
 def of(transform: Any) -> Composition:
-    """What is known of a composition.
+    """The ``Composition`` of a transform, made on the first call.
 
     Raises:
-        TypeError: it is nothing that can be known again.
+        TypeError: the object cannot be referred to weakly.
     """
     found = _known.get(id(transform))
     if found is None or found.transform() is not transform:

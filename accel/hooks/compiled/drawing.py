@@ -1,6 +1,6 @@
-"""Batches drawn in one loop of compiled code, where all that a program has is known to it.
+"""Batches drawn in one loop of compiled code, if that knows all parts of a program.
 
-One image is drawn as always, once: what it became tells what all have in common.
+One image is drawn in Python first: its result shows what all images have in common.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _draw = COMPILED.function("hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2]
 
 
 def knows(ops: Sequence[Op]) -> bool:
-    """Whether compiled code knows all parts of a program that draws."""
+    """Whether a program draws at all, and compiled code knows all its parts."""
     return all(type(op) in _KINDS for op in ops) and any(op.most for op in ops)
 
 
 class Alike(NamedTuple):
-    """What images have in common whatever is drawn: what they become, with numbers in the place of those that are
-    drawn, the size that each has then, and what compiled code is told (``drawing_codes``)."""
+    """The common part of all images, whatever is drawn: their pieces, a row of numbers in which the drawn ones are to
+    be filled in, the resulting size, and the tables for compiled code (``drawing_codes``)."""
 
     pieces: list[Piece]
     row: npt.NDArray[np.int64]
@@ -49,19 +49,19 @@ class Alike(NamedTuple):
 
 
 Known = dict["Size | None", Alike]
-"""Of images of a size, or (None) of any."""
+"""By the images' size; None: for any size."""
 
 
 def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tuple[Numbers, Size] | None:
-    """Draw for images of these sizes; None, with nothing used of the tape, where they are to be drawn one by one.
+    """Draw for images of these sizes; None, with nothing of the tape used, if they must be drawn one by one.
 
     Args:
         sizes: heights and widths, int64 [images, 2].
-        run: what they have in common before the first part of the program, and then after the last.
-        known: what was found out about this program.
+        run: what the images have in common before the program; updated to what they have in common after it.
+        known: results of earlier calls for this program.
 
     Returns:
-        The numbers of all, and the size that each has then.
+        The images' numbers, int64 [images, columns], and the size that all have after the program.
 
     Raises:
         IndexError: the tape is too short.
@@ -73,13 +73,13 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
     if alike is None:
         height, width = sizes[0].tolist()
         size = None if _takes_any_size(ops) else (height, width)
-        if size is not None and (sizes != sizes[0]).any():  # what they become differs
+        if size is not None and (sizes != sizes[0]).any():  # the results differ in size
             return None
         alike = known.get(size)
         if alike is None:
             try:
                 alike = _alike(ops, (height, width))
-            except Refused:  # it may be for what is drawn here alone
+            except Refused:  # perhaps only because of what this image drew
                 return None
             if len(known) >= _MOST_KNOWN:
                 known.clear()
@@ -101,7 +101,7 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
 
 
 def _alike(ops: Sequence[Op], size: Size) -> Alike:
-    """Find out what images of a size become, by one with draws of nobody's."""
+    """Find what images of a size have in common, by one image with draws from a separate generator."""
     run = Run(Tape(torch.Generator().get_state(), sum(op.most for op in ops)))
     tables, codes, reals = list[Kind](), [], []
     for op in ops:
@@ -117,7 +117,7 @@ def _alike(ops: Sequence[Op], size: Size) -> Alike:
 
 
 def _takes_any_size(ops: Sequence[Op]) -> bool:
-    """Whether images become the same whatever size they have: one to which all are resized is drawn first."""
+    """Whether the result does not depend on the images' size: the first part that changes it resizes to a fixed one."""
     first = next(op for op in ops if not _keeps_size(op))
     return type(first) is ResizedCrop
 
@@ -127,7 +127,7 @@ def _keeps_size(op: Op) -> bool:
 
 
 def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, int], tuple[float, float]]:
-    """The last codes of a part, and its numbers that are no integers; its tables are added."""
+    """The last three codes of a part, and its two floats; its tables are appended to ``tables``."""
     if isinstance(op, ResizedCrop):
         tables += [(False, op.scale), (True, op.logs)]
         return (len(tables) - 2, len(tables) - 1, op.of_tensor), (float(min(op.ratio)), float(max(op.ratio)))

@@ -1,4 +1,4 @@
-"""The draws of a batch in one loop, by numba: what the classes of ``draws`` do with one image after the other."""
+"""The draws of a batch in one loop, by numba: the same as the classes of ``draws`` do image by image."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from accel.native.intrinsics import emitted
 
 _RETRIES = 10
 _LONGEST = float(1 << 31)
-_OF_FLOAT = (1 << 24) - 1  # bits of an output that make a float32 between 0 and 1
+_OF_FLOAT = (1 << 24) - 1  # the bits of an output that make a float32 between 0 and 1
 
 
 @emitted(types.float64, types.float64)
 def _root(builder: ir.IRBuilder, number: Any) -> Any:
-    """``math.sqrt`` of what is not negative, by the processor: some numba's is a call."""
+    """``math.sqrt`` of a non-negative number, as an instruction: in some versions of numba it is a call."""
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), [number])
 
 
 @njit
 def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: int, at: int, numbers: Any) -> Any:
-    """Fill the numbers of images that are drawn; those that all have in common are there.
+    """Draw for all images: fill in the numbers that are drawn; those that all have in common are already there.
 
     Args:
-        codes: int64 [parts, CODES]. reals: float64 [parts, 2], the smallest and largest ratio, or the chance first.
-        floats: float32 [tables, outputs], what the generator gives as such. outputs: int64, as it gives them.
-        sizes: int64 [images, 2], heights and widths. limit: pixels, of a crop at most. at: outputs used already.
-        numbers: int64 [images, columns], with so many columns before the first part as the parts do not fill.
+        codes: int64 [parts, CODES]. reals: float64 [parts, 2], the least and largest ratio, or the probability first.
+        floats: float32 [tables, outputs], each table's value at each output. outputs: int64 [outputs], the generator's.
+        sizes: int64 [images, 2], heights and widths. limit: the most pixels of a crop. at: the outputs already used.
+        numbers: int64 [images, columns]; the columns that no part fills come first.
 
     Returns:
-        How many outputs are used then, ``SHORT`` or ``OTHERWISE``.
+        The number of outputs used in the end, or ``SHORT`` or ``OTHERWISE``.
     """
     begin = numbers.shape[1]
     for part in range(len(codes)):
@@ -141,7 +141,7 @@ def _crop(code: Any, outputs: Any, height: int, width: int, at: int, row: Any) -
 
 @njit
 def _rounded(number: float) -> Any:
-    """The next integer, of two as near the even one, as Python rounds."""
+    """The nearest integer, the even one of two equally near, as Python rounds."""
     whole = math.floor(number)
     rest = number - whole
     found = int(whole)

@@ -1,4 +1,4 @@
-"""Transforms that draw: what they draw of a tape, in torchvision's order, and what that becomes."""
+"""Transforms that draw: what they draw from a tape, in torchvision's order, and the steps that they record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Size = tuple[int, int]
 
 
 class Piece:
-    """What a transform adds to a recipe: forms, with slots counted from its own first number on."""
+    """The forms that a transform adds to a recipe, with slots counted from the transform's own first number."""
 
     __slots__ = ("_parts", "columns", "forms", "kernels")
 
@@ -34,7 +34,7 @@ class Piece:
         self._parts: list[tuple[int, Step | None, int, Form]] | None = None
 
     def add(self, steps: list[Step], row: Sequence[int], begin: int) -> None:
-        """Add the steps of an image whose numbers begin there."""
+        """Append the steps of an image, whose numbers for this piece begin at ``begin`` in its row."""
         parts = self._parts
         if parts is None:
             parts = self._parts = [_part(form) for form in self.forms]
@@ -52,7 +52,8 @@ class Piece:
 
 
 def _part(form: Form) -> tuple[int, Step | None, int, Form]:
-    """A form, the step that it always is, if so, and with how many integers in a row its parameters begin."""
+    """A form's ``drawn``; its step if that is always the same, else None; the number of slots that its parameters are
+    if these come first and have successive columns, else 0; and the form."""
     slots = [each for each in form.params if isinstance(each, Slot)]
     step = None if slots else (form.name, form.params)
     follow = [Slot(slots[0].column + place) for place in range(len(slots))] if slots else []
@@ -60,13 +61,13 @@ def _part(form: Form) -> tuple[int, Step | None, int, Form]:
 
 
 def _sums(name: str) -> bool:
-    """Whether torchvision runs a step, on as many threads as there are where it is recorded."""
+    """Whether torchvision runs a step and its result depends on the number of threads where it is recorded."""
     op = OPS.get(name)
     return isinstance(op, KernelOp) and not op.elementwise
 
 
 def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
-    """The forms of an image to which these were added, one after the other."""
+    """The forms of an image to which these pieces were added in order."""
     forms: list[Form] = []
     begin = 0
     for piece in pieces:
@@ -76,7 +77,7 @@ def forms_of(pieces: Sequence[Piece]) -> tuple[Form, ...]:
 
 
 def structure(pieces: tuple[Piece, ...]) -> Structure | None:
-    """The structure of images to which these were added; None where each is to have steps of its own."""
+    """The structure of images to which these pieces were added; None if each needs steps of its own."""
     return _structure(pieces, torch.get_num_threads() if any(piece.kernels for piece in pieces) else 0)
 
 
@@ -92,7 +93,7 @@ def _structure(pieces: tuple[Piece, ...], threads: int) -> Structure | None:
 
 
 class Run:
-    """One image on its way through a program: what was drawn for it so far, and what it became."""
+    """One image on its way through a program: the pieces added so far, and the row of its numbers."""
 
     __slots__ = ("pieces", "row", "tape")
 
@@ -102,17 +103,17 @@ class Run:
         self.row: list[int] = []
 
     def alike(self, row: list[int]) -> Run:
-        """Another image, that became the same by other numbers."""
+        """Another image with the same pieces and other numbers."""
         other = Run(self.tape)
         other.pieces, other.row = list(self.pieces), row
         return other
 
     def structure(self) -> Structure | None:
-        """The structure of images that become the same; None where each is to have steps of its own."""
+        """The structure of images with the same pieces; None if each needs steps of its own."""
         return structure(tuple(self.pieces))
 
     def steps(self) -> tuple[Step, ...]:
-        """What is recorded so far."""
+        """The steps recorded so far."""
         begin, steps = 0, list[Step]()
         for piece in self.pieces:
             piece.add(steps, self.row, begin)
@@ -131,7 +132,7 @@ def value(slot: Slot, row: Sequence[int], begin: int) -> int | float:
 
 
 def bits(number: float) -> int:
-    """A float as it lies in a row of numbers."""
+    """The bits of a float as an integer, as rows of numbers hold it."""
     found: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return found
 
@@ -140,16 +141,16 @@ class Op(Protocol):
     """A part of a program.
 
     Attributes:
-        most: so many draws it makes of an image at most.
+        most: the most draws that it makes for an image.
     """
 
     most: int
 
     def draw(self, run: Run, height: int, width: int) -> Size:
-        """Do with an image of this size what the transform does; its size then.
+        """Draw and record what the transform does to an image of this size; return its (height, width) after that.
 
         Raises:
-            Refused: that is left to torchvision.
+            Refused: the image is left to torchvision.
         """
         ...
 
@@ -158,14 +159,15 @@ _CROP = Form("crop", (Slot(0), Slot(1), Slot(2), Slot(3)))
 
 
 def checked_area(height: int, width: int) -> None:
-    """Refuse a crop that Pillow warns of."""
+    """Refuse a crop so large that Pillow warns of it or raises."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and height * width > limit:
         raise Refused("a picture is larger than Pillow likes")
 
 
 def sides(tape: Tape, area: int, scale: Bounds, logs: Bounds) -> tuple[int, int]:
-    """The sides of a rectangle of a part of an area and of a ratio that are drawn, as torchvision rounds them."""
+    """The sides of a rectangle with a random part of an area and a random ratio (the first side to the second), rounded
+    as torchvision does."""
     wanted = area * tape.uniform(scale)
     ratio = tape.exp(logs)
     return int(round(math.sqrt(wanted * ratio))), int(round(math.sqrt(wanted / ratio)))
@@ -175,7 +177,8 @@ class ResizedCrop:
     """``RandomResizedCrop`` of either version.
 
     Args:
-        resize: the step that it records where the crop has not that size. of_tensor: a crop of all is a step as well.
+        resize: the step that is recorded if the crop has another size. of_tensor: a crop of the whole image is a step,
+            too.
     """
 
     most = 22
@@ -210,7 +213,7 @@ class ResizedCrop:
 
 
 class Crop:
-    """``RandomCrop`` of either version, of what is padded already; ``both``: v1 draws both places, or none."""
+    """``RandomCrop`` of either version, after its padding; ``both``: v1 draws top and left, or neither."""
 
     most = 2
 
@@ -225,7 +228,7 @@ class Crop:
         return self.size
 
     def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:
-        """Where the crop is, and its size; nothing is drawn where it is all of the image."""
+        """Draw the crop's top and left, and return them with its height and width; the whole image needs no draw."""
         rows, columns = self.size
         if height < rows or width < columns:
             raise Refused("a picture is smaller than the crop")
@@ -238,7 +241,7 @@ class Crop:
 
 
 class Flip:
-    """A flip by chance. ``step``: its name."""
+    """A random flip. ``step``: the name of the op."""
 
     most = 1
 
@@ -252,7 +255,7 @@ class Flip:
 
 
 class Factor:
-    """A step by a factor that is drawn. ``form``: of an image of a (height, width); slot 0 is its factor."""
+    """A step with a random factor. ``form``: gives the form for a (height, width), in which slot 0 is the factor."""
 
     most = 1
 
@@ -267,13 +270,13 @@ class Factor:
 
 
 class Erasing:
-    """``RandomErasing`` of either version, by values that are known."""
+    """``RandomErasing`` of either version, with constant values."""
 
     most = 23
 
     def __init__(self, probability: float, scale: Bounds, logs: Bounds, values: tuple[float, ...]) -> None:
         self.probability, self.scale, self.logs = rounded(probability), scale, logs
-        with torch.inference_mode(False):  # else it could not be used outside of it
+        with torch.inference_mode(False):  # else the tensor could not be used outside of inference mode
             value = torch.tensor(values, device="cpu")[:, None, None]
         self.piece = Piece(Form("erase", (Slot(0), Slot(1), Slot(2), Slot(3), value)))
 
@@ -292,6 +295,6 @@ class Erasing:
 
 
 def log_bounds(ratio: Any) -> Bounds:
-    """``torch.log(torch.tensor(ratio))``, as two numbers."""
+    """``torch.log(torch.tensor(ratio))`` as two floats."""
     low, high = torch.log(torch.tensor(ratio, dtype=torch.float32, device="cpu")).tolist()
     return low, high

@@ -1,7 +1,7 @@
 """``FakeData``: the images of a batch are drawn into one array, each from its own seed, as torchvision draws it.
 
-Torchvision seeds torch for each image, on all devices, which takes several times as long as the image; then it gives
-the generator of the CPU its state back. Here the images have a generator of their own, and torch is seeded once.
+Torchvision seeds torch for each image, on all devices, which takes several times as long as the image, and then
+restores the state of the CPU's generator. Here the images have a generator of their own, and torch is seeded once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Shape = tuple[int, int, int]
 
 
 class Found(NamedTuple):
-    """A batch of ``FakeData``: of each image the seed."""
+    """A batch of ``FakeData``: the shape of its images, the number of classes, and each image's seed."""
 
     shape: Shape
     classes: int
@@ -40,14 +40,14 @@ class Found(NamedTuple):
 
     @property
     def begin(self) -> Kind:
-        """The kind of Pillow image that torchvision would make of them."""
+        """The kind of the Pillow images that torchvision would make."""
         return Kind(None, self.shape[0])
 
     def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], list[Any]]:
-        """The images, their sizes, that none is to be RGB, and the targets.
+        """The images, int64 [images, 2] heights and widths, zeros (no image is converted to RGB), and the targets.
 
         Raises:
-            Refused: torchvision draws others.
+            Refused: torchvision draws other images.
         """
         if not _agrees(self.shape, self.classes):
             raise Refused("FakeData draws otherwise than usual")
@@ -87,7 +87,11 @@ def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
 
 
 def _used(length: Any) -> tuple[Any, ...]:
-    """What torchvision draws with, so far as it could be replaced."""
+    """The functions and methods that torchvision uses for ``FakeData``, and their code.
+
+    Raises:
+        Refused: one of them was replaced.
+    """
     drawn = [FakeData.__getitem__, length, *[getattr(torch, name) for name in _NAMES], v1.functional.to_pil_image]
     named = [
         FakeData.__getitem__.__globals__.get(name) is each for name, each in (("torch", torch), ("transforms", v1))
@@ -102,7 +106,7 @@ _TO_IMAGE = v1.ToPILImage
 
 
 def _drawn(shape: Shape, classes: int, seeds: Sequence[int]) -> tuple[Pixels, list[int]]:
-    """The images, plane by plane, and their targets."""
+    """The images, uint8 [images, channels, height, width], and their targets."""
     generator, values = torch.Generator(), torch.empty(shape, dtype=torch.float32, device="cpu")
     planes, floats = np.empty((len(seeds), *shape), np.uint8), values.numpy()
     targets: list[int] = []
@@ -110,13 +114,13 @@ def _drawn(shape: Shape, classes: int, seeds: Sequence[int]) -> tuple[Pixels, li
         generator.manual_seed(seed)
         values.normal_(generator=generator)
         targets.append(int(torch.randint(0, classes, (1,), generator=generator, dtype=torch.long)))
-        plane[:] = (floats * 255).astype(np.uint8)  # what is above 255 depends on the processor, and on the call
+        plane[:] = (floats * 255).astype(np.uint8)  # above 255 the result depends on the processor and on the call
     return planes, targets
 
 
 @lru_cache(maxsize=64)
 def _agrees(shape: Shape, classes: int) -> bool:
-    """Whether torchvision draws the same images of this shape; tried once. The generators of devices are seeded."""
+    """Whether torchvision draws the same images of this shape; tried once. It seeds the devices' generators."""
     theirs, (planes, targets) = FakeData(_TRIED, shape, classes), _drawn(shape, classes, range(_TRIED))
     channels, height, width = shape
     for number, (plane, target) in enumerate(zip(planes, targets, strict=True)):

@@ -1,4 +1,4 @@
-"""Transforms that draw nothing: what they record, found out by what they do to an image that is only a size."""
+"""Transforms that draw nothing: their steps are found by running them on an image that is only a size."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from accel.rows import Form, Slot
 
 
 class Kind(NamedTuple):
-    """What an image is, but for its size: a Pillow image of a mode (``cls`` None), or a tensor of a class.
+    """Everything about an image but its size: a Pillow image of a mode (``cls`` None), or a tensor of a class.
 
     Attributes:
-        interleaved: as lazy tensors have it; None: not known beforehand.
-        erased: whether values may have been put in or changed by chance, which nothing leads (``planning.order``).
+        interleaved: as for lazy tensors; None: not known beforehand.
+        erased: whether values may have been put in or changed at random; steps cannot be moved ahead of that
+            (``planning.order``).
     """
 
     cls: type[LazyTensorBase] | None
@@ -41,7 +42,7 @@ class Kind(NamedTuple):
     erased: bool = False
 
     def image(self, size: Size, steps: tuple[Step, ...]) -> Any:
-        """An image of this kind with steps recorded, of nothing."""
+        """An image of this kind without any content, with steps recorded."""
         height, width = size
         mode = "RGB" if self.channels == 3 else "L"
         recipe = Recipe(Source(b"", Raw(width, height, mode), "an image", switch.current()), steps)
@@ -54,17 +55,17 @@ RGB = Kind(None, 3)
 
 
 def moved(kind: Kind) -> Kind:
-    """What a kind is when pixels were moved: how a tensor lies in memory then depends on where from."""
+    """The kind after pixels were moved: how a tensor then lies in memory is not known beforehand."""
     return kind if kind.cls is None else kind._replace(interleaved=None)
 
 
 def alike(one: Kind, other: Kind) -> bool:
-    """Whether these differ at most in how tensors lie in memory, and in what may lead what."""
+    """Whether two kinds differ at most in ``interleaved`` and ``erased``."""
     return one._replace(interleaved=None, erased=False) == other._replace(interleaved=None, erased=False)
 
 
 class Recorded(NamedTuple):
-    """What an image has become, and the steps recorded on it."""
+    """An image's kind and size after transforms, and the steps recorded on it."""
 
     kind: Kind
     size: Size
@@ -72,7 +73,7 @@ class Recorded(NamedTuple):
 
 
 def kind_of(image: Any, before: Kind) -> Recorded | None:
-    """The kind and size of an image, and its steps; None where it is not lazy any more."""
+    """The kind, size and steps of an image; None if it is not lazy any more."""
     if isinstance(image, LazyImage) and image.recipe is not None:
         kind = Kind(None, 3 if image.mode == "RGB" else 1)
         return Recorded(kind, (image.height, image.width), image.recipe.steps)
@@ -85,10 +86,10 @@ def kind_of(image: Any, before: Kind) -> Recorded | None:
 
 
 def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
-    """What an image has become that was of a kind, and the steps recorded after these.
+    """The kind and size of an image that was of the kind ``before``, and the steps recorded after ``steps``.
 
     Raises:
-        Refused: that is not all, or something that may differ the next time.
+        Refused: a step was not recorded, or may differ the next time.
     """
     made = kind_of(image, before)
     if made is None:
@@ -96,7 +97,7 @@ def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
     new = tuple([step for step in made.steps[len(steps) :] if step[0] != THREADS])
     ops = [OPS[name] for name, _ in new]
     kernels = any(isinstance(op, KernelOp) for op in ops)
-    # of grey tensors, how they lie in memory counts
+    # for grey tensors, how they lie in memory matters
     if made.steps[: len(steps)] != steps or any(op.holds_tensors for op in ops) or (kernels and before.channels == 1):
         raise Refused("a step depends on more than the image")
     return made._replace(kind=made.kind._replace(erased=before.erased or kernels), steps=new)
@@ -106,14 +107,14 @@ class Fixed:
     """Transforms that draw nothing, one after the other.
 
     Attributes:
-        after: the kind of image that they make.
-        keeps_size: whether they do the same to an image of any size, and leave that as it is.
+        after: the kind of image that they make; None before the first image.
+        keeps_size: whether they do the same to images of all sizes, and keep the size.
     """
 
     most = 0
 
     def __init__(self, transforms: Sequence[Any], before: Kind, most_sizes: int = 1 << 13) -> None:
-        """``most_sizes``: of so many sizes it is remembered what they do."""
+        """``most_sizes``: the most sizes for which the result is remembered."""
         self._most_sizes = most_sizes
         self._transforms = copy.deepcopy(list(transforms))
         self._before = before
@@ -134,7 +135,7 @@ class Fixed:
         return size
 
     def tried(self, size: Size) -> Kind:
-        """The kind of image that they make, of one of this size."""
+        """The kind of image that they make, found with an image of this size; raises ``Refused`` as ``found`` does."""
         self.found((), size)
         assert self.after is not None
         return self.after
@@ -170,7 +171,7 @@ _NUMBERS = {"crop": 4, "resize": 2, "resize_nearest": 2, "nearest": 2, "nearest_
 
 
 def _is_on_values(name: str) -> bool:
-    """Whether a step is recorded as it is whatever came before it."""
+    """Whether a step is recorded in the same way whatever came before it."""
     return isinstance(OPS[name], TensorOp) and not tensor_geometry.may_be_pixels(name)
 
 

@@ -1,7 +1,7 @@
-"""Whether a composition, and what its work depends on, is as it was: looked at for every image, so in few steps.
+"""Checks that a composition, and what its work depends on, is unchanged: made for every image, so they are cheap.
 
-``stock`` finds out whether all is as torchvision made it, and makes a key of it. This sees only that nothing has
-changed since, and errs on the side of change.
+``stock`` finds out whether everything is as torchvision made it, and makes a key of it. A guard only sees whether
+anything has changed since, and errs on the side of change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _registry = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGI
 
 
 def settings() -> bool:
-    """Whether the settings of torch that transforms depend on are the usual ones."""
+    """Whether torch's settings that transforms depend on are the usual ones."""
     return (
         _device.CURRENT_DEVICE is None
         and torch.get_default_dtype() is torch.float32
@@ -44,10 +44,11 @@ _GLOBAL_HOOKS = [hooks for name in stock.GLOBAL_HOOKS if (hooks := getattr(modul
 
 
 class Guard:
-    """What a composition was when it was looked at: its transforms and theirs, their classes, torchvision's functions.
+    """The state of a composition when this was made: its transforms and those in them, their classes, torchvision's
+    functions.
 
     Args:
-        transform: the composition, for which ``stock.leaves`` has found nothing unusual.
+        transform: the composition, in which ``stock.leaves`` has found nothing unusual.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class Guard:
         self._kernels = self._kernels_now()
 
     def holds(self) -> bool:
-        """Whether all is as it was."""
+        """Whether nothing has changed."""
         try:
             instances = self._instances
             if (
@@ -110,11 +111,11 @@ class Guard:
         return [*map(tuple, map(dict.values, get(_registry._KERNEL_REGISTRY)))] if get is not None else []
 
     def _now(self) -> list[Any]:
-        """The attributes of all transforms, one after the other."""
+        """The values of all transforms' attributes, in order."""
         return [value for get, each in zip(self._gets, self._instances, strict=True) for value in get(each.__dict__)]
 
     def _watch(self, value: Any, seen: set[int]) -> None:
-        """Note what a value is, so far as it can change without becoming another object."""
+        """Note the content of a value that can change while it stays the same object."""
         if id(value) in seen or isinstance(value, Enum):
             return
         seen.add(id(value))
@@ -139,14 +140,14 @@ class Guard:
 
     def _watch_attributes(self, holder: Any, names: list[Any]) -> None:
         self._instances.append(holder)
-        self._gets.append(itemgetter(*names, *names[-1:]) if names else tuple)  # which gives a tuple
+        self._gets.append(itemgetter(*names, *names[-1:]) if names else tuple)  # the last one twice: always a tuple
 
 
 _content = attrgetter("__dict__")
 
 
 class _Holder:
-    """A dictionary as if it were the attributes of an object."""
+    """An object whose attributes are a dictionary's items."""
 
     def __init__(self, content: dict[Any, Any]) -> None:
         self.__dict__ = content
@@ -156,16 +157,16 @@ _OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *
 
 
 def _named(owner: Any, names: list[str]) -> Any:
-    """A function that gets what these names of an owner are, and the code of it."""
+    """A function that gets these attributes of an owner, and the code of those that are functions."""
     dotted = [f"{name}.__code__" for name in names if type(getattr(owner, name)) is FunctionType]
-    return attrgetter(*names, *dotted, names[0])  # of one, it would give no tuple
+    return attrgetter(*names, *dotted, names[0])  # the first one twice: for one name it would return no tuple
 
 
 @cache
 def _mentioned(classes: tuple[type, ...]) -> frozenset[str]:
-    """All names in the code of the classes, and in that of torchvision's functions of these names, and so on.
+    """All names in the code of the classes, in the code of torchvision's functions with these names, and so on.
 
-    What is called has its name somewhere.
+    Every function that is called has its name somewhere in them.
     """
     graph = _graph()
     ahead = {name for cls in classes for function in vars(cls).values() for name in _names(function)}
@@ -177,7 +178,7 @@ def _mentioned(classes: tuple[type, ...]) -> frozenset[str]:
 
 
 def _graph() -> dict[str, set[str]]:
-    """By the names of torchvision's functions, the names in their code."""
+    """The names in the code of torchvision's functions, by the functions' names."""
     found: dict[str, set[str]] = {}
     for name, content in tuple(sys.modules.items()):
         if name.startswith("torchvision.transforms") and content is not None:
@@ -191,7 +192,7 @@ def _graph() -> dict[str, set[str]]:
 
 
 def _names(function: Any) -> Iterator[str]:
-    """The names in a function's code, or that of what it stands for; none of what is no function."""
+    """The names in a function's code, and in that of the functions it wraps; none for other objects."""
     function = getattr(function, "__func__", function)
     while isinstance(function, FunctionType):
         ahead = [function.__code__]

@@ -1,4 +1,4 @@
-"""The transforms that are compiled, with the attributes that their work depends on, and programs made of them."""
+"""The transforms that can be compiled, with the attributes that their work depends on, and programs made of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from accel.hooks.compiled.stock import Refused
 
 
 def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
-    """The kind of images of which each is of one of these."""
+    """The common kind of images of any of these kinds.
+
+    Raises:
+        Refused: they are not alike.
+    """
     if not all(alike(each, kind) for each in kinds):
         raise Refused(f"{type(transform).__name__} makes images of another kind")
     erased, interleaved = any(each.erased for each in kinds), {each.interleaved for each in kinds}
@@ -44,17 +48,17 @@ def _one_of(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Ki
 
 
 def _ordered(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    if kind.cls is not None:  # any of them may come first
+    if kind.cls is not None:  # any of the transforms may come first
         kind = moved(kind)._replace(erased=True)
     by_torch = isinstance(transform, v2.Transform)
     return _some(transform, kind, chances.Permuted if by_torch else chances.Shuffled)
 
 
 def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
-    """The program of transforms, one after the other, for images of a kind, and the kind that they make.
+    """The parts of the program of transforms in order, for images of a kind, and the kind that they make.
 
     Raises:
-        Refused: there is none.
+        Refused: there is no program.
     """
     ops: list[Op] = []
     for maker, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
@@ -68,7 +72,7 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
                 made, kind = maker[1](transform, dict(values), kind)
                 ops += made
                 if kind.cls is not None and cls not in _KEEPING:
-                    kind = moved(kind)._replace(erased=True)  # levels that some images have changed
+                    kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
     return ops, kind
 
 
@@ -148,7 +152,7 @@ DRAWING |= {
     v2.JPEG: (("quality",), makers.compressed),
 }
 _KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
-"""Those that change no levels themselves, or say so."""
+"""Transforms that change no levels, or whose makers set ``Kind.erased`` themselves."""
 
 _FIXED |= {
     v1.ToTensor: (),
@@ -162,4 +166,4 @@ _FIXED |= {
     nn.Identity: (),
 }
 NAMES = {**_FIXED, **{cls: names for cls, (names, _) in DRAWING.items()}}
-"""The attributes of each class that its work depends on."""
+"""The attributes that each class's work depends on."""

@@ -1,4 +1,4 @@
-"""Draws for a single image: from the generators themselves, one after the other, as torchvision makes them."""
+"""Draws for a single image: directly from the generators, one at a time, as torchvision makes them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Live(Tape):
-    """A tape that is drawn as it is read; ``take_back`` has the generators be as they were before.
+    """A tape whose values are drawn when they are read; ``take_back`` restores the generators.
 
-    A thread has one, for one image after another.
+    Each thread has one, for one image after another.
     """
 
     def __init__(self) -> None:
-        with torch.inference_mode(False):  # else they could not be used outside of it
+        with torch.inference_mode(False):  # else the tensors could not be used outside of inference mode
             self._float = torch.empty(1, dtype=torch.float32, device="cpu")
             self._integer = torch.empty(1, dtype=torch.int64, device="cpu")
         self._before: tuple[Any, Any] = None, None
 
     def begin(self) -> None:
-        """Draw for another image."""
+        """Begin with another image."""
         self._before = torch.default_generator.get_state(), None
 
     def take_back(self) -> None:

@@ -1,4 +1,4 @@
-"""What each transform that draws becomes, as a part of a program for images of a kind."""
+"""Makers: functions that make parts of a program of a transform, and the resulting kind of image."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def flip(step: str) -> Maker:
 
 
 def fixed(transforms: Sequence[Any], kind: Kind) -> tuple[Op, Kind]:
-    """Transforms that draw nothing."""
+    """The part for transforms that draw nothing, and the resulting kind."""
     op = Fixed(transforms, kind)
     try:
         return op, op.tried(_SIZE)
@@ -99,9 +99,9 @@ _SIZE = 256, 320
 
 
 def _each_time(transforms: Sequence[Any], kind: Kind) -> Op:
-    """Transforms that draw nothing, and move pixels of tensors of which values were changed by chance, or put in.
+    """The part for transforms that draw nothing and move pixels of tensors with random changes (``Kind.erased``).
 
-    Whether they may lead what was done to these is another question for each image.
+    Whether they may be moved ahead of these changes is decided anew for each image.
     """
 
     def apply(image: Any, drawn: Any) -> Any:
@@ -133,7 +133,7 @@ def grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
 
 
 def perhaps(name: str, *params: str) -> Maker:
-    """A function by chance, with these attributes of the transform."""
+    """A maker for a function that is applied with probability ``p``, with these attributes of the transform."""
 
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
         done = partial(getattr(_functional(transform), name), **{param: getattr(transform, param) for param in params})
@@ -145,9 +145,9 @@ def perhaps(name: str, *params: str) -> Maker:
 
 
 def _with_factor(done: Callable[..., Any], kind: Kind, size: Size = (40, 50)) -> Form:
-    """The step that a function records, which is given a factor, or twice the same; slot 0 stands for it.
+    """The form of the step that ``done(factor, image)`` records, with slot 0 wherever the factor is a parameter.
 
-    One without a name where it records none, as some do of grey images.
+    A form without a name if it records no step, as some functions do on grey images.
     """
     found = Fixed([partial(done, _FACTOR)], kind).found((), size)[0].forms
     if not found:
@@ -210,7 +210,7 @@ def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
     return [draws.Factor(given["sigma"], form)], kind
 
 
-# -- transforms that are asked -------------------------------------------------------------------------------
+# -- transforms that are run to record their steps (``Asked``) -------------------------------------------------
 
 
 def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -266,7 +266,7 @@ def compressed(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op],
 
 
 def resizes(draw: Callable[[Attributes], asked.Draws]) -> Maker:
-    """A resize to a size that is drawn."""
+    """A maker for a resize to a random size."""
 
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
         def apply(image: Any, size: Any) -> Any:
@@ -281,5 +281,5 @@ def _asked(
     most: int, draws: asked.Draws, apply: Callable[[Any, Any], Any], kind: Kind, size: Size = (60, 80)
 ) -> tuple[list[Op], Kind]:
     op = Asked(most, draws, apply, kind)
-    op.draw(Run(Tape(torch.Generator().get_state(), most)), *size)  # which may refuse
+    op.draw(Run(Tape(torch.Generator().get_state(), most)), *size)  # a trial, which may refuse
     return [op], moved(kind)

@@ -1,4 +1,4 @@
-"""What ``RandomCrop`` pads an image by, which depends on its size alone."""
+"""The padding of ``RandomCrop``, which depends on the image's size alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel.hooks.compiled.draws import Size
 
 
 def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:
-    """The padding of an image by a ``RandomCrop`` of either version, with these attributes, before it draws."""
+    """A function that pads an image as a ``RandomCrop`` of either version with these attributes, before it draws."""
     parts = given["padding"], given["size"] if given["pad_if_needed"] else (0, 0)
     if isinstance(transform, v2.Transform):
         return partial(_once, lambda by: v2.Pad(by, transform.fill, transform.padding_mode), *parts)
@@ -26,7 +26,7 @@ def _missing(image: Any, least: Size) -> Size:
 
 
 def _each_in_turn(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:
-    """As v1: by what is asked for, then both sides by the columns that are missing, then by the rows."""
+    """Pad as v1: by ``padding``, then left and right by the missing columns each, then top and bottom by the rows."""
     if padding is not None:
         image = pad(list(padding) if isinstance(padding, tuple) else padding)(image)
     rows, columns = _missing(image, least)
@@ -36,8 +36,8 @@ def _each_in_turn(pad: Callable[[Any], Any], padding: Any, least: Size, image: A
 
 
 def _once(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:
-    """As v2: by all of it at once."""
-    left, right, top, bottom = padding or (0, 0, 0, 0)  # in the order of the class
+    """Pad as v2: by everything at once."""
+    left, right, top, bottom = padding or (0, 0, 0, 0)  # the order of the class
     rows, columns = _missing(image, (least[0] - top - bottom, least[1] - left - right))
     by = [left + columns, top + rows, right + columns, bottom + rows]
     return pad(by)(image) if any(by) else image

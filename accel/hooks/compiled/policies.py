@@ -1,4 +1,4 @@
-"""Policies: one of several things, at some magnitude, is done to an image."""
+"""Policies: one of several operations is applied to an image, with some magnitude."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _policies = private("torchvision.transforms.autoaugment", "_apply_op")
 
 
 class _Policy:
-    """What the policies have in common: what each thing does is found out when it is drawn for the first time.
+    """Base class of policies. The steps of an operation are found when it is first drawn.
 
     Args:
-        bins: how many magnitudes there are.
+        bins: the number of magnitudes.
     """
 
     def __init__(self, transform: Any, bins: int, kind: Kind) -> None:
@@ -36,7 +36,7 @@ class _Policy:
         }
 
     def _space(self, height: int, width: int) -> dict[str, tuple[Any, bool]]:
-        """What there is to be done to an image of a size: magnitudes, and whether they may be negative."""
+        """The operations for an image of a size, by name: their magnitudes, and whether these may be negative."""
         if self._is_v2:
             of_class = type(self._transform)._AUGMENTATION_SPACE
             return {name: (make(self._bins, height, width), signed) for name, (make, signed) in of_class.items()}
@@ -70,7 +70,7 @@ class _Policy:
 
 
 def filled(fill: Any, kind: Kind) -> Any:
-    """A fill as v1 gives it to its functions, by the image."""
+    """The fill that v1's transforms give to their functions, for images of a kind."""
     if kind.cls is None or fill is None:
         return fill
     return [float(fill)] * kind.channels if isinstance(fill, (int, float)) else list(map(float, fill))
@@ -102,7 +102,7 @@ class AutoAugment(_Policy):
     """``AutoAugment`` of either version.
 
     Args:
-        policies: pairs of things to do, each with its probability and the number of its magnitude.
+        policies: pairs of operations, each as (name, probability, number of the magnitude).
     """
 
     most = 5

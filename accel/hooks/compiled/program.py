@@ -1,4 +1,4 @@
-"""Programs: what a composition of torchvision's transforms draws and records, found out once for all images."""
+"""Programs: what a composition of torchvision's transforms draws and records, found once for all images."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Which = npt.NDArray[np.bool_]
 
 
 class Program:
-    """What a composition of transforms draws and records.
+    """The draws and steps of a composition of transforms.
 
     Attributes:
-        kind: of image that it makes.
+        kind: the kind of image that it makes.
     """
 
     kind: Kind
@@ -38,21 +38,21 @@ class Program:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
         self._ops: list[Op] = []
-        self._usual, self._most = 8, 0  # draws of an image
+        self._usual, self._most = 8, 0  # draws per image
         self._trusted = False
-        self._asked, self._due = 0, 1  # how often it was asked for, and at which time it is tried
+        self._asked, self._due = 0, 1  # the number of calls of ``prepare``, and the one at which it is tried
         self._alike: drawing.Known = {}
-        self._together = False  # whether compiled code draws as the parts do
+        self._together = False  # whether compiled code draws the same as the parts do
         self._why = "it records something else"
 
     def run(self, sizes: Numbers, grey: Which) -> Drawn:
-        """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
+        """Draw for images of these sizes, ahead of torch's generator, which is not changed; call ``prepare`` before.
 
         Args:
-            sizes: heights and widths, int64 [images, 2]. grey: which of them become RGB before anything else.
+            sizes: heights and widths, int64 [images, 2]. grey: which of them are converted to RGB first, bool [images].
 
         Raises:
-            Refused: that is left to torchvision.
+            Refused: the images are left to torchvision.
         """
         if not self._most:
             return self._drawn(sizes, grey, Tape(torch.default_generator.get_state(), 0))
@@ -63,10 +63,10 @@ class Program:
             return self._drawn(sizes, grey, of_default(len(sizes) * self._most + 1))
 
     def one(self, size: Size, live: Live) -> tuple[Run, Size]:
-        """Draw for one image of this size, from the generators; after ``prepare``, and its size then.
+        """Draw for one image of this size from the generators; call ``prepare`` before. Returns its run and new size.
 
         Raises:
-            Refused: that is left to torchvision.
+            Refused: the image is left to torchvision.
         """
         run = Run(live)
         height, width = size
@@ -75,10 +75,10 @@ class Program:
         return run, (height, width)
 
     def prepare(self, transform: Any) -> None:
-        """Make it, and try it beside the transform that it is made of, unless that has been done.
+        """Make the program and compare it with the transform that it is made of, unless that has been done.
 
         Raises:
-            Refused: it cannot be used, as far as is known.
+            Refused: it cannot be made, or differs, or is not tried again yet.
         """
         if self._trusted:
             return
@@ -97,7 +97,7 @@ class Program:
             if self.kind.cls is None:
                 raise Refused("it makes no tensors")
             self._trusted = self._is_right(transform)
-            if not self._trusted:  # another thread may have drawn meanwhile
+            if not self._trusted:  # perhaps because another thread drew meanwhile: try again later
                 self._due *= 2
                 counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
         except Exception as error:
@@ -136,7 +136,7 @@ class Program:
         return Drawn(runs, made, tape)
 
     def _is_right(self, transform: Any) -> bool:
-        """Whether this does what the transform does, with images of several sizes, from other draws each time."""
+        """Whether this does what the transform does, for images of several sizes, with different draws each time."""
         state, python = torch.default_generator.get_state(), random.getstate()
         trial.goes_on = True
         try:
@@ -151,7 +151,7 @@ class Program:
             random.setstate(python)
 
     def _is_same_together(self) -> bool:
-        """Whether batches, of one size and of several, are drawn by compiled code as one by one."""
+        """Whether compiled code draws batches, of one size and of several, the same as they are drawn one by one."""
         if not drawing.knows(self._ops):
             return False
         batches = [2 * _SIZES, *(8 * (size,) for size in _SIZES)]
@@ -167,26 +167,26 @@ class Program:
         try:
             expected = self._drawn_one_by_one(sizes, grey, Tape(state, length))
         except Refused:
-            return True  # it will then be refused as well
+            return True  # such a batch will always be refused
         try:
             found = self._drawn_together(sizes, grey, Tape(state, length))
         except Exception:
             return False  # it could not be compiled
         if found is None or found.numbers is None:
-            return True  # it will then be drawn one by one
+            return True  # such a batch will always be drawn one by one
         pieces = found.runs[0].pieces
         same = all(run.pieces == pieces for run in expected.runs)
         same = same and found.numbers.tolist() == [run.row for run in expected.runs]
         return same and found.sizes == expected.sizes and found.tape.at == expected.tape.at
 
     def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
-        """Whether this does with an image of a size, a retry and all, what the transform does."""
+        """Whether this does what the transform does for one image of a size, including the generators' states."""
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         try:
             drawn = self.run(np.array([size], np.int64), np.zeros(1, np.bool_))
         except Refused:
-            return True  # it will then be refused as well
+            return True  # such an image will always be refused
         python = drawn.tape.python
         image = transform(self._begin.image(size, ()))
         left = torch.default_generator.get_state()
@@ -198,9 +198,10 @@ class Program:
 
 
 class Drawn(NamedTuple):
-    """Images that were drawn: what for each, the sizes that they have then, and the tape, which is to be committed.
+    """Images that were drawn: their runs, resulting sizes, and the tape, which must then be committed.
 
-    ``numbers``: those of all images, where they have the pieces of the only run; None: there is a run for each.
+    ``numbers``: the numbers of all images, int64 [images, columns], if all have the pieces of the only run; None: each
+    has a run.
     """
 
     runs: list[Run]
@@ -209,7 +210,7 @@ class Drawn(NamedTuple):
     numbers: Numbers | None = None
 
     def recipes(self, sources: Sequence[Source]) -> Rows | tuple[Recipe, ...]:
-        """What was drawn, as rows where the images have one structure."""
+        """The recipes of the drawn images, as rows if they have the same structure."""
         runs, numbers = self.runs, self.numbers
         first = runs[0].pieces
         structure = draws.structure(tuple(first)) if all(run.pieces == first for run in runs) else None
@@ -223,7 +224,7 @@ class Drawn(NamedTuple):
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether parameters of steps are the same, in type and value."""
+    """Whether steps or their parameters are equal in type and value."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tuple):
@@ -234,7 +235,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 class _Trial(threading.local):
-    """Whether this thread is trying a program: compositions are then not to use it themselves."""
+    """Whether this thread is trying a program; compositions must not use one then."""
 
     goes_on = False
 
@@ -242,9 +243,9 @@ class _Trial(threading.local):
 trial = _Trial()
 
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
-"""Of images that a program is tried on: of some no crop fits."""
+"""(height, width) of the images that a program is tried on; in some of them no crop fits."""
 
-_TIMES = 3  # for another thread may draw meanwhile
+_TIMES = 3  # tries, because another thread may draw meanwhile
 
 _TO_RGB = Piece(Form("convert", ("RGB",), 0))
 

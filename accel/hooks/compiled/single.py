@@ -1,7 +1,7 @@
-"""Single images, as datasets of the user's own hand them to a composition of torchvision's transforms.
+"""Single images, as datasets of the user's own pass them to a composition of torchvision's transforms.
 
-A composition that comes again and again has a program as a batch's has, whose draws are made at once. What it makes of
-a lazy image is one lazy tensor, with no image in between. Whatever is not as it was takes torchvision's way.
+A composition that is used again and again gets a program like a batch's, whose draws are made directly. It makes one
+lazy tensor of a lazy image, with no image in between. If anything has changed, torchvision's code runs instead.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ from accel.recipe import Recipe, Step
 from accel.system import counters
 
 FIRST = 16
-"""Images of a composition that go torchvision's way, before it is compiled: that takes longer than some images."""
+"""The number of images that torchvision transforms before a composition is compiled, which takes longer than a few
+images."""
 
 _KINDS = {"RGB": Kind(None, 3), "L": Kind(None, 1)}
 
 
 def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | None:
-    """What a composition makes of a lazy image; None where torchvision is to make it.
+    """The tensor that a composition makes of a lazy image; None if torchvision must make it.
 
     Args:
-        alone: whether it gets nothing else; it is to hand that on.
+        alone: whether the composition gets nothing else; other inputs must be ones that it returns as they are.
     """
     if program.trial.goes_on:
         return None
     known = compositions.of(transform)
     known.images += 1
-    if known.images < known.again:  # it is not compiled, and these are counted some at a time
+    if known.images < known.again:  # it is not compiled; counted for several images at a time, which is cheaper
         if not known.images & (_COUNTED - 1):
             counters.way(f"alone, not compiled: {known.refused}", _COUNTED)
         return None
@@ -101,12 +102,12 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
 
 
 def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBase:
-    """The tensor that a program makes of an image, with what was drawn."""
+    """The tensor that a program makes of an image with these draws."""
     kind, (run, size) = own.kind, drawn
     assert kind.cls is not None
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
-    stacked = isinstance(source.selection.options, AcceleratorOptions)  # as rows
-    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # on as many threads as there are now
+    stacked = isinstance(source.selection.options, AcceleratorOptions)  # images are then stacked to rows
+    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
     steps = () if stacked and kind.interleaved is not None else run.steps()
     if kind.interleaved is None:
         interleaved, view = _lies(steps, image)
@@ -120,7 +121,7 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
 
 
 def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
-    """How the tensor lies in memory that these steps make of an image; see ``lying``."""
+    """How the tensor that these steps make of an image lies in memory; see ``lying``."""
     if isinstance(image, LazyImage):
         tensor, channels, size = None, len(image.mode), image._size[::-1]
     else:
@@ -146,7 +147,7 @@ _LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
 
 
 def _is_of_transforms(container: nn.Sequential) -> bool:
-    """Whether it may be a composition: models are made of these as well, and they get lazy batches."""
+    """Whether a container may be a composition of transforms; models are containers too, and get lazy batches."""
     for first in container._modules.values():
         return type(first) in _BEGIN
     return False
@@ -158,7 +159,7 @@ _BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
 def _sequential(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, input: Any) -> Any:
-        # what is asked first is cheap, and nothing that torch's compiler stops at: all models come here
+        # all models come here: so the first checks are cheap, and none makes torch's compiler break the graph
         if type(input) in _LAZY and type(self) is nn.Sequential and _is_of_transforms(self):
             tensor = made(self, input)
             if tensor is not None:
@@ -181,13 +182,13 @@ def _v1(original: Function) -> Function:
 
 
 _HANDED_ON = frozenset({int, float, str, bool, type(None), torch.Tensor})
-"""What v2's transforms hand on as it is, beside an image that comes first."""
+"""Types that v2's transforms return as they are, beside an image that comes first."""
 
 
 def _name_of_image(sample: dict[Any, Any]) -> Any:
-    """The name of the one image in a sample that has nothing else but numbers and strings; None of others.
+    """The key of the only image in a sample that has otherwise just numbers and strings; None for other samples.
 
-    It is none of a lazy tensor: where all transforms are applied by chance, torchvision may return the very sample.
+    None for lazy tensors, too: if all transforms are applied by chance, torchvision may return the very sample.
     """
     names = [name for name, value in sample.items() if type(value) in _IMAGES]
     plain = all(type(value) in _PLAIN for name, value in sample.items() if name not in names)

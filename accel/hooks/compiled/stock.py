@@ -1,4 +1,4 @@
-"""Whether transforms and datasets are torchvision's own, as they came, with nothing put on them or in their place."""
+"""Checks that transforms and datasets are torchvision's own, with nothing added to them or replaced in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _device = private("torch.utils._device", "CURRENT_DEVICE")
 
 
 class Refused(Exception):
-    """Why a batch goes its usual way."""
+    """The reason why a batch or an image goes the usual way."""
 
 
 _ROOTS = (
@@ -74,7 +74,7 @@ _CALLED = (
 
 @cache
 def called() -> tuple[tuple[Any, tuple[str, ...]], ...]:
-    """Modules, and functions of theirs that transforms may call."""
+    """Modules and classes, and the names of their functions that transforms may call."""
     return tuple((owner, tuple(name for name in names.split() if hasattr(owner, name))) for owner, names in _CALLED)
 
 
@@ -89,9 +89,9 @@ _found: dict[Any, tuple[Any, ...]] = {}
 
 
 def is_stock(value: Any) -> bool:
-    """Whether a function is from the files of torch, torchvision or accel, and what it stands for as well.
+    """Whether a function, and those that it wraps, are from the files of torch, torchvision, accel or ``random``.
 
-    So are functions in C, and what is no function and cannot be called; and those of Python's ``random`` itself.
+    True also for functions in C, and for objects that cannot be called.
     """
     if isinstance(value, MethodType) and value.__self__ is _random._inst:
         value = value.__func__
@@ -106,7 +106,7 @@ _IN_C = BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType
 
 
 def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
-    """Whether these are what they were when they were last looked at, or else stock."""
+    """Whether the objects ``now`` are those of the last look at ``what``, or else all stock (then they are noted)."""
     known = _found.get(what)
     if known is not None and len(known) == len(now) and all(map(is_, known, now)):
         return True
@@ -117,8 +117,8 @@ def unchanged(what: Any, now: tuple[Any, ...]) -> bool:
 
 
 def methods(cls: type, names: tuple[str, ...] = METHODS) -> tuple[Any, ...]:
-    """What a class has under these names, and the code or content of it; not the clocks of a profile. A change makes
-    another program."""
+    """A class's attributes of these names (None: missing) without a profile's clocks, and their code or content. A
+    change makes another program."""
     found = [getattr(cls, name, None) for name in names]
     if clocks.originals and names is METHODS:
         for place in _CLOCKED:
@@ -136,7 +136,7 @@ _changes = 0
 
 
 def surroundings() -> int:
-    """Look at what all transforms depend on; how often it has changed.
+    """Check what all transforms depend on; return how often it has changed.
 
     Raises:
         Refused: something is not as usual.
@@ -160,14 +160,14 @@ def surroundings() -> int:
 
 
 Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...]]
-"""A transform, hashable: its class, its attributes by name and value, the types of these, and its methods."""
+"""A transform as a hashable key: its class, its attributes by name and value, the types of these, its methods."""
 
 
 def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
-    """The transforms that one is composed of, in order, and what each depends on.
+    """The transforms that a composition consists of, in order, each with its key.
 
     Args:
-        names: the attributes of each class that is known.
+        names: the attributes of each known class.
 
     Raises:
         Refused: one of them is not known, or not as torchvision made it.
@@ -197,7 +197,7 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
 
 
 def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[tuple[Any, Leaf]]]:
-    """The transforms of which one, or any, is applied by chance; see ``leaves``."""
+    """The transforms inside one that chooses or orders them at random, each as ``leaves`` returns it."""
     own = vars(transform)
     parts = own.get("transforms", own.get("_modules", {}).get("transforms"))
     if type(parts) is nn.ModuleList:
@@ -209,7 +209,7 @@ def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[t
 
 
 def hands_on(transform: Any) -> bool:
-    """Whether a stock transform hands on what comes beside an image; all of v2's do, if those within them do."""
+    """Whether a stock transform returns other inputs beside an image as they are; v2's do, if those inside them do."""
     own = vars(transform)
     parts = own.get("transforms", own.get("_modules", {}).get("transforms", ()))
     return isinstance(transform, v2.Transform) and all(map(hands_on, parts))
@@ -219,7 +219,11 @@ _CHOOSING = {each for version in (v1, v2) for each in (version.RandomApply, vers
 
 
 def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
-    """The methods of a transform, which are its class's own."""
+    """The methods of a transform, as a hashable key.
+
+    Raises:
+        Refused: some were replaced, or it has hooks.
+    """
     found = methods(cls)
     if not unchanged(cls, found):
         raise Refused(f"methods of {cls.__name__} were replaced")
@@ -227,14 +231,18 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of one {cls.__name__} were replaced")
     if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
-    return tuple([id(each) if type(each) is dict else each for each in found])  # it is kept, so its id is its own
+    return tuple([id(each) if type(each) is dict else each for each in found])  # dicts are kept, so ids stay valid
 
 
 _METHODS = frozenset(METHODS)
 
 
 def _frozen(value: Any, kinds: list[type]) -> Any:
-    """A parameter by value, hashable; ``kinds`` gets the types of what it is made of."""
+    """A parameter's value as a hashable key; the types that it consists of are appended to ``kinds``.
+
+    Raises:
+        Refused: a value is of another type, or a float that is not finite or negative zero.
+    """
     kind = type(value)
     kinds.append(kind)
     if kind is list or kind is tuple:

@@ -1,7 +1,7 @@
-"""What torch's generator gives next, however it is asked: read ahead, and drawn only when a whole batch is known.
+"""Tapes: the next outputs of torch's generator, read ahead for any kind of draw, and drawn only for a whole batch.
 
-Each draw of one number takes one output of the generator. So torch itself, asked for many from a generator in the same
-state, tells what any kind of draw would give at any place. Nothing is known here of a generator's memory.
+Each draw of one number takes one output of the generator. So torch itself, asked for many numbers from a generator in
+the same state, gives the result of any kind of draw at any place. This file does not know a generator's inner state.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from accel.system import fork
 
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
-"""Of draws: whether the exponential is taken, and their bounds."""
+"""A kind of draw: whether the exponential is taken, and the bounds."""
 UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
 
 
 class Tape:
-    """What the default generator of the CPU gives next, in float32 and in int64. Not drawn before ``commit``.
+    """The next outputs of the CPU's default generator, as float32 and int64. They are not drawn before ``commit``.
 
     Attributes:
-        length: its outputs. at: how many of them have been used. left_as: the generator's state after ``commit``.
+        length: the number of outputs. at: how many of them have been used. left_as: the generator's state after
+            ``commit``.
     """
 
     def __init__(self, state: torch.Tensor, length: int) -> None:
@@ -41,7 +42,7 @@ class Tape:
         self._followed = self._committed = 0
         self.left_as = b""
         self._python: random.Random | None = None
-        self._uniform: dict[Bounds, memoryview] = {}  # their items are Python's numbers
+        self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
         self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
         self._outputs: npt.NDArray[np.int64] | None = None
@@ -49,7 +50,7 @@ class Tape:
 
     @property
     def left(self) -> int:
-        """How many outputs have not been used."""
+        """The number of outputs that have not been used."""
         return self.length - self.at
 
     def uniform(self, bounds: Bounds) -> float:
@@ -65,13 +66,13 @@ class Tape:
         return values[self.at - 1]
 
     def below(self, limit: int) -> int:
-        """``torch.randint(0, limit, (1,)).item()``, for less than 2**28."""
+        """``torch.randint(0, limit, (1,)).item()``, for limits below 2**28."""
         values = self._raw or self.outputs().data
         self.at += 1
         return values[self.at - 1] % limit
 
     def tables(self, kinds: tuple[Kind, ...]) -> npt.NDArray[np.float32]:
-        """What ``uniform`` or ``exp`` gives at any place: a row for each of these kinds."""
+        """The results of ``uniform`` or ``exp`` at every place, float32 [kinds, length]."""
         found = self._tables.get(kinds)
         if found is None:
             rows = [np.asarray(self._exps(bounds) if is_exp else self._uniforms(bounds)) for is_exp, bounds in kinds]
@@ -92,29 +93,29 @@ class Tape:
         return self._exp[bounds]
 
     def outputs(self) -> npt.NDArray[np.int64]:
-        """The generator's outputs, of 32 bits, of which ``below`` gives the remainder."""
+        """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
         if self._outputs is None:
             self._outputs = self._read()
             self._raw = self._outputs.data
         return self._outputs
 
     def once(self, bounds: Bounds) -> float:
-        """``uniform``, of bounds that will not come again."""
+        """``uniform`` for bounds that will not be used again."""
         scaled = _scaled(self.uniform(UNIT), bounds) if _scales() else None
         if scaled is not None:
             return scaled
-        self.at -= _scales()  # it was drawn
+        self.at -= _scales()  # ``uniform`` has advanced it
         return self.by(lambda generator: _uniform(bounds, generator), 1)
 
     def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
-        """What a function draws that takes so many outputs of the generator it is given."""
+        """The result of a function that draws so many outputs from the generator that it is given."""
         drawn = draw(self._follow())
         self.at = self._followed = self.at + outputs
         return drawn
 
     @property
     def python(self) -> random.Random:
-        """A generator that gives what the functions of Python's ``random`` will give."""
+        """A generator with the state of Python's ``random``, which ``commit`` writes back."""
         if self._python is None:
             self._python = random.Random()
             self._python.setstate(random.getstate())
@@ -125,7 +126,7 @@ class Tape:
         return torch.empty(self.length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
 
     def _read(self) -> npt.NDArray[np.int64]:
-        """The generator's outputs: two, the first one high, are the bits of a random int64 that may be any."""
+        """The generator's outputs: two of them, the high one first, are the bits of a random int64 of full range."""
         self._generator.set_state(self._state)
         words = torch.empty(-(-self.length // 2), dtype=torch.int64)
         words.random_(-1 << 63, None, generator=self._generator)
@@ -135,7 +136,7 @@ class Tape:
         return pairs.reshape(-1)[: self.length]
 
     def _follow(self) -> torch.Generator:
-        """A generator where this one is when what has been used is drawn."""
+        """A generator in the state that the default one has when the used outputs are drawn."""
         if self._follower is None:
             self._follower = torch.Generator()
             self._follower.set_state(self._state)
@@ -145,11 +146,11 @@ class Tape:
         return self._follower
 
     def after(self) -> torch.Tensor:
-        """The generator's state when what has been used is drawn."""
+        """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
     def commit(self) -> None:
-        """Draw what has been used. What is left is there for the next one who asks for a tape."""
+        """Draw the used outputs from the default generator. The rest is kept for the next tape that is asked for."""
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
@@ -157,26 +158,26 @@ class Tape:
             torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
             self._committed, self.left_as = self.at, b""
         if not self.left_as:
-            self.left_as = self.after().numpy().tobytes()  # while torch's code for that is in the core's cache
+            self.left_as = self.after().numpy().tobytes()  # now, while torch's code for it is in the core's cache
         if self.length:
             _last[:] = [self]
 
 
 _OF_ONE_THREAD = 2048
-"""Numbers that torch computes by one thread: to wake others takes longer than all of it."""
+"""The most numbers that torch computes by one thread: waking others would take longer."""
 
 in_turn = fork.Lock()
-"""Held from when a batch reads ahead until it commits, and while a trial has the generators in states of its own: two
-threads would draw the same numbers."""
+"""Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has
+changed the generators' states."""
 
 _last: list[Tape] = []
-_MOST = 1 << 14  # outputs: where nobody else draws, four times as many as last time are read ahead
+_MOST = 1 << 14  # the most outputs read ahead beyond need: four times as many as last time, if nothing else draws
 
 
 def of_default(needed: int) -> Tape:
-    """A tape with so many outputs at least, of the default generator as it is.
+    """A tape of the default generator's next outputs, at least as many as needed.
 
-    That is the last one that was committed, where its generator says that nobody has drawn since.
+    It is the last one that was committed, if the generator's state shows that nothing was drawn since.
     """
     state = torch.default_generator.get_state()
     try:
@@ -189,7 +190,7 @@ def of_default(needed: int) -> Tape:
 
 
 def rounded(probability: float) -> float:
-    """A number as ``torch.rand(1) < probability`` compares with it."""
+    """A probability as float32, as ``torch.rand(1) < probability`` compares with it."""
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
 
 
@@ -198,9 +199,9 @@ def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
 
 
 def _scaled(drawn: float, bounds: Bounds) -> float | None:
-    """What a draw between 0 and 1 would be between others: multiplied and added in float32, rounded once.
+    """A draw between 0 and 1 scaled to other bounds: multiplied and added in float32, rounded once.
 
-    None where that cannot be told from its value in float64, where the product is exact: half-way between two.
+    None if its value in float64, where the product is exact, is half-way between two float32: it then cannot be told.
     """
     low, high = np.float32(bounds[0]), np.float32(bounds[1])
     exactly = drawn * float(high - low) + float(low)
@@ -210,7 +211,7 @@ def _scaled(drawn: float, bounds: Bounds) -> float | None:
 
 @cache
 def _scales() -> bool:
-    """Whether torch computes so on this processor; tried once, on generators of its own."""
+    """Whether torch computes as ``_scaled`` on this processor; tried once, on separate generators."""
     for number in range(_TRIED):
         bounds = -number * 1.7 - 0.01, number * number * 0.37 + 0.1
         one, other = (torch.Generator().manual_seed(number) for _ in range(2))
@@ -220,7 +221,7 @@ def _scales() -> bool:
 
 
 def outputs(draw: Callable[[torch.Generator], object]) -> int:
-    """How many outputs of its generator a function takes; -1 where that differs, or more than numbers change."""
+    """The number of outputs that a function takes from a generator; -1 if it varies, or changes more of the state."""
     taken = {_taken(draw, seed) for seed in range(3)}
     return taken.pop() if len(taken) == 1 else -1
 
@@ -237,11 +238,11 @@ def _taken(draw: Callable[[torch.Generator], object], seed: int) -> int:
 
 @cache
 def agrees() -> bool:
-    """Whether draws one at a time are what a tape says, in every bit; tried once, on a generator of its own."""
+    """Whether draws one at a time equal those of a tape in every bit; tried once, on a separate generator."""
     one = torch.Generator().manual_seed(2**40 + 7)
     tape = Tape(one.get_state(), 3 * _TRIED)
     bounds = (0.08, 1.0), (math.log(3 / 4), math.log(4 / 3)), (-2.5, 1.25), (0.0, 1.0)
-    value = torch.empty(1, dtype=torch.float32, device="cpu")  # whatever the defaults are just now
+    value = torch.empty(1, dtype=torch.float32, device="cpu")  # whatever the defaults are now
     for number in range(_TRIED):
         low, high = bounds[number % len(bounds)]
         drawn = value.uniform_(low, high, generator=one).item()

@@ -1,7 +1,7 @@
-"""Target transforms that draw no random numbers and change nothing, which is known of few callables.
+"""Target transforms that are known to draw no random numbers and change nothing, which few callables are.
 
-Between the draws for two images nothing can then tell when a target was transformed. All others are called image by
-image, at their place.
+For these it makes no difference when a target is transformed. All others are called image by image, in their place
+between the draws.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _METHODS: dict[type, tuple[str, ...]] = {
 
 
 def transformed(transform: Any, targets: Sequence[Any]) -> Sequence[Any]:
-    """What a dataset's ``target_transform`` makes of targets.
+    """The targets after a dataset's ``target_transform``.
 
     Raises:
-        Refused: they are to be transformed one by one.
+        Refused: they must be transformed one by one.
     """
     if transform is None:
         return targets
@@ -45,7 +45,11 @@ def transformed(transform: Any, targets: Sequence[Any]) -> Sequence[Any]:
 
 
 def _parts(transform: Any) -> Sequence[Callable[[Any], Any]]:
-    """What a target transform calls, one after the other, each of which is known."""
+    """The functions that a target transform calls in order.
+
+    Raises:
+        Refused: one of them is not known.
+    """
     cls = type(transform)
     if cls in (v1.Compose, v1.Lambda, nn.Identity, v2.Identity):
         own = vars(transform)

@@ -1,4 +1,4 @@
-"""Recorders that several of torchvision's modules share: calls that are steps, and functions on lazy Pillow images."""
+"""Recorders shared by the hooks of several of torchvision's modules: calls as steps, functions on lazy images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from accel.planning import lut
 
 
 class Call(NamedTuple):
-    """How a function is called.
+    """The signature of a function that records a step.
 
     Attributes:
-        first: its first parameter, the image. names: those after it. defaults: of those that have one.
-        accept: the row's check.
+        first: the name of its first parameter, the image. names: the others' names. defaults: their defaults, by name.
+        accept: the row's check of the arguments.
     """
 
     first: str
@@ -35,10 +35,10 @@ class Call(NamedTuple):
         return Call(first.name, tuple([each.name for each in others]), defaults, accept)
 
     def params(self, of: Subject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
-        """The parameters of the step to record, from the arguments after the first; None: it is not recorded.
+        """The parameters of the step, from the arguments after the first; None if the call is not recorded.
 
         Raises:
-            NotFinite: one is NaN or infinite.
+            NotFinite: an argument is NaN or infinite.
         """
         others = self.names[len(args) :]
         if kwargs or others or len(args) > len(self.names):
@@ -51,11 +51,11 @@ class Call(NamedTuple):
         except NotFinite:
             raise
         except Exception:
-            return None  # the original says what is wrong
+            return None  # the original raises the right error
 
 
 def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function on Pillow images that calls nothing but their methods, which record."""
+    """A function on Pillow images that only calls their methods, which record."""
     lazy = lazy_image(img)
     if lazy is None:
         return original(img, *args, **kwargs)
@@ -64,11 +64,11 @@ def by_methods(original: Function, img: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def recorder(row: Op, accept: Accept, lazy_only: bool, original: Function) -> Function:
-    """The recorder of a function of a Pillow image that does what the row says.
+    """A replacement for a function of a Pillow image, which records the row's op.
 
     Args:
         accept: the check of the function's arguments.
-        lazy_only: eager images stay what they are.
+        lazy_only: whether calls on eager images are not recorded.
     """
     call, is_lut = Call.of(original, accept), isinstance(row, LutOp)
 
@@ -83,17 +83,17 @@ def recorder(row: Op, accept: Accept, lazy_only: bool, original: Function) -> Fu
             params = call.params(Picture((channels, height, width)), args[1:], kwargs)
             if params is not None and (not is_lut or _makes_levels(row.name, params, channels)):
                 return lazy.then(row.name, params, "RGB" if row.channels(channels, params) == 3 else "L")
-        return original(*args, **kwargs)  # which also raises what is to be raised
+        return original(*args, **kwargs)  # which also raises errors
 
     return function
 
 
 def _makes_levels(name: str, params: Params, channels: int) -> bool:
-    """Whether Pillow takes these parameters of an op that is a table of levels (which will be wanted anyway)."""
+    """Whether the lookup table of an op can be made with these parameters; it is cached for the plan."""
     try:
         lut.table(name, params, channels)
     except Exception:
-        return False  # the original says what is wrong
+        return False  # the original raises the right error
     return True
 
 

@@ -1,4 +1,4 @@
-"""Steps on pixels that are equal to torchvision's functions on lazy tensors.
+"""Calls of torchvision's functions on lazy tensors that are recorded as steps on pixels.
 
 After ``ToImage()`` resizing follows torch's uint8 arithmetic, not Pillow's (``accel.ops.resample.Aten``).
 """
@@ -33,35 +33,35 @@ _geometry = private(
 )
 
 Steps = tuple[Step, ...] | None
-"""None: there are none, or torchvision says what is wrong."""
+"""Steps; None: the call is not recorded as steps on pixels, and torchvision's function raises if it is wrong."""
 
 
 def steps(lazy: LazyState, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-    """The steps on pixels that a call of a function is recorded as; None where it is not."""
+    """The steps on pixels that a call of a function is recorded as; None if it is not."""
     of_call = _STEPS.get(name)
     if of_call is None:
         return None
     try:
         found = of_call(lazy, *args, **kwargs)
-    except Exception:  # torchvision says what is wrong
+    except Exception:  # torchvision's function raises the right error
         return None
     return None if found is None or not _may_lead(lazy, found) else found
 
 
 def may_be_pixels(name: str) -> bool:
-    """Whether calls of a function are recorded as such steps where these may lead what was recorded before."""
+    """Whether calls of a function may be recorded as steps on pixels, depending on the steps before them."""
     return name in _STEPS
 
 
 def _may_lead(lazy: LazyState, steps: tuple[Step, ...]) -> bool:
-    """Whether steps on pixels may be recorded on a tensor."""
+    """Whether steps on pixels may be moved ahead of the steps on values that a tensor has."""
     size = lazy.shape[1:]
     return not lazy.after and False not in [order.may_lead(steps, recipe.steps, size) for recipe in lazy.recipes]
 
 
 def _crop(lazy: LazyState, top: int, left: int, height: int, width: int) -> Steps:
     box = whole(top, left, height, width)
-    before = top + height < 0 or left + width < 0  # where torchvision makes something else
+    before = top + height < 0 or left + width < 0  # torchvision makes something else of such boxes
     return None if box is None or before or height < 1 or width < 1 else (("crop", box),)
 
 
@@ -95,7 +95,7 @@ def _permute_channels(lazy: LazyState, permutation: Any) -> Steps:
 
 
 def _gaussian_blur(version: int) -> Callable[..., Steps]:
-    """Recorded of one image only: torch may add up otherwise in a batch of grey ones."""
+    """Record the blur of single images only: in a batch of grey ones torch may add up in another order."""
     accept = blurred(version)
 
     def blur(lazy: LazyState, kernel_size: Any, sigma: Any = None) -> Steps:
@@ -117,7 +117,7 @@ def _resized_crop(lazy: LazyState, top: int, left: int, height: int, width: int,
     return None if crop is None or resized is None else crop + resized
 
 
-# -- resizing: that depends on the machine, on what torch was compiled for and which of that the CPU can do --
+# -- resizing: torch's arithmetic depends on what it was compiled for, and on the CPU ------------------------
 
 _RESAMPLE = {
     (InterpolationMode.BILINEAR, True): Aten.BILINEAR,
@@ -136,7 +136,7 @@ def _resized(
     max_size: Any = None,
     antialias: Any = True,
 ) -> Steps:
-    """Steps that resize pixels of the ``old`` (height, width) as torchvision does: one; none where nothing is to do."""
+    """The step that resizes pixels of the ``old`` (height, width) as torchvision does; () if the size is the same."""
     op, code = _resampling(interpolation, bool(antialias))
     new = whole(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
     if new == old:
@@ -145,13 +145,13 @@ def _resized(
         return None
     height, width = new
     if op == "resize" and (height * width == 1 or (width == 1 and not _vectors())):
-        return None  # torch 2.15 refuses the one and, without vector instructions, gets the other wrong
+        return None  # torch 2.15 refuses the first and, without vector instructions, computes the second wrongly
     return ((op, (height, width, *code)),)
 
 
 @cache
 def _resampling(interpolation: Any, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
-    """The op, and its code there."""
+    """The op of a resize and its code for the interpolation, if it has one; the op is None if it is not recorded."""
     mode = _geometry._check_interpolation(interpolation)
     if mode == InterpolationMode.NEAREST:
         return "nearest", ()
@@ -169,9 +169,9 @@ def _vectors() -> bool:
 
 
 def _picks_alike() -> bool:
-    """Whether torch's nearest-exact picks what ``resample.nearest_exact`` does, tried where roundings differ.
+    """Whether torch's nearest-exact picks the same pixels as ``resample.nearest_exact``, tried where roundings differ.
 
-    They do where torch is compiled for fused multiplication and addition, as it is for AVX2 and AVX512.
+    They differ where torch is compiled for fused multiplication and addition, as it is for AVX2 and AVX512.
     """
     for length, size in ((2, 41), (2, 47), (4, 166), (10, 205), (4, 282), (14, 385)):
         for other in (1, 128):
@@ -195,4 +195,4 @@ _STEPS: dict[str, Callable[..., Steps]] = {
     "v1.gaussian_blur": _gaussian_blur(1),
     "v2.gaussian_blur": _gaussian_blur(2),
 }
-"""By the name of the function."""
+"""The functions that make steps of a call's arguments, by the name of torchvision's function."""

@@ -1,6 +1,6 @@
-"""Steps on single values of lazy tensors: what ``normalize``, ``erase`` and changes of the dtype record.
+"""Recorders of steps on single values of lazy tensors: ``normalize``, ``erase`` and changes of the dtype.
 
-A recorder gives the lazy result, or None where torchvision's own function decides, and raises what is to be raised.
+A recorder returns the lazy result, or None if torchvision's own function must run, which also raises errors.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T = TypeVar("T", bound=LazyTensorBase)
 
 
 def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> Any:
-    """A function of v1 on tensors; ``record`` gives the lazy result, or None, from its arguments.
+    """A function of v1 on tensors; ``record`` returns the lazy result, or None, for its arguments.
 
-    On torchvision's own classes of tensors nothing is recorded: v1 makes plain ones of them, now and then.
+    On torchvision's own classes of tensors nothing is recorded: v1 sometimes makes plain tensors of them.
     """
     if not args:  # the image is given by its name
         args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
@@ -47,7 +47,7 @@ def erase(image: T, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = Fals
     if v is not image:
         params = erased(image.lazy, (i, j, h, w, v, False))
         lazy = None if params is None else image.then(("erase", params))
-    else:  # RandomErasing found no rectangle that fits, and puts the image where the image is
+    else:  # RandomErasing found no rectangle that fits, and erases the whole image by itself
         lazy = image.then() if (i, j, h, w) == (0, 0, *image.lazy.shape[1:]) else None
     return _in_place(image, lazy) if inplace else lazy
 
@@ -68,7 +68,7 @@ def _cast(image: T, name: str, dtype: Any, *more: Any) -> T | None:
 
 def _with_value_step(image: T, step: Any, dtype: torch.dtype) -> T | None:
     lazy = image.lazy
-    if dtype.itemsize > 8:  # complex128, of which there are no tables
+    if dtype.itemsize > 8:  # complex128, for which there are no tables
         return None
     try:
         _tried(step, lazy.shape[0], lazy.dtype)
@@ -79,13 +79,14 @@ def _with_value_step(image: T, step: Any, dtype: torch.dtype) -> T | None:
 
 @lru_cache(maxsize=256)
 def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
-    """Run a value step on one pixel, for what it may raise."""
+    """Run a value step on one pixel, which raises if the step's parameters are wrong."""
     name, params = step
     tensor_op(name).apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params)
 
 
 def _in_place(image: T, after: T | None) -> T | None:
-    """The image itself, with what was recorded on it to make the other one, of the same shape and dtype."""
+    """Give the image the steps of ``after``, which has its shape and dtype, and return it; None if it has aliases or
+    there is no ``after``."""
     if after is None or image.lazy.aliased:
         return None
     own, lazy = image.lazy, after.lazy
@@ -94,7 +95,7 @@ def _in_place(image: T, after: T | None) -> T | None:
 
 
 def _numbers(sequence: Any) -> tuple[float, ...] | None:
-    """A flat sequence of numbers, hashable; None for other forms."""
+    """A flat sequence of numbers as a tuple of floats; None for other values."""
     if isinstance(sequence, torch.Tensor):
         sequence = sequence.tolist() if sequence.ndim == 1 else None
     try:
@@ -104,6 +105,6 @@ def _numbers(sequence: Any) -> tuple[float, ...] | None:
 
 
 def _number(value: Any) -> float:
-    if getattr(value, "ndim", 0):  # which NumPy takes for a number only up to 2.3, and warns
+    if getattr(value, "ndim", 0):  # float() takes such arrays only up to NumPy 2.3, and warns
         raise TypeError("an array is no number")
     return float(value)

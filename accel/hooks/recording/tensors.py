@@ -1,7 +1,7 @@
-"""torchvision's functions on lazy tensors that no step of accel's own is equal to.
+"""torchvision's functions on lazy tensors that are recorded by name, as no step on pixels of accel's equals them.
 
-Where each value is treated by itself that becomes part of a table; else torchvision's own function will be run on the
-values, when they are there and where they are (``accel.runtime.torch_ops``).
+One that treats each value by itself becomes part of a table; others are run by torchvision on the values, when and
+where they are computed (``accel.runtime.torch_ops``).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ T = TypeVar("T", bound=LazyTensorBase)
 
 @cache
 def _call(name: str) -> Call:
-    """How the one function that records a row is called."""
+    """The signature of the one function that records a row."""
     ((hook, accept),) = OPS[name].hooks.items()
     return Call.of(found(hook), accept)
 
 
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
-    """The tensor after a call of the function ``name`` of the table; None where torchvision decides."""
+    """The tensor after a call of the function ``name`` of the table; None if torchvision must run it."""
     op, lazy = tensor_op(name), image.lazy
     steps = tensor_geometry.steps(lazy, name, args, kwargs)
     if steps is None:
@@ -45,11 +45,11 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         channels, *size = lazy.shape
         resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
         steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
-    return then(image, steps) if steps else image  # as torchvision's function, if it has nothing to do
+    return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
 
 
 def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
-    """The parameters of a step that is the call itself; None where torchvision decides."""
+    """The parameters of a step that is the call itself; None if torchvision must run it."""
     if lazy.shape[0] not in (1, 3) or lazy.dtype not in DTYPES:
         return None
     if not in_float32() or not (op.elementwise or without_autocast()):
@@ -59,7 +59,7 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
 
 
 def then(image: T, steps: tuple[Step, ...]) -> T:
-    """The tensor after a call that is recorded as these steps; it lies in memory as torchvision's does."""
+    """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result."""
     lazy = image.lazy
     interleaved, view = lazy.interleaved, lazy.view
     if view and lazy.shape[0] == 1 and steps[0][0] in _CONTRASTS:
@@ -72,7 +72,7 @@ def then(image: T, steps: tuple[Step, ...]) -> T:
 
 
 def lying(step: Step, shape: ImageShape, interleaved: bool, view: int) -> tuple[bool, int]:
-    """How torchvision's tensor lies in memory after a step on one of this shape; see ``LazyState``."""
+    """The memory layout (``interleaved``, ``view``; see ``LazyState``) of torchvision's tensor after a step."""
     name, params = step
     viewed, view = view, 0
     if name in _CROPS:
@@ -82,7 +82,7 @@ def lying(step: Step, shape: ImageShape, interleaved: bool, view: int) -> tuple[
     elif name in _RESIZES:
         memory = "planar" if viewed else None
     elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
-        memory = None  # it is done by flips
+        memory = None  # torchvision does it by flips
     elif name in _PADS and _pads_nothing(name, params):
         memory = None  # torch clones
     else:
@@ -97,16 +97,16 @@ def _memory(op: Op) -> str | None:
 
 
 _MEMORY = {name: _memory(op) for name, op in OPS.items()}
-"""How torchvision's tensor lies in memory after an op on it, whatever it did before; None: as before."""
+"""The memory layout of torchvision's tensor after each op, whatever it was before; None: as before."""
 
 
 def _pads_nothing(name: str, params: Params) -> bool:
-    """Whether a pad by a colour adds no pixel."""
+    """Whether a constant pad adds no pixel."""
     padding, mode = (params[:4], params[4]) if name == "pad" else (params[0], params[2])
     return mode == "constant" and not any(padding if isinstance(padding, tuple) else (padding,))
 
 
-_CONTRASTS = {"v1.adjust_contrast", "v2.adjust_contrast"}  # of grey, the mean of the tensor itself
+_CONTRASTS = {"v1.adjust_contrast", "v2.adjust_contrast"}  # for grey, they take the mean of the tensor itself
 _PADS = {"pad", "v1.pad", "v2.pad"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 

@@ -1,7 +1,7 @@
-"""Imported by every Python that starts under ``python -m accel run``, before its script: the switch waits from here on.
+"""Imported by every Python that starts under ``python -m accel run``, before its script; prepares the switch.
 
-Any Python may find it, of whatever version; so this is plain. Nothing is seen of it afterwards: this folder leaves the
-path, and the ``sitecustomize`` that the other folders have, if any, is imported in its place.
+Any version of Python may import it, so it is kept simple. It leaves no traces: this folder is removed from the path,
+and the ``sitecustomize`` of another folder, if there is one, is imported in its place.
 """
 
 import os
@@ -13,10 +13,10 @@ if _here in sys.path:
 if "ACCEL_RUN" in os.environ and sys.version_info >= (3, 10):
     _names = {"__name__": "accel_started"}
     with open(os.path.join(os.path.dirname(_here), "child.py")) as _file:
-        # named as importlib's own frames are, which Python leaves out of the tracebacks of imports that fail
+        # the name of importlib's own frames, which Python leaves out of the tracebacks of failed imports
         exec(compile(_file.read(), "<frozen importlib._bootstrap_external>", "exec"), _names)
     _names["SwitchOnImport"]().install()  # type: ignore[operator]
 
 del sys.modules["sitecustomize"]
-# where there is none, Python passes over the ImportError
+# if there is none, Python ignores the ImportError
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
