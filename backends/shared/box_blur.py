@@ -13,7 +13,7 @@ PASSES = 3
 
 @lru_cache(maxsize=256)
 def weights(radius: float) -> tuple[int, int, int]:
-    """The radius in whole pixels, their weight, and the weight of the two pixels beyond: with 24 fractional bits."""
+    """The radius in whole pixels, their weight, and that of the two pixels beyond: uint32 with 24 fractional bits."""
     exact, whole = np.float32(radius), int(radius)
     inner = int(np.float32(1 << 24) / (exact * np.float32(2) + np.float32(1)))
     return whole, inner, ((1 << 24) - (2 * whole + 1) * inner) % (1 << 32) // 2

@@ -31,7 +31,7 @@ UNEQUAL = _factors("41,21,11 22,41,11 12,21,41 41,12,21 11,22,41")
 
 
 class Scan(NamedTuple):
-    """Component numbers, a band of coefficients, and bits (T.81's Ah and Al): those from ``high`` on are known."""
+    """Component numbers, a band of coefficients, and bits: from ``high`` on known, down to ``low`` sent (Ah and Al)."""
 
     components: tuple[int, ...]
     first: int
