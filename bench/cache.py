@@ -3,15 +3,15 @@
     python -m bench.cache [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--folder DIR] [--out FILE]
 
 CPU time of one process and one thread, in turns, with equal random numbers; every batch of every epoch is compared. A
-round has a new cache and no stream index at first: two epochs, filling ahead where half-decoded pictures are kept,
-epochs with all of it, and with a cache of half the size. Beside it: ``cache=None``, and the default, which keeps
-indexes. At last so many epochs of training that a cache is filled by them.
+round begins with a new cache and no stream indexes: two epochs; filling the cache ahead if half-decoded pictures are
+kept; epochs with a full cache, and with one of half the size. For comparison: ``cache=None``, and the default, which
+keeps indexes. Finally as many epochs of training as fill a cache.
 
-A training runs one configuration without a break. So a turn with a full cache, or with half of it, is an epoch that is
-not measured and several that are, and so is everybody else's beside it, torchvision's as well: what the switch, the
-opening of the table and cold memory take, which is much beside 200 images, is then no part of it. With a full one there
-are several such turns in a round, of which everybody's median counts: 200 hits take 15 ms, in which anything may
-happen. How many epochs and turns there were is in the result. What fills is measured from its first image on.
+A training runs one configuration without a break. So a turn with a full cache, or half of one, is an epoch that is not
+measured and several that are, and likewise for all contestants beside it, torchvision included: this leaves out the
+time of the switch, of opening the table and of cold memory, which is much for 200 images. With a full cache there are
+several such turns in a round, of which each contestant's median is used, as 200 hits take only 15 ms. The numbers of
+epochs and turns are in the result. Filling is measured from the first image on.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _BEFORE = 1  # epochs of a turn, not measured
 
 
 class Steady(NamedTuple):
-    """What is measured of a state that lasts: epochs of a turn, and turns of each round."""
+    """The measuring of a steady state: epochs of a turn, and turns of each round."""
 
     epochs: int
     turns: int
 
 
 PHOTOS, LARGE = Steady(5, 3), Steady(2, 1)
-"""Of photos as they are, and of those that take so long that little is needed."""
+"""For photos as they are, and for large ones, which take so long that few are needed."""
 
 PIPELINES: dict[str, Callable[[Any], Any]] = {
     "train": T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
@@ -62,26 +62,26 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
     "resize, crop": T.Compose([T.Resize(256), T.RandomCrop(224), T.RandomHorizontalFlip(), *_VALUES]),
 }
 RANDOM = ("train",)
-"""Those that crop first, of whose files half-decoded pictures are kept."""
+"""Pipelines that crop first, for whose files half-decoded pictures are kept."""
 
 ON_LARGE = ("train", "resize, crop")
-"""Those that are measured on photos of 4000 x 3000 as well."""
+"""Pipelines that are also measured on photos of 4000 x 3000."""
 
 
 class Turns:
-    """The same epochs with a cache, without any (``cache=None``), by stream indexes alone ("auto"), in turns."""
+    """The same epochs with a cache, without any (``cache=None``), and with only stream indexes ("auto"), in turns."""
 
     def __init__(self, root: Path, name: str, option: str, steady: Steady) -> None:
         self.root, self.name, self.option, self._steady = root, name, option, steady
         self.indexes = {which: _no_indexes() for which in ("cached", "auto")}
 
     def epoch(self, seed: int, *others: str, steady: bool = False) -> dict[str, float]:
-        """Milliseconds of CPU time an image, for each; ``steady``: not of the first epoch, but of those behind it."""
+        """Milliseconds of CPU time an image, for each; ``steady``: of the epochs after the first one."""
         runs = {which: partial(self._one, seed, which, steady) for which in ("cached", *others)}
         return alike(self.name, runs, turn=seed)
 
     def full(self, seed: int, *others: str) -> dict[str, float]:
-        """The median of each over several steady turns, of which another one begins each."""
+        """The median of each over several steady turns, each of which begins with another one."""
         turns = [self.epoch(seed + number, *others, steady=True) for number in range(self._steady.turns)]
         return {which: median(each[which] for each in turns) for which in turns[0]}
 
@@ -114,7 +114,7 @@ def measure(
 ) -> dict[str, Any]:
     """Epochs of a pipeline, in turns."""
     whole, count = size_of(files), len(files)
-    with tempfile.TemporaryDirectory(dir=place) as there:  # what is compiled at first use is
+    with tempfile.TemporaryDirectory(dir=place) as there:  # so that everything is compiled
         warm = Turns(root, name, f"{there}:{_BUDGET // 1000}kB", steady)
         for seed in range(2):
             warm.epoch(seed, "none", "auto")
@@ -165,7 +165,7 @@ def measure(
 
 
 def filling(root: Path, count: int, epochs: int, place: Path) -> list[dict[str, float]]:
-    """Epochs of training from an empty cache on: how many files were found, and what it takes so far, by the others."""
+    """Epochs of training from an empty cache on: the part of files found, and the time so far relative to others."""
     found, total = list[dict[str, float]](), dict.fromkeys(("cached", "none", "auto"), 0.0)
     with tempfile.TemporaryDirectory(dir=place) as there:
         turns = Turns(root, RANDOM[0], f"{there}:{_BUDGET // 1000}kB", PHOTOS)

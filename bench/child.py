@@ -1,4 +1,4 @@
-"""A process for work that may crash or hang: it says how far it is, and what it prints is kept."""
+"""A child process for work that may crash or hang: it reports its progress, and its output is kept."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Say = Callable[[Any], None]
 
 
 class Child:
-    """A process, which is killed at the end of the block if it is still there.
+    """A process that is killed at the end of the block if it still runs.
 
     Args:
-        method: how it starts: a fork of this process, or a new interpreter.
-        work: called there with a function that takes messages; for a new interpreter it is pickled.
-        log: a file for what is printed there.
+        method: the way to start it: a fork of this process, or a new interpreter.
+        work: called there with a function that sends messages; for a new interpreter it is pickled.
+        log: a file for its output.
     """
 
     def __init__(self, method: Literal["fork", "spawn"], work: Callable[[Say], object], log: Path) -> None:
@@ -46,7 +46,7 @@ class Child:
         self._said.close()
 
     def messages(self) -> Iterator[Any]:
-        """Its messages, and now and then None; until it ends."""
+        """Yield its messages, and now and then None, until it ends."""
         with suppress(EOFError, OSError):
             while True:
                 alive = self._process.is_alive()
@@ -58,12 +58,12 @@ class Child:
                     return
 
     def wait(self) -> int:
-        """The exit status, or the signal's number, negative."""
+        """The exit status, or the negative number of the signal."""
         self._process.join()
         return self._process.exitcode or 0
 
     def printed(self) -> str:
-        """All that it has printed so far."""
+        """Its output so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 

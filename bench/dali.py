@@ -41,7 +41,7 @@ from bench.tables import filled
 
 HAND, DEFAULT, OURS = DaliByHand.title, "DALI by hand", "accel, dali, exact=False"
 POOL = "DALI_MALLOC_POOL_THRESHOLD"
-"""accel sets this for DALI, which reads it once in a process; by hand, nobody does."""
+"""A variable that accel sets for DALI, which reads it once in a process; a script written by hand does not set it."""
 
 
 # -- speed --------------------------------------------------------------------------------------------------
@@ -78,13 +78,13 @@ def _job(case: Case) -> Job:
 
 @cache
 def _opened(case: Case) -> tuple[Job, Epoch]:
-    """The pipeline by hand, for as long as this process lives."""
+    """The pipeline by hand, opened once in a process."""
     job = _job(case)
     return job, DaliByHand().open(job).__enter__()
 
 
 def _cost(case: Case, seed: int) -> Cost:
-    """What an epoch of it costs; called in a process of its own, with DALI's memory as it is by default."""
+    """The cost of an epoch by hand; called in its own process, with DALI's default memory settings."""
     job, epoch = _opened(case)
     job.draws(seed)
     clock = Clock()
@@ -94,11 +94,11 @@ def _cost(case: Case, seed: int) -> Cost:
 
 
 def speed(case: Case, rounds: int) -> dict[str, Any]:
-    """Milliseconds an image of every contestant, on as many cores as threads.
+    """Every contestant's milliseconds an image, on as many cores as threads.
 
     Raises:
-        Red: a contestant's batches are not what it promises: torchvision's values, or, of DALI's two ways, that they
-            are near those, and nearer each other, but for how they flip and where they decode.
+        Red: a contestant's batches are not as promised: equal to torchvision's or, for DALI's two ways, near to these,
+            and nearer to each other, except for how they flip and where they decode.
     """
     (paths, pipeline, threads), job = case, _job(case)
     plain = Entry("torchvision", _FromMemory("torchvision"), job)
@@ -152,7 +152,7 @@ MORE: dict[str, Callable[[Any], Any]] = {
 
 
 def differences(paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Every op: by how much DALI's result differs from torchvision's, or why DALI does not run it."""
+    """For every op, the difference of DALI's result from torchvision's, or the reason why DALI does not run it."""
     images = [cut(path) for path in paths]
     return [_difference(name, op, images) for name, op in {**MORE, **OPS}.items()]
 

@@ -22,13 +22,13 @@ from accel.codec import jpeg
 from accel.system import memory
 
 BATCH, LARGE = 32, 32
-_APART = 1 << 20  # seeds of epochs that are run together
+_APART = 1 << 20  # distance of the seeds of epochs that are run together
 
 T = TypeVar("T")
 
 
 class Photos(NamedTuple):
-    """Photos, and what of them was made for the run: some of 4000 x 3000, and a folder for temporary files."""
+    """Photos in a folder; some of 4000 x 3000, made for the run, in another; and a folder for temporary files."""
 
     files: Sequence[str]
     root: Path
@@ -39,21 +39,21 @@ class Photos(NamedTuple):
 
 @contextmanager
 def photos(data: Path | None, images: int) -> Iterator[Photos]:
-    """Photos as ``ImageFolder`` has them, by links; all have times that files are known by."""
+    """Photos in folders of links for ``ImageFolder``; all are old enough to have keys."""
     torch.set_num_threads(1)
     with folder(data) as (root, _), tempfile.TemporaryDirectory() as made, modules_not_collected():
         files = sorted(str(path) for path in root.rglob("*.jpg"))[:images]
         large = [f"{made}/{number}.jpg" for number in range(min(LARGE, images))]
         for number, path in enumerate(large):
             samples.picture(number, (4000, 3000)).save(path, "JPEG", quality=92)
-        time.sleep(memory.SETTLED + 0.1)  # what is younger has no key
+        time.sleep(memory.SETTLED + 0.1)  # younger files have no keys
         place = Path(made)
         yield Photos(files, linked(files, place / "photos"), large, linked(large, place / "large"), place)
 
 
 @contextmanager
 def modules_not_collected() -> Iterator[None]:
-    """To look through all modules takes Python's collector 0.2 s, as long as an epoch of 200 photos takes."""
+    """Freeze all modules for the garbage collector, which would take 0.2 s for them, as long as 200 photos."""
     gc.collect()
     gc.freeze()
     try:
@@ -63,7 +63,7 @@ def modules_not_collected() -> Iterator[None]:
 
 
 def linked(files: Sequence[str], root: Path) -> Path:
-    """A folder as ``ImageFolder`` has it, of links."""
+    """Make a folder of links for ``ImageFolder``."""
     (root / "all").mkdir(parents=True)
     for number, path in enumerate(files):
         (root / "all" / f"{number:06}.jpg").symlink_to(Path(path).absolute())
@@ -80,11 +80,11 @@ def epoch(
     count: int = 1,
     batch: int = BATCH,
 ) -> tuple[float, int]:
-    """Milliseconds of CPU time an image, and a digest of all values and of the random state behind them.
+    """Milliseconds of CPU time an image, and a digest of all values and of the random state after them.
 
     Args:
-        before: epochs that are run first, as a training has them behind it, and not measured.
-        count: epochs that are measured.
+        before: the number of epochs that are run first, and not measured.
+        count: the number of epochs that are measured.
     """
     seeds = [seed + number * _APART for number in range(before + count)]
     found = epochs(dataset, seeds, cache, backend, batch)
@@ -94,7 +94,7 @@ def epoch(
 def epochs(
     dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, backend: str = "cpu", batch: int = BATCH
 ) -> list[tuple[float, int]]:
-    """The same of each of the epochs with these seeds, under one backend, as a training has them."""
+    """The same for each of the epochs with these seeds, run one after the other under one backend."""
     found = []
     with accel.image_backend(backend, **({"threads": 1, "cache": cache} if backend == "cpu" else {})):
         loader = DataLoader(dataset, batch)
@@ -113,7 +113,11 @@ def epochs(
 
 
 def alike(name: str, runs: Mapping[str, Callable[[], tuple[T, int]]], *, turn: int = 0) -> dict[str, T]:
-    """What runs give that must come to the same digests, from number ``turn`` on and around."""
+    """The results of runs, whose digests must be equal; run from number ``turn`` on and around.
+
+    Raises:
+        Red: the digests differ.
+    """
     order = [*runs][turn % len(runs) :] + [*runs][: turn % len(runs)]
     found = {which: runs[which]() for which in order}
     if len({digest for _, digest in found.values()}) > 1:

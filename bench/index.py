@@ -3,12 +3,12 @@
     python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
 CPU time of one process and one thread, with equal random numbers; every batch is compared. A training runs one epoch
-after the other under one backend, so a round has two turns, of three epochs each: with a new store, and without one
-(cache=None). The first epoch of each has what it takes to put a backend into force. Before a turn comes an epoch
-without a store that is not measured: it leaves memory and caches as an earlier epoch does. Which turn is the first one
-changes from round to round. Of pipelines that make several views of an image, the first epoch is compared, too, with
-one that opens the file anew for every view: what a picture that is asked for again is kept for. Besides, what the store
-takes of memory in all, when two workers and their parent use it.
+after the other under one backend, so a round has two turns of three epochs each: with a new store, and without one
+(cache=None). The first epoch of each includes the time to put the backend into force. Before a turn an epoch without a
+store is run, unmeasured, which leaves memory and caches as an earlier epoch does. The order of the turns alternates.
+For pipelines that make several views of an image, the first epoch is also compared with one that opens the file anew
+for every view, to show the gain by kept pictures. Also measured is the memory that the store takes in all, if two
+workers and their parent use it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
 _STORE, _EPOCHS = 1 << 28, 3
-_OF_VIEWS = 64  # images: an epoch of them takes as long as of all in one view
+_OF_VIEWS = 64  # images of an epoch with several views, which takes as long as one of all images in one view
 
 View = Callable[[Any], Any]
 
@@ -64,17 +64,17 @@ PIPELINES: dict[str, Any] = {
 """A transform, or one for each view of an image."""
 
 TOGETHER = {"ten-crop": _ten}
-"""How all views are made of one image, where that is not one transform after the other."""
+"""Functions that make all views of an image, if these are not made by one transform each."""
 
 LARGER_BATCHES = 100
-"""Those in which the training is measured once more: an accelerator gets 64 to 256 images at a time."""
+"""The batch size with which training is measured again, as an accelerator gets 64 to 256 images at a time."""
 
 ON_LARGE = ("train",)
-"""Those that are measured on photos of 4000 x 3000 as well."""
+"""Pipelines that are also measured on photos of 4000 x 3000."""
 
 
 class _Apart(ImageFolder):  # type: ignore[misc]
-    """Every view of a file that is opened anew."""
+    """A dataset that opens the file anew for every view."""
 
     def __init__(self, root: Path, views: Sequence[View]) -> None:
         super().__init__(root)
@@ -86,7 +86,7 @@ class _Apart(ImageFolder):  # type: ignore[misc]
 
 
 def measure(name: str, root: Path, files: Sequence[str], rounds: int, batch: int = BATCH) -> dict[str, Any]:
-    """Epochs of a pipeline on the photos below ``root``, which are ``files``, in turns."""
+    """Measure epochs of a pipeline, in turns, on the photos below ``root``, which are ``files``."""
     views = PIPELINES[name]
     several = isinstance(views, list)
     whole = TOGETHER.get(name, lambda image: [view(image) for view in views]) if several else views
@@ -121,7 +121,7 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int, batch: int
 
 
 def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: int) -> tuple[list[float], int]:
-    """Epochs one after the other, milliseconds of each, and a digest of all; with a cache, from a new store on."""
+    """Run epochs in succession, with a new store if there is a cache: milliseconds of each, and a digest of all."""
     epoch(dataset, seeds[0], None, batch=batch)
     if cache is not None:
         fresh()
@@ -130,21 +130,21 @@ def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: 
 
 
 def fresh() -> int:
-    """Begin a new store; its descriptor."""
+    """Begin a new store; return its descriptor."""
     file = memory.anonymous_file(_STORE)
     store.share(file, _STORE)
     return file
 
 
 def kept() -> int:
-    """The bytes of all entries, by whole segments."""
+    """The bytes of all entries, in whole segments."""
     entries = store.current()
     assert entries is not None
     return entries.used()[0]
 
 
 def shared(root: Path, files: Sequence[str]) -> dict[str, Any]:
-    """The store's part of the memory of two workers and their parent (proportional set sizes), beside its entries."""
+    """The store's share of the memory of two workers and their parent (proportional set sizes), and its entries'."""
     inode = os.fstat(fresh()).st_ino
     with accel.image_backend("cpu"):
         dataset = ImageFolder(root, PIPELINES["train"])
@@ -165,7 +165,7 @@ def shared(root: Path, files: Sequence[str]) -> dict[str, Any]:
 
 
 def _proportional(pid: int, inode: int, field: str) -> int:
-    """Bytes of a process's memory that is a file's, by a field of its maps."""
+    """The bytes of a file in a process's memory, by a field of its maps."""
     total, inside = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split()

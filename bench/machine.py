@@ -1,4 +1,4 @@
-"""Results: how commands are told to make them, where they go, where and with what they were measured."""
+"""Results: command-line options, result files, and their provenance (machine and versions)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _git(*args: str) -> str | None:
-    """Ask git about this checkout; None where it is none, or there is no git."""
+    """Ask git about this checkout; None if it is none, or git is missing."""
     try:
         run = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -39,13 +39,13 @@ def _git(*args: str) -> str | None:
 def parser(
     module: str, description: str, *, out: str, rounds: int, images: int | None = None, least: tuple[int, int] = (1, 1)
 ) -> argparse.ArgumentParser:
-    """A parser with the options that all have.
+    """A parser with the options common to all commands.
 
     Args:
-        module: whose command it is.
+        module: the command's module.
         out: the result file in ``results``.
-        rounds, images: by default; None: all images.
-        least: how many images and rounds there must be.
+        rounds, images: the defaults; None for all images.
+        least: the least numbers of images and rounds.
     """
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     many = f"use N images of it [{images or 'all'}]"
@@ -57,7 +57,11 @@ def parser(
 
 
 def known(what: str, names: Sequence[str], registry: dict[str, Any]) -> dict[str, Any]:
-    """What has these names, all for none; in the registry's order."""
+    """The registry's entries with these names, or all if there are no names, in its order.
+
+    Raises:
+        WrongUsage: there is no entry of that name.
+    """
     for name in names:
         if name not in registry:
             raise WrongUsage(f"no such {what}: {name}; there are {', '.join(registry)}")
@@ -65,7 +69,7 @@ def known(what: str, names: Sequence[str], registry: dict[str, Any]) -> dict[str
 
 
 def write(out: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """Write a result, with where and with what it was measured; all that was written."""
+    """Write a result with its provenance; return all that was written."""
     whole = {**provenance(), **result}
     screen.write_json(out, whole)
     screen.note(f"written to {out}")

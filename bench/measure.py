@@ -1,4 +1,4 @@
-"""Measuring libraries beside each other: those that cannot run are told of, the others checked and timed in turns."""
+"""Measuring libraries beside each other: those that can run are checked and timed in turns, the others reported."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bench.pipelines import Job, Pipeline
 
 
 class Entry(harness.Contestant):
-    """A contestant at its settings in a workload; its rounds, or the reason why there are none.
+    """A contestant with its settings in a workload; its rounds, or the reason why there are none.
 
     Attributes:
-        name: what tables call it; unique in the workload.
-        stats: differences from the reference; None where they cannot be told.
+        name: its name in tables, unique in the workload.
+        stats: differences from the reference; None if they cannot be compared.
     """
 
     def __init__(self, name: str, who: Contestant, job: Job, reference: Entry | None = None) -> None:
@@ -40,7 +40,7 @@ class Entry(harness.Contestant):
 
     @property
     def images(self) -> int:
-        """How many images a round has."""
+        """The number of images of a round."""
         return len(self.job.order)
 
     @property
@@ -56,7 +56,7 @@ class Entry(harness.Contestant):
 
 @contextmanager
 def opened(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Open entries, references before those that are compared with them; those that can run in the block."""
+    """Open entries, references before those compared with them; yield those that can run in the block."""
     with ExitStack() as stack:
         for entry in entries:
             entry.why_not = entry.who.why_not()
@@ -66,7 +66,7 @@ def opened(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
             if entry.why_not is None:
                 try:
                     entry.epoch = stack.enter_context(entry.who.open(entry.job))
-                except Exception as error:  # whatever a library fails with, the others can still be measured
+                except Exception as error:  # of any library; the others can still be measured
                     if entry.who.exact:
                         raise
                     entry.why_not = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -79,13 +79,13 @@ def take_turns(
     on_turn: Callable[[str], None] = lambda text: None,
     beside: Mapping[str, Callable[[int], Any]] = MappingProxyType({}),
 ) -> None:
-    """Check and measure.
+    """Check and measure entries.
 
     Args:
-        entries: references before those that are compared with them; they take the rounds.
+        entries: references before those compared with them; they get the rounds.
         rounds: epochs of each, in turns: A B C A B C.
-        on_turn: called with a few words after each epoch, the check's included.
-        beside: others' turns, in front of theirs.
+        on_turn: called with a short text after each epoch, including the check's.
+        beside: other turns, taken before theirs.
 
     Raises:
         Red: an exact contestant's tensors differ from the reference's.
@@ -103,7 +103,7 @@ def take_turns(
 
 
 class Fed(NamedTuple):
-    """An epoch: images a second, the share of time spent waiting for batches, CPU seconds for an image."""
+    """The figures of an epoch: images a second, the share of time waiting for batches, CPU seconds for an image."""
 
     rate: float
     waiting: float
@@ -113,10 +113,10 @@ class Fed(NamedTuple):
 def fed(
     batches: Iterable[Any], use: Callable[[Any], int], warm_up: int = 1, settle: Callable[[], None] = lambda: None
 ) -> Fed:
-    """Use all batches as training does; the first ones, which fill queues and compile, are not measured.
+    """Use all batches as training does, without measuring the first ones, which fill queues and compile.
 
     Args:
-        use: gives the number of images of a batch. settle: waits for what ``use`` has begun.
+        use: uses a batch and returns its number of images. settle: waits for what ``use`` has begun.
     """
     clock, waiting, images, number = Clock(), 0.0, 0, 0
     iterator = iter(batches)
@@ -138,14 +138,14 @@ def fed(
 
 
 def levels(pipeline: Pipeline) -> torch.Tensor:
-    """How many levels of uint8 lie in one unit of a pipeline's values, [3, 1, 1]."""
+    """The number of uint8 levels in one unit of a pipeline's values, [3, 1, 1]."""
     if pipeline.std is None:
         return torch.ones(3, 1, 1)
     return torch.tensor(pipeline.std, dtype=torch.float64).view(3, 1, 1) * 255
 
 
 def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> None:
-    """Check what can be checked where a contestant draws random parameters of its own.
+    """Check what can be checked if a contestant draws its own random parameters.
 
     Raises:
         Different: other shapes or dtypes, values that are not finite, or a mean or spread of the whole batch
@@ -158,7 +158,7 @@ def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> N
 
 
 def as_data(entry: Entry, first: Entry) -> dict[str, Any]:
-    """All figures of an entry, every round's and the medians; how many times as fast as the first it is."""
+    """All figures of an entry: of every round, the medians, and the speed relative to the first entry."""
     found: dict[str, Any] = {
         "contestant": entry.who.key,
         "name": entry.name,
@@ -187,7 +187,7 @@ def as_data(entry: Entry, first: Entry) -> dict[str, Any]:
 
 
 def ratio(entry: Entry, first: Entry) -> float | None:
-    """How many times as fast as the first entry: the median over the rounds of the ratio within a round."""
+    """The speed relative to the first entry: the median over rounds of the ratio within a round; None if unknown."""
     if not first.rounds or not entry.rounds:
         return None
     seconds = ([cost.seconds for cost in each.rounds] for each in (entry, first))

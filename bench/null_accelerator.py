@@ -1,9 +1,9 @@
-"""An accelerator that takes no time: what is left is the host's part of the ``cuda`` backend.
+"""An accelerator that takes no time, to measure the host's part of the ``cuda`` backend.
 
-Workers send it finished work as they do to a GPU's; it binds each batch's addresses and queues it as on a GPU, but a
-function that does nothing is in the place of the driver's. Files are sent from where workers left them, as where a
-driver locks that memory: the host does not copy them. So it tells how fast the host can feed a device that decodes and
-transforms by itself, and no more. It is a backend like any other and found as one, by an entry point.
+Workers send it finished work as for a GPU; it binds each batch's addresses and queues it as on a GPU, but the driver's
+functions are replaced by one that does nothing. Files are sent from where workers left them, as if a driver had locked
+that memory, so the host does not copy them. It shows how fast the host can feed a device that decodes and transforms by
+itself, and no more. It is an ordinary backend, found by an entry point.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _META = torch.device("meta")
 
 
 class _NullDevice(Device):
-    """Memory that there is none of; what is sent there is gone."""
+    """A device without memory, which discards all that is sent to it."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=dtype, device=_META)
 
     def pinned(self, size: int) -> torch.Tensor:
-        return torch.zeros(size, dtype=torch.uint8)  # nothing is ever told of a picture
+        return torch.zeros(size, dtype=torch.uint8)  # no picture is ever flagged
 
     def submit(self, work: Work) -> None:
         done, _ = queued(work, _HANDLES, _FUNCTIONS, 0)
@@ -59,11 +59,11 @@ class _NullDevice(Device):
 
 _HANDLES = np.zeros(len(compile.KERNELS), np.uint64)
 _FUNCTIONS = np.full(len(Call), ctypes.cast(ctypes.CDLL(None).pthread_equal, ctypes.c_void_p).value, np.uint64)
-"""In the place of the driver's: it compares two numbers, which differ, and so returns 0."""
+"""The replacement of the driver's functions: it compares two different numbers, and so returns 0."""
 
 
 class _NullDecoder(Decoder):
-    """Says of every file that it was decoded."""
+    """A decoder that reports every file as decoded."""
 
     def agrees(self) -> bool:
         return True
@@ -88,7 +88,7 @@ class NullAccelerator(CudaBackend):
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Inside the block, ``accel.image_backend("null")`` is known."""
+    """A context in which ``accel.image_backend("null")`` is known."""
     entry = EntryPoint(NAME, f"{NullAccelerator.__module__}:{NullAccelerator.__name__}", backend.GROUP)
     with mock.patch.object(backend, "entry_points", lambda group: (*entry_points(group=group), entry)):
         yield
@@ -98,7 +98,7 @@ class Recipes(TorchvisionV1):
     """accel's host part: images are recorded and planned in workers, and sent to a device from the main process.
 
     Args:
-        then: what happens to them instead: they are computed on the host, for the check, or kept, to be weighed.
+        then: "sent", or instead "computed" on the host, for the check, or "kept", to measure their memory.
     """
 
     key = "accel-recipes"
@@ -112,7 +112,7 @@ class Recipes(TorchvisionV1):
 
     @contextmanager
     def in_force(self, job: Job) -> Iterator[None]:
-        with installed(), accel.image_backend(NAME, cache=None):  # what nobody decoded has no index
+        with installed(), accel.image_backend(NAME, cache=None):  # undecoded files have no indexes
             yield
 
     def finish(self, batch: Batch) -> Batch:
@@ -126,7 +126,7 @@ class Recipes(TorchvisionV1):
 
 
 class Folder(TorchvisionV1):
-    """torchvision's own dataset of files, whose batches accel draws in one go, in the place of one of the script's."""
+    """torchvision's own dataset of files, for which accel draws whole batches at once, in place of the script's."""
 
     key = "folder"
     title = "torchvision v1, PIL, ImageFolder"
@@ -156,7 +156,7 @@ class Folder(TorchvisionV1):
 
 
 class FolderRecipes(Recipes, Folder):
-    """accel's host part of that."""
+    """accel's host part with ``Folder``."""
 
     key = "accel-recipes-folder"
     title = "accel, host part for an accelerator, ImageFolder"

@@ -1,9 +1,9 @@
-"""What contestants are given: a pipeline, in torchvision's own classes and as numbers for those who have no such
-classes; images; and settings.
+"""The input of contestants: a pipeline, in torchvision's classes and as numbers for those that cannot run these;
+images; and settings.
 
-``Draw`` is all that a pipeline does to an image's geometry. ``Pipeline.draw`` makes it with the random numbers that
-torchvision's classes would use, in their order, so contestants that cannot run torchvision's classes get the same
-crops and flips, and their pixels can be compared.
+A ``Draw`` is all that a pipeline does to an image's geometry. ``Pipeline.draw`` makes it from the random numbers that
+torchvision's classes would use, in their order, so that contestants that cannot run these classes get the same crops
+and flips, and their pixels can be compared.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Draw(NamedTuple):
     """The geometry of one image, in this order; boxes are (top, left, height, width), sizes (height, width)."""
 
     box: Box | None = None
-    """the part of the (padded) source that is taken; None: all of it"""
+    """the part of the (padded) source that is used; None for all of it"""
     size: Size | None = None
-    """resized to this, bilinear and with antialiasing; None: not resized"""
+    """the size to resize to, bilinear and with antialiasing; None for no resize"""
     window: Box | None = None
-    """the part of that which is kept; None: all of it"""
+    """the part of the result that is kept; None for all of it"""
     flip: bool = False
 
 
@@ -47,12 +47,12 @@ class Pipeline:
     """A pipeline.
 
     Attributes:
-        steps: all but its conversion to floats, made of the classes of a module, ``transforms`` or its ``v2``.
-        draw: an image's Draw, from its (height, width) and torch's global generator.
-        mean, std: what the result is normalised with; None: uint8 pixels come out.
-        pad: black pixels on every side before anything else.
-        ragged: the images of a batch differ in size, and it is a list.
-        boxes: every image has boxes, which are moved with it.
+        steps: returns all steps but the conversion to floats, in the classes of a module, ``transforms`` or its ``v2``.
+        draw: returns an image's Draw, from its (height, width) and torch's global generator.
+        mean, std: of the normalisation; None if uint8 pixels come out.
+        pad: black pixels added on every side at first.
+        ragged: whether the images of a batch differ in size, so that it is a list.
+        boxes: whether every image has boxes, which are transformed with it.
         source: encoded files, or pixels in memory.
     """
 
@@ -67,14 +67,14 @@ class Pipeline:
     source: Literal["files", "pixels"] = "files"
 
     def v1(self) -> Callable[[Any], Any]:
-        """It in torchvision's first classes, for a PIL image."""
+        """The pipeline in torchvision's v1 classes, for a PIL image."""
         if self.boxes:
-            return self.v2()  # of the two only v2 knows boxes
+            return self.v2()  # v1 does not know boxes
         last = [T.PILToTensor()] if self.mean is None else [T.ToTensor(), T.Normalize(self.mean, self.std)]
         return T.Compose([*self.steps(T), *last])  # type: ignore[no-any-return]
 
     def v2(self) -> Callable[[Any], Any]:
-        """It in ``transforms.v2``, for a uint8 tensor [3, H, W]; with boxes (image, boxes), of a PIL image too."""
+        """The ``transforms.v2`` pipeline, for a uint8 [3, H, W] tensor; with boxes (image, boxes), also a PIL image."""
         floats = [] if self.mean is None else [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
         if not self.boxes:
             return v2.Compose([*self.steps(v2), *floats]) if floats else v2.Identity()  # type: ignore[no-any-return]
@@ -112,7 +112,7 @@ def boxes_of(size: Size) -> torch.Tensor:
 
 
 def boxes_after(size: Size, draw: Draw) -> torch.Tensor:
-    """An image's boxes where it has been resized and flipped."""
+    """An image's boxes after it was resized and flipped."""
     boxes = boxes_of(size)
     if draw.size is not None:
         vertical, horizontal = draw.size[0] / size[0], draw.size[1] / size[1]
@@ -166,7 +166,7 @@ PIPELINES: dict[str, Pipeline] = {row.name: row for row in _ROWS}
 
 @dataclass(frozen=True)
 class Images:
-    """The images of an epoch: files, whose contents are in memory or not, or pixels [H, W, 3] uint8."""
+    """The images of an epoch: files, with or without their contents in memory, or pixels [H, W, 3] uint8."""
 
     files: Sequence[str] = ()
     pixels: Sequence[npt.NDArray[np.uint8]] = ()
@@ -179,18 +179,18 @@ class Images:
         return (self.contents or self.files or self.pixels)[index]
 
     def name(self, index: int) -> str:
-        """Its name in messages; a file without its folder."""
+        """An image's name in messages; a file's without its folder."""
         return Path(self.files[index]).name if self.files else f"image {index}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A task at its settings.
+    """A task with its settings.
 
     Attributes:
-        order: which image comes when; an image may come more than once.
-        threads: cores this process may use; a contestant has as many threads of its own.
-        workers: DataLoader's worker processes, with one thread each; 0: none.
+        order: the indices of the images in an epoch, which may repeat.
+        threads: the cores that this process may use; a contestant has as many threads of its own.
+        workers: the number of DataLoader's worker processes, with one thread each.
     """
 
     pipeline: Pipeline
@@ -226,6 +226,6 @@ class Job:
         return [items[first : first + self.batch_size] for first in range(0, len(items), self.batch_size)]
 
     def names(self, number: int) -> list[str]:
-        """The names of the images of the epoch's batch of that number."""
+        """The names of the images in the epoch's batch with this number."""
         first = number * self.batch_size
         return [self.images.name(index) for index in self.order[first : first + self.batch_size]]

@@ -22,7 +22,7 @@ Made by `python -m bench report` from the files in [results](results). [README.m
 
 @command("report")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report. Exit status: 0 written, 2 there is nothing to write it from."""
+    """Write the report. Exit status: 0 written, 2 there are no results."""
     train = RESULTS / "train.json"
     found = [*sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem), train]
     what = "[bench*.json in bench/results, and train.json where it exists]"
@@ -52,7 +52,7 @@ def short(results: Sequence[dict[str, Any]]) -> str:
 
 
 def with_block(text: str, block: str, name: str = "measured") -> str:
-    """The text with what stands between the two marks of that name replaced.
+    """The text with the part between the two marks of that name replaced.
 
     Raises:
         ValueError: it has no such marks.
@@ -114,7 +114,7 @@ def must_show(workloads: dict[str, Any]) -> str:
 
 
 def pixels(entry: dict[str, Any]) -> str:
-    """How far an inexact contestant's pixels are from torchvision's, in words."""
+    """The difference of an inexact contestant's pixels from torchvision's, in words."""
     most, mean, share = apart(entry)
     return f"off by up to {most} levels, {share} of values differ" if mean else "not comparable (own draws)"
 

@@ -1,7 +1,7 @@
 """``python -m bench.soak``: many epochs through loaders; memory, threads and open files must not grow.
 
 One loader with ImageNet's training pipeline; or, with ``--mixed``, in every epoch all of the benchmark's pipelines on
-files, in v1 and v2, each with a loader of its own: caches fill there for longer.
+files, in v1 and v2, each with its own loader, so that caches fill for longer.
 
 Exit status: 0 flat, 1 something grew by more than the limit after the fifth epoch, 2 wrong usage.
 """
@@ -29,12 +29,12 @@ from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
 from bench.pipelines import PIPELINES
 
-_SETTLED = 5  # epochs until caches and allocators are full
+_SETTLED = 5  # the number of epochs after which caches and allocators are full
 
 
 class Use(NamedTuple):
-    """The megabytes in memory (all of them, and those of shared memory), threads and open files of a process, and its
-    files in /dev/shm, which have its number in their names."""
+    """The use of a process: megabytes in memory (all, and shared), threads, open files, and files in /dev/shm that have
+    its number in their names."""
 
     resident: float
     shared: float
@@ -55,7 +55,7 @@ class Use(NamedTuple):
 
 
 def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
-    """The use of the main process, and of the workers that live as long as one loader does, after every epoch."""
+    """The use of the main process, and of workers that live as long as one loader, after every epoch."""
     transforms = [PIPELINES["train"].v1()]
     if args.mixed:
         chosen = [pipeline for pipeline in PIPELINES.values() if pipeline.source == "files"]
@@ -85,22 +85,22 @@ def soak(args: argparse.Namespace, data: Path, workers: int) -> list[list[Use]]:
             pids = [worker.pid for worker in getattr(iterator, "_workers", [])] if persistent else []
             del iterator
             gc.collect()
-            with suppress(AttributeError):  # glibc has it; else fragments that it keeps would look like growth
+            with suppress(AttributeError):  # only glibc has it; kept fragments would look like growth
                 ctypes.CDLL(None).malloc_trim(0)
             uses.append([Use.of(pid) for pid in (os.getpid(), *pids)])
     return uses
 
 
 def _images(samples: list[tuple[Any, int]]) -> list[Any]:
-    """The images of a batch; stacked where they are of one size."""
+    """The images of a batch, stacked if they have one size."""
     images = [image[0] if isinstance(image, tuple) else image for image, _ in samples]
     return [torch.stack(images)] if len({image.shape for image in images}) == 1 else images
 
 
 def grew(uses: Sequence[Use], percent: float) -> tuple[float, list[str]]:
-    """The growth after the fifth epoch: of the least memory of the last third, by that of the fifth; what is too much.
+    """The growth after the fifth epoch, from its memory to the least memory of the last third; and what is too much.
 
-    The least: what an allocator keeps for a while comes and goes, what leaks only comes.
+    The least is used, as memory that an allocator keeps comes and goes, while leaks only grow.
     """
     settled, last, after = uses[_SETTLED - 1], uses[-1], uses[_SETTLED:]
     growth = min(use.resident for use in after[-max(len(after) // 3, 1) :]) / settled.resident - 1

@@ -2,9 +2,8 @@
 
     python -m bench.startup --data DIR [--rounds N] [--out FILE]
 
-Each is a process of its own, in turns; times on the clock, and of the processor with that of all child processes.
-Python's bytecode of the sources is there, as it is where a wheel has been installed. The workload ``imports`` times
-imports alone.
+Each is measured in its own process, in turns: wall-clock time, and CPU time with that of all child processes. Python's
+bytecode exists, as in an installed wheel. The workload ``imports`` times imports alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as tables, rows of text made from a result file's data for the terminal and the report; and as pictures."""
+"""Making tables of text, for the terminal and the report, and pictures from a result file's data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tables(workload: dict[str, Any]) -> list[Table]:
 def filled(
     title: str, columns: dict[str, str], entries: Sequence[dict[str, Any]], notes: Sequence[str] = (), text: int = 1
 ) -> Table:
-    """A table of the entries that were run, from what each column says of one; below it, why the others were not."""
+    """A table of the entries that were run, with a format string for each column; below it, why others were not."""
     rows = [tuple(each.format(**entry) for each in columns.values()) for entry in entries if "not run" not in entry]
     missing = [f"not run: {entry['name']}: {entry['not run']}" for entry in entries if "not run" in entry]
     return Table(title, tuple(columns), rows, [*notes, *missing], text)
@@ -48,7 +48,7 @@ def _entries(workload: dict[str, Any]) -> Table:
 
 
 def apart(entry: dict[str, Any]) -> tuple[str, str, str]:
-    """How far an entry's pixels are from torchvision's: at most, on average, and what share of them."""
+    """The difference of an entry's pixels from torchvision's: largest, mean, and the share that differs."""
     if entry["exact"]:
         return ("0", "0", "0, bit-equal")
     stats = entry["difference in levels"]
@@ -125,7 +125,7 @@ _DOTS_PER_INCH = 80
 
 
 def draw(results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Path]:
-    """Draw what the results have; the PNG files by workload."""
+    """Draw the results; return the PNG files by workload."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -147,7 +147,7 @@ def draw(results: Sequence[dict[str, Any]], folder: Path) -> dict[str, Path]:
 
 
 def _bars(axes: Any, part: dict[str, Any]) -> None:
-    """Milliseconds an image, lowest to highest round as a line; beside it how many values differ."""
+    """Draw milliseconds an image, with a line from the lowest to the highest round, and how many values differ."""
     ran = [each for each in part["entries"] if "rounds" in each][::-1]
     colours = [
         _OURS if each["contestant"].startswith("accel") else _EXACT if each["exact"] else _OTHERS for each in ran
@@ -171,7 +171,7 @@ def _apart(entry: dict[str, Any]) -> str:
 
 
 def _scaling(axes: Any, part: dict[str, Any]) -> None:
-    """Images a second against workers or threads."""
+    """Draw images a second over workers or threads."""
     lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for each in part["entries"]:
         if "rounds" in each:
@@ -190,7 +190,7 @@ def _scaling(axes: Any, part: dict[str, Any]) -> None:
 
 
 def _needed(axes: Any, part: dict[str, Any]) -> None:
-    """Workers needed to keep the accelerator busy, from one worker's rate."""
+    """Draw the workers needed to keep the accelerator busy, from one worker's rate."""
     ran = [each for each in part["feed"] if "rounds" in each and 1 in (each.get("workers"), each.get("threads"))]
     rates = list(ran[0]["needed"])
     width = 0.8 / len(ran)

@@ -1,8 +1,8 @@
-"""``python -m bench.train``: training end to end, with and without accel; how long does the model wait for data?
+"""``python -m bench.train``: training end to end, with and without accel, and the time that the model waits for data.
 
 An unchanged torchvision training loop: ImageFolder, transforms, DataLoader, a model, SGD; on CUDA with automatic mixed
-precision and channels_last. Backends take turns, an epoch each, from the same seeds; their losses must be the same
-while a backend is exact and the device's own arithmetic is deterministic.
+precision and channels_last. Backends take turns, an epoch each, from the same seeds; their losses must be equal if a
+backend is exact and the device's own arithmetic is deterministic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Training:
     """A model in training.
 
     Args:
-        seed: what its weights start from.
+        seed: of its initial weights.
 
     Attributes:
         losses: of the last epoch.
@@ -61,7 +61,7 @@ class Training:
         self.losses: list[float] = []
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Forward, backward, update; the loss, still on the device."""
+        """Forward, backward, update; return the loss, still on the device."""
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self._device.type, torch.float16) if self._amp else nullcontext():
             loss = self._criterion(self._model(images), labels)
@@ -71,7 +71,7 @@ class Training:
         return loss.detach()  # type: ignore[no-any-return]
 
     def epoch(self, batches: Iterable[Any], warm_up: int = 1) -> Fed:
-        """Train on all batches, the first ones off the clock; a batch is waited for until it is on the device."""
+        """Train on all batches, without measuring the first ones; waiting ends when a batch is on the device."""
         losses: list[torch.Tensor] = []
 
         def use(batch: Sequence[torch.Tensor]) -> int:
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with folder(args.data) as (root, name):
         data = open_folder(root, PIPELINES["train"](), args.images)._replace(name=name)
         if device().type == "cuda":
-            data = data.repeated()  # the CPU takes long enough for each image
+            data = data.repeated()  # not on the CPU, which takes long enough
         if len(data.order) < 2 * args.batch_size:
             raise WrongUsage(f"{len(data.order)} images are less than two batches of {args.batch_size}")
         part = _train(args, data)

@@ -1,4 +1,4 @@
-"""The memory that this process and its children use, and the cores they are kept on."""
+"""Measuring the memory of this process and its children, and pinning them to cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel.cli.costs import descendants
 
 
 def resident(pid: int) -> int:
-    """A process's proportional set size in bytes: what it shares with others counts in part."""
+    """A process's proportional set size in bytes, in which shared memory counts in part; 0 if it is gone."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -21,10 +21,10 @@ def resident(pid: int) -> int:
 
 
 class PeakMemory(threading.Thread):
-    """The highest memory of this process and its descendants while the block runs, looked at every 20 ms.
+    """The peak memory of this process and its descendants while the block runs, sampled every 20 ms.
 
     Attributes:
-        before: bytes when the block began. highest: the most that was seen.
+        before: bytes when the block began. highest: the most bytes seen.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class PeakMemory(threading.Thread):
             self.look()
 
     def look(self) -> None:
-        """Take the memory of this moment into account."""
+        """Take a sample."""
         self.highest = max(self.highest, self._now())
 
     def _now(self) -> int:
@@ -54,7 +54,7 @@ class PeakMemory(threading.Thread):
 
 @contextmanager
 def pinned(cores: int) -> Iterator[list[int]]:
-    """Keep all threads of this process, and what they start, on the first ``cores`` cores; yields their numbers."""
+    """Pin all threads of this process, and what they start, to the first ``cores`` cores; yield their numbers."""
     before = os.sched_getaffinity(0)
     chosen = sorted(before)[:cores]
     _pin(set(chosen))

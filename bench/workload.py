@@ -1,4 +1,4 @@
-"""Workloads, the entries of the registry (``bench.workloads``), and the setting that each is given."""
+"""Workloads, the entries of the registry (``bench.workloads``), and their common setting."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Setting:
         files: the photos, shuffled.
         scratch: a folder for files that workloads make.
         rounds: epochs of each contestant.
-        limit: how many images an epoch of any workload may have; None: as many as the workload wants.
-        contestants: who takes part.
+        limit: the most images of any workload's epoch; None for as many as the workload wants.
+        contestants: those that take part.
     """
 
     files: Sequence[str]
@@ -43,11 +43,11 @@ class Setting:
 
     @property
     def everybody(self) -> list[Contestant]:
-        """All who take part: the reference and accel always do."""
+        """All that take part, always with the reference and accel."""
         return [each for each in CONTESTANTS.values() if each in self.contestants or each in (REFERENCE, OURS)]
 
     def among(self, pipeline: str) -> list[Contestant]:
-        """Those of them who can run a pipeline."""
+        """Those of them that can run a pipeline."""
         return [each for each in self.everybody if pipeline in each.pipelines]
 
 
@@ -57,8 +57,7 @@ class Workload:
 
     Attributes:
         title: what is measured, in one line.
-        measure: checks and measures; what it gives (plain data) is the workload's part of the result file.
-            Raises ``Red``.
+        measure: checks and measures; returns plain data, the workload's part of the result file. Raises ``Red``.
     """
 
     name: str
@@ -78,14 +77,14 @@ def side_by_side(
     rounds: int | None = None,
     who: Sequence[Contestant] = (),
 ) -> Workload:
-    """A workload in which all who can run a pipeline make the same batches without worker processes.
+    """A workload in which all that can run a pipeline make the same batches without worker processes.
 
     Args:
-        pipeline: its name; None: that of the workload.
-        epoch: how many images an epoch has; they are gone through again and again. None: each once.
-        most: on how many cores this process is kept, and how many threads contestants may have; None: all.
-        rounds: no more than that many, for a workload that takes long.
-        who: those alone, the reference first.
+        pipeline: its name; None for that of the workload.
+        epoch: the number of images of an epoch, repeated as needed; None for each once.
+        most: the cores to which this process is pinned, and the most threads of a contestant; None for all.
+        rounds: the most rounds, for a workload that takes long.
+        who: the only contestants, the reference first.
     """
 
     chosen = pipeline or name
@@ -106,7 +105,7 @@ def side_by_side(
 
 
 def measured(name: str, entries: Sequence[Entry], rounds: int, most: int) -> dict[str, Any]:
-    """Check and measure entries in turns, on that many cores, with a progress bar."""
+    """Check and measure entries in turns, on ``most`` cores, with a progress bar."""
     with usage.pinned(most) as pinned, screen.Bar(name, len(entries) * (1 + rounds)) as bar:
         take_turns(entries, rounds, lambda text: bar.advance())
     return {"cores": pinned, "entries": [as_data(entry, entries[0]) for entry in entries]}

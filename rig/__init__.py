@@ -1,1 +1,1 @@
-"""The cuda backend's kernels examined without a GPU; README.md says how."""
+"""Examining the cuda backend's kernels without a GPU; see README.md."""

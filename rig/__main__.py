@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with WAYS[args.way](args.seed):
                 assert torch.equal(by_kernels(known[name]), by_torchvision(known[name])), "other values"
-        except Exception as error:  # the others are run as well
+        except Exception as error:  # the other batches are still run
             wrong += 1
             print(f"{name}: {type(error).__name__}: {error}")
     print(f"{len(names)} batches, {wrong} wrong")

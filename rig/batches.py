@@ -67,13 +67,13 @@ def by_kernels(batch: Batch, **options: Any) -> torch.Tensor:
 
 
 def noise(height: int, width: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
-    """Noise shows every weight, and every pixel that is not where it should be."""
+    """An image of noise, which shows every wrong weight and every misplaced pixel."""
     shape = (height, width, 3) if mode == "RGB" else (height, width)
     return Image.fromarray(np.random.default_rng([height, width, seed]).integers(0, 256, shape, dtype=np.uint8))
 
 
 def _jpeg(width: int, height: int, mode: str = "RGB", seed: int = 0, **options: Any) -> bytes:
-    """A file of smooth colours with some noise."""
+    """A JPEG file of smooth colours with some noise."""
     stream = BytesIO()
     coarse = noise(max(height // 12, 2), max(width // 12, 2), mode, seed).resize((width, height))
     Image.blend(coarse, noise(height, width, mode, seed), 0.1).save(stream, "JPEG", **{"quality": 88, **options})
@@ -101,13 +101,13 @@ def _of_tensors(
 
 
 def _sizes() -> Iterator[tuple[int, int]]:
-    """Odd widths and heights, and more than a tile."""
+    """Odd and even (height, width), and some larger than a tile."""
     yield from ((1 + n, 9 - n) for n in range(9))
     yield from ((33, 65), (70, 31))
 
 
 def _ragged(size: tuple[int, int], mode: Mode) -> torch.Tensor:
-    """Images of all sizes, each at an offset of its own, every other one flipped."""
+    """Images of all sizes, each cropped at its own offset, every other one flipped."""
     images = [noise(3 + height, 2 + width, ("RGB", "L")[n % 2]) for n, (height, width) in enumerate(_sizes())]
     made = []
     for n, image in enumerate(images):
@@ -134,8 +134,8 @@ def _patched(width: int, grey: bool) -> torch.Tensor:
 
 
 def _decoded(size: tuple[int, int]) -> torch.Tensor:
-    """Files with every sampling, odd sizes and restart markers; regions at odd offsets; beside one for the host."""
-    large = BytesIO()  # more than one block of threads has subsequences of it
+    """Files with every sampling, odd sizes and restart markers, regions at odd offsets, and one file for the host."""
+    large = BytesIO()  # large enough for several blocks of threads
     noise(90, 120).save(large, "JPEG", quality=99, subsampling=0)
     files = [
         *(_jpeg(17 + n, 40 - n, seed=n, subsampling=n % 3, quality=50 + 7 * n) for n in range(6)),
@@ -154,7 +154,7 @@ def _decoded(size: tuple[int, int]) -> torch.Tensor:
 
 
 def _indexed(size: tuple[int, int], is_known: bool) -> torch.Tensor:
-    """The like of files that have stream indexes, or get them: crops of a few points, and of more than one block's."""
+    """Files that have stream indexes, or get them, with crops of a few points and of more than one block's."""
     files = [
         _jpeg(140, 100, subsampling=2, quality=97),
         _jpeg(90, 75, restart_marker_blocks=3, quality=99),
@@ -178,7 +178,7 @@ _numbers = count(1)
 
 
 def _keep(source: Source, is_known: bool) -> None:
-    """Give a source a file's key, and the store the index of such a file."""
+    """Give a source a key and, if ``is_known``, put its index into the store."""
     entries = store.current()
     assert entries is not None
     source.key = key = (0, next(_numbers), len(source.data), 0, 0)
@@ -199,7 +199,7 @@ def _counted_by_many_blocks() -> torch.Tensor:
 
 
 def _mixed() -> torch.Tensor:
-    """Every image has effects of its own, which see each other's levels."""
+    """Images that each have their own effects, which see each other's levels."""
     steps = list(EFFECTS.values())
     made = []
     for n in range(len(steps)):
@@ -227,12 +227,12 @@ def _blurred(kernel: tuple[int, int], mode: str) -> torch.Tensor:
 
 @cache
 def batches() -> dict[str, Batch]:
-    """The batches by what is in them."""
+    """The batches, by a description of their content."""
     found: dict[str, Batch] = {}
     for mode in MODES:
         for size in ((1, 1), (3, 50), (40, 9)):
             found[f"ragged {size} {mode.value}"] = partial(_ragged, size, mode)
-        # both sums along more than one step of the input, in both orders
+        # both sums take more than one step of the input, in both orders
         sizes = [(230, 140), (350, 140), (230, 10), (9, 150)]
         found[f"shrunk {mode.value}"] = partial(_resized, mode, sizes, [9, 10])
     for mode in (Mode.BILINEAR, Mode.BICUBIC):
@@ -264,7 +264,7 @@ def batches() -> dict[str, Batch]:
 
 
 def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
-    """Cropped, padded, flipped, resized, equalised, to values of a type."""
+    """Grey images, cropped, padded, flipped, resized, equalised, and converted to a dtype."""
     made = []
     for n, (height, width) in enumerate(((1, 9), (9, 2), (70, 33), (34, 5), (5, 100))):
         image: Any = F.pad(noise(height, width, "L", n), [n % 3, 1], 60 * n)
@@ -276,7 +276,7 @@ def _grey(mode: Mode, dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
 
 
 def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
-    """At the end, with as many values as there are, or repeated ones."""
+    """Images erased at the end, with values for each place or repeated ones."""
     made = []
     for n in range(4):
         values = torch.arange(9.0 * 3 * 5).reshape(9, 3, 5)[: 1 if mode == "L" else 3, : (1, 3)[n % 2], : (5, 1)[n % 2]]
@@ -286,7 +286,7 @@ def _erased(dtype: torch.dtype, interleaved: bool, mode: str) -> torch.Tensor:
 
 
 def _seen(step: Any, mode: str) -> torch.Tensor:
-    """An effect that sees its image through levels, and erased pixels."""
+    """Images with an effect that sees its input through levels, and with erased pixels."""
     made = []
     for n in range(3):
         image = F.pil_to_tensor(step(F.posterize(noise(9 + 15 * n, 37 - 9 * n, mode, n), 3 + n)).convert(mode))
@@ -296,14 +296,14 @@ def _seen(step: Any, mode: str) -> torch.Tensor:
 
 
 def _widely_erased(dtype: torch.dtype, interleaved: bool) -> torch.Tensor:
-    """More than a block's threads make in a turn."""
+    """An image whose erased part is more than a block's threads write in a turn."""
     image = F2.to_dtype(F2.to_image(noise(14, 303)), dtype, scale=True)
     values = torch.arange(3 * 11.0 * 301).reshape(3, 11, 301) % 251
     return _stacked([image], lambda image: F2.erase(image, 2, 1, 11, 301, values.to(dtype)), interleaved)
 
 
 def _erased_images() -> torch.Tensor:
-    """Between other steps."""
+    """Images erased between other steps."""
     values = torch.arange(3 * 5 * 7, dtype=torch.uint8).reshape(3, 5, 7)
     made = []
     for n, value in enumerate((values, values[:, :1, :1], values[:1, :, :1])):
@@ -321,12 +321,12 @@ def _to_nearest(seen: bool, mode: str) -> torch.Tensor:
 
 _LARGE = [(150, 140), (140, 10), (9, 150), (8, 8)]
 _TALL = [(202, 2), (203, 4), (260, 5), (300, 2), (330, 4), (333, 5)]
-"""Rows come first (Pillow 12.2), with few taps."""
+"""Sizes for which rows come first (Pillow 12.2), with few taps."""
 
 
 @cache
 def more_batches() -> dict[str, Batch]:
-    """Further ones, as ``batches``, for the code that those do not reach."""
+    """Further batches, as ``batches``, for code that those do not reach."""
     found: dict[str, Batch] = {"erased images": _erased_images}
     for mode in MODES:
         found[f"grey {mode.value}"] = partial(_grey, mode, torch.float32, False)

@@ -1,9 +1,9 @@
 """A device whose streams run as late as they may, and whose allocator overwrites memory as soon as it may.
 
-It stands in for a GPU with the host's kernels. What is queued on a stream (copies, fills, launches, waits) runs when
-somebody waits for it, in the stream's order, as late as that allows. Its memory is the host's, on ``cpu:0``; a block
-that is dropped goes back as torch's caching allocator has it: to the stream on which it was made, behind what is
-queued there by then, and on the streams it was recorded on. There it is overwritten at once.
+It stands in for a GPU with the host's kernels. Work queued on a stream (copies, fills, launches, waits) runs, in the
+stream's order, only when something waits for it. Its memory is the host's, on ``cpu:0``; a block that is dropped is
+reused as by torch's caching allocator: on the stream on which it was made, after the work queued there by then, and
+that on the streams it was recorded on. Then it is overwritten at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPOILT = 0xEE
 
 
 class Event:
-    """A place in a stream."""
+    """A point in a stream."""
 
     def __init__(self, stream: DeferredStream) -> None:
         self.stream, self.place = stream, stream.queued
@@ -63,7 +63,7 @@ class DeferredStream:
         self.put(event.synchronize)
 
     def read(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Queue something that reads a tensor; the list has its values once that has run. It keeps no memory."""
+        """Queue a read of a tensor; the returned list has its values once that has run. It keeps no memory alive."""
         found: list[torch.Tensor] = []
         pointer, like = tensor.data_ptr(), tensor
         size, stride, dtype, offset = like.size(), like.stride(), like.dtype, like.storage_offset()
@@ -79,14 +79,14 @@ class DeferredStream:
 
 
 class DeferredDevice(host.HostDevice):
-    """See ``accel.backends.cuda.device.Device``; and torch's module of it, as ``accel.runtime.streams`` takes that."""
+    """See ``accel.backends.cuda.device.Device``. Replaces torch's device module in ``accel.runtime.streams`` too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.torch_device = DEVICE
         self._local = threading.local()
         self._default = DeferredStream(self)
-        self._blocks: dict[int, Any] = {}  # by address: all memory there ever was, so that deferred work can read it
+        self._blocks: dict[int, Any] = {}  # by address: all memory ever allocated, so that deferred work can read it
         self._dropped: list[tuple[list[Event], Any]] = []
         self._recorded: dict[int, set[DeferredStream]] = {}
         self.launched = 0
@@ -145,7 +145,7 @@ class DeferredDevice(host.HostDevice):
         return torch.from_numpy(handed)
 
     def block_at(self, pointer: int) -> Any:
-        """The memory that has an address; None if it is no memory of the device."""
+        """The block of memory that contains an address; None if it is none of the device's."""
         for address, block in self._blocks.items():
             if address <= pointer < address + len(block):
                 return block
@@ -161,7 +161,7 @@ class DeferredDevice(host.HostDevice):
         self.spoil()
 
     def spoil(self) -> None:
-        """Overwrite what nobody may read any more."""
+        """Overwrite dropped blocks that may not be read any more."""
         waiting, self._dropped = self._dropped, []
         for events, block in waiting:
             if all(event.query() for event in events):
@@ -171,7 +171,7 @@ class DeferredDevice(host.HostDevice):
 
 
 class _Queued(TorchDispatchMode):
-    """torch's operations on the device's tensors, queued on the current stream."""
+    """A mode in which torch's operations on the device's tensors are queued on the current stream."""
 
     def __init__(self, device: DeferredDevice) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -188,7 +188,7 @@ class _Queued(TorchDispatchMode):
             target, *rest = args
             if rest and isinstance(rest[0], torch.Tensor) and not self._is_ours(rest[0]):
                 later = kwargs.get("non_blocking") or (len(rest) > 1 and rest[1])
-                rest[0] = rest[0] if later else rest[0].clone()  # the host waits till it is read
+                rest[0] = rest[0] if later else rest[0].clone()  # the host waits until it is read
             stream.put(_weakly(function, target, rest, self._is_ours))
             return target
         if name in ("aten::_to_copy", "aten::clone"):  # to the host, which waits
@@ -203,7 +203,7 @@ class _Queued(TorchDispatchMode):
 def _weakly(
     function: Any, target: torch.Tensor, rest: list[Any], ours: Callable[[torch.Tensor], bool]
 ) -> Callable[[], None]:
-    """The operation on the same memory, without keeping it from being dropped."""
+    """The operation on the same memory, without keeping that alive."""
     aliases = [_alias(each) if isinstance(each, torch.Tensor) and ours(each) else each for each in (target, *rest)]
 
     def work() -> None:

@@ -1,10 +1,10 @@
-"""The cuda backend's launches through the installed cuda.core, onto a stand-in for the driver (driver.cpp).
+"""Running the cuda backend's launches by the installed cuda.core on a stand-in for the driver (driver.cpp).
 
-The host's kernels run at once what the driver is given. ``install`` puts the stand-in into a folder; then
+The host's kernels run at once all that is launched. ``install`` puts the stand-in into a folder; then
 
     LD_LIBRARY_PATH=<folder with libcuda.so.1> python -m rig.driver <check>
 
-runs a check whose kernels are compiled (``compile_for``).
+runs a check whose kernels were compiled before (``compile_for``).
 """
 
 import ctypes
@@ -30,7 +30,7 @@ from torchvision import transforms
 from rig.batches import batches, by_kernels, by_torchvision
 
 ARCH = (9, 0)
-NEWER = (99, 0)  # than any that NVRTC knows
+NEWER = (99, 0)  # newer than any that NVRTC knows
 A_NEWER_GPU = "a newer GPU"
 FINISHED_WORK, LOCKED_MEMORY = "finished work", "locked memory"
 
@@ -44,7 +44,7 @@ def install(folder: Path) -> None:
 
 
 def compile_for(check: str) -> None:
-    """Compile all kernels that a check runs, ahead of it: beside the stand-in NVRTC would look for a real driver."""
+    """Compile all kernels that a check runs, before it, as with the stand-in NVRTC would look for a real driver."""
     from accel.backends.cuda import compile
 
     for unit in compile.UNITS if check != LOCKED_MEMORY else ():
@@ -79,12 +79,12 @@ class Event:
 
 
 class Cuda:
-    """Answers what the backend's device asks of torch.cuda."""
+    """The part of torch.cuda that the backend's device uses."""
 
     Event = Event
     current = Stream(0)
     capability = ARCH
-    own = threading.local()  # streams of threads that have one
+    own = threading.local()  # the streams of threads that have their own
 
     @staticmethod
     def device(device: torch.device) -> Any:
@@ -111,7 +111,7 @@ class Cuda:
 
 
 class Torch(ModuleType):
-    """torch, with that in the place of torch.cuda, and pinned memory that is not pinned."""
+    """torch, with ``Cuda`` in place of torch.cuda, and pinned memory that is not pinned."""
 
     cuda = Cuda
 
@@ -124,7 +124,7 @@ class Torch(ModuleType):
 
 
 def driver_in_use(launched: list[Launched] | None = None) -> tuple[Any, list[Launched]]:
-    """Make the backend's stand-in for a device a ``CudaDevice``; returns the driver, and what it has launched."""
+    """Make the backend's host device a ``CudaDevice``; return the driver, and the list of its launches."""
     launched = [] if launched is None else launched
     from accel.backends.cuda import device, host
 
@@ -163,7 +163,7 @@ def raised(function: Callable[[], object]) -> str:
 
 
 def whole_batches() -> None:
-    """Decoded by accel, cropped, resized; and effects: equal to torchvision's, on whatever stream."""
+    """Check that decoded, cropped and resized batches, and effects, equal torchvision's, on any stream."""
     import accel
 
     driver, launched = driver_in_use()
@@ -185,7 +185,7 @@ def _assert_equal(name: str) -> None:
 
 
 class Queued(NamedTuple):
-    """What was queued, on which stream, by which thread."""
+    """Queued work, with its stream and thread."""
 
     stream: int
     thread: str
@@ -193,7 +193,7 @@ class Queued(NamedTuple):
 
 
 class Side(ModuleType):
-    """Answers what ``accel.runtime.streams`` asks of torch.cuda: threads with streams of their own."""
+    """The part of torch.cuda that ``accel.runtime.streams`` uses, with a stream for each thread."""
 
     def __init__(self, driver: Any) -> None:
         super().__init__("side")
@@ -214,7 +214,7 @@ class Side(ModuleType):
 
 
 class Copies(TorchDispatchMode):
-    """Notes the copies that are queued in this thread."""
+    """A mode that records the copies queued in this thread."""
 
     def __init__(self, queued: list[Queued]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -227,7 +227,7 @@ class Copies(TorchDispatchMode):
 
 
 def copies_overlap() -> None:
-    """The files of a batch go over while the one before is decoded: nothing of that is in front of them."""
+    """Check that a batch's files are copied while the batch before is decoded, without waiting for it."""
     import accel
     from accel.runtime import streams
 
@@ -239,7 +239,7 @@ def copies_overlap() -> None:
             queued.append(Queued(each.stream, threading.current_thread().name, each.kernel))
 
     def decoded(self: Event) -> None:
-        """The first batch's pixels take until the second one is decoded, too."""
+        """Wait with the first batch's pixels until the second one is decoded, too."""
         both.set() if decoding.is_set() else decoding.set()
         assert both.wait(20), "the second batch waits for the first"
 
@@ -265,14 +265,14 @@ def copies_overlap() -> None:
 
 
 def launches_alone(device: Any, launches: Sequence[tuple[int, ...]]) -> Any:
-    """Work that copies nothing."""
+    """Work with launches only, without copies."""
     memory = torch.empty(1, dtype=torch.uint8)
     calls = np.array([(0,) * 4, *launches, *[(0,) * 4] * device.ROOM], np.uint64)
     return device.Work(memory, calls, 1)
 
 
 def every_kernel() -> None:
-    """Each is found, and the driver is given what the device was given, addresses of 64 bits among it."""
+    """Check that every kernel is found, and that the driver gets the device's arguments, with 64-bit addresses."""
     from accel.backends.cuda import compile, device, host
     from accel.backends.cuda.driver import functions
 
@@ -297,7 +297,7 @@ def every_kernel() -> None:
 
 
 def a_newer_gpu() -> None:
-    """The driver is given PTX, which is said; a driver that is too old for it is named."""
+    """Check that the driver gets PTX, which is reported, and the error if it is too old for that."""
     import accel
     from accel.backends.cuda import compile, device
 
@@ -318,7 +318,7 @@ def a_newer_gpu() -> None:
 
 
 def refusals() -> None:
-    """A refusal of the driver is raised, and named."""
+    """Check that a refusal by the driver is raised, with its name."""
     from cuda.core import ObjectCode
 
     from accel.backends.cuda import compile, device, host
@@ -347,7 +347,7 @@ def refusals() -> None:
 
 
 def finished_work() -> None:
-    """What a worker has finished goes to the driver in one call; what that refuses to copy is said."""
+    """Check that finished work of a worker goes to the driver in one call, and the error if it refuses a copy."""
     import accel
     from accel.rows import Form, Rows, Slot, Structure
     from accel.runtime import compute
@@ -385,7 +385,7 @@ def finished_work() -> None:
 
 
 class Moves(TorchDispatchMode):
-    """The copies and fillings that torch makes."""
+    """A mode that records torch's copies and fills."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -405,7 +405,7 @@ def _jpeg(seed: int) -> bytes:
 
 
 def locked_memory() -> None:
-    """The driver is asked to lock memory, and to let it go; what it refuses is said."""
+    """Check that the driver locks and unlocks memory, and that refusals are reported."""
     import accel
     from accel.backends.cuda import device
     from accel.system.page_locks import Block

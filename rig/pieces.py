@@ -1,7 +1,7 @@
-"""The pieces into which the cuda backend divides its memory: all that a kernel may touch.
+"""The pieces into which the cuda backend divides its memory, the only memory that a kernel may touch.
 
-A schedule takes pieces of the memory that is uploaded and of scratch memory, the JPEG decoder of scratch memory, and
-each file is one. By itself all of a block is one allocation, so an access to the next piece would go unnoticed.
+A schedule has pieces in uploaded and in scratch memory, the JPEG decoder in scratch memory, and each file is a piece.
+Otherwise a block is one allocation, so that an access to the next piece would go unnoticed.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.schedule import Arena
 
 GAP = 64
-"""Bytes that are left free behind every piece."""
-_WHOLE = 16  # files are read in loads of so many bytes, for which their memory has room
+"""Free bytes behind every piece."""
+_WHOLE = 16  # files are read in loads of so many bytes, to which their memory is padded
 
 Divide = Callable[[int, int, list[tuple[int, int]]], None]
 """Called with a block's address and size, and the offsets and sizes of its pieces."""
@@ -26,7 +26,7 @@ Divide = Callable[[int, int, list[tuple[int, int]]], None]
 
 @contextmanager
 def divided(divide: Divide, joined: Callable[[int, int], None] = lambda address, size: None) -> Iterator[None]:
-    """While this lasts, call ``divide`` with every block before kernels use it, and ``joined`` afterwards."""
+    """A context that calls ``divide`` with every block before kernels use it, and ``joined`` afterwards."""
     take, launch, queue = Arena.take, Execution.launch, Decoder._queue
 
     def taken(self: Any, size: int) -> int:

@@ -1,4 +1,4 @@
-"""The kernels on the host, built otherwise: with their threads in other orders, or to find races (races.h)."""
+"""Other builds of the kernels on the host: with threads in other orders, or to find races (races.h)."""
 
 import ctypes
 import hashlib
@@ -26,24 +26,24 @@ ORDERS = {
     "backwards": ("-DTURN(i)=(THREADS-1-(i))", "-DBLOCK_TURN(i,count)=((count)-1-(i))"),
     "another in every phase": _including("orders.h"),
 }
-"""Threads one after another, forwards and backwards, try both orders of any two of them."""
+"""Flags for orders of threads. With the usual order, "backwards" tries both orders of any two threads."""
 
 
 def order(seed: int) -> tuple[str, ...]:
-    """Flags for orders of threads and blocks that a number chooses; 1 is what ``ORDERS`` has."""
+    """Flags for an order of threads and blocks chosen by a number; 1 is that of ``ORDERS``."""
     return (*ORDERS["another in every phase"], f"-DSEED={seed}")
 
 
 @contextmanager
 def built_with(*flags: str) -> Iterator[None]:
-    """While this lasts, kernels are built with these flags as well."""
+    """A context in which kernels are also built with these flags."""
     function = host.function
     with mock.patch.object(host, "function", lambda kernel: function(kernel, flags=(*host.FLAGS, *flags))):
         yield
 
 
 class Races:
-    """The races found so far, and which barrier is left out."""
+    """The races found so far, and the choice of a barrier to leave out."""
 
     def __init__(self) -> None:
         self._runtime = _runtime()
@@ -59,11 +59,11 @@ class Races:
         return [_located(*line) for line in self._lines(self._runtime.race_report)]
 
     def barriers(self) -> list[tuple[str, int]]:
-        """The files and lines of the phases that were reached so far; behind each is one."""
+        """The files and lines of the phases reached so far, each of which ends with a barrier."""
         return [(file, int(line)) for file, line in self._lines(self._runtime.race_sites)]
 
     def without(self, file: str = "", line: int = 0) -> None:
-        """Leave out the barrier there, and no other."""
+        """Leave out only the barrier at this place; by default none."""
         self._runtime.race_forget(file.encode(), line)
 
     def _lines(self, say: Callable[[Any, int], int]) -> list[list[str]]:
@@ -74,7 +74,7 @@ class Races:
 
 @contextmanager
 def finding_races(seed: int = 1) -> Iterator[Races]:
-    """While this lasts, kernels are built to find races; ``seed`` chooses the order of threads."""
+    """A context in which kernels are built to find races; ``seed`` chooses the order of threads."""
     races, function = Races(), host.function
     flags = (
         *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-tree-loop-im"),
@@ -97,7 +97,7 @@ def _runtime() -> Any:
 
 
 def _located(what: str, library: str, offset: str, times: str) -> str:
-    """With the lines of the sources, where there is addr2line."""
+    """A description of a race, with the lines of the sources if there is addr2line."""
     command = ["addr2line", "-i", "-s", "-e", library, hex(int(offset, 16) - 1)]
     try:
         lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

@@ -1,6 +1,7 @@
-"""The kernels on the host with AddressSanitizer and UBSan: what would be a fault on a GPU, or undefined there, ends the
-process. Misaligned loads and stores are among it, signed overflow, and numbers that do not fit what they are cast to;
-and with ``kernels()``, every access to memory that the backend has not given to them.
+"""The kernels on the host with AddressSanitizer and UBSan: faults and undefined behaviour on a GPU end the process.
+
+These include misaligned loads and stores, signed overflow, and casts of numbers that do not fit; and with ``kernels()``
+every access to memory that the backend has not given to them.
 """
 
 import ctypes
@@ -18,19 +19,19 @@ FLAGS = (
     *("-std=c++17", "-O1", "-g", "-shared", "-fPIC", "-ffp-contract=off"),
     *("-include", str(Path(__file__).with_name("orders.h"))),
     *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
-    "-ftrivial-auto-var-init=pattern",  # what blocks share is not zero to begin with
+    "-ftrivial-auto-var-init=pattern",  # shared memory is not zero to begin with
 )
-LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # the last one's exceptions must be seen by the first
+LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # the first must see the last one's exceptions
 MISSING = 77
 
 
 def present() -> bool:
-    """Whether this process has them, as ``run_again`` starts it."""
+    """Whether this process has the sanitizers, as started by ``run_again``."""
     return "ACCEL_SANITIZED" in os.environ
 
 
 def run_again() -> int:
-    """Run this program again, in a process that has the sanitizers; its exit status, or MISSING without sanitizers."""
+    """Run this program again in a process with the sanitizers; return its exit status, MISSING if there are none."""
     found = []
     for name in LIBRARIES if shutil.which("gcc") else ():
         path = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
@@ -50,7 +51,7 @@ def run_again() -> int:
 
 @contextmanager
 def kernels() -> Iterator[None]:
-    """While this lasts, kernels are built with the sanitizers, and memory between the backend's pieces is poisoned."""
+    """A context in which kernels are built with the sanitizers, and memory between the backend's pieces is poisoned."""
     from accel.backends.cuda import host
     from rig.pieces import divided
 
@@ -59,7 +60,7 @@ def kernels() -> Iterator[None]:
         for offset, length in pieces:
             _poison(address + offset, length, False)
 
-    os.environ.pop("LD_PRELOAD", None)  # the compiler does without
+    os.environ.pop("LD_PRELOAD", None)  # not for the compiler
     with mock.patch.object(host, "function", partial(host.function, flags=FLAGS)), divided(divide, _allow):
         yield
 

@@ -1,12 +1,12 @@
-"""Whose bytes are whose: what of the budget is taken, where there is room, and what is taken back to make some.
+"""The budget: how much of it is taken, which segment has room, and which segments are taken back to make room.
 
 All of it happens in one transaction of the table, so that the budget holds for all processes together. A segment is
-charged with its content and its rows; what is claimed and not yet written counts as well, until its writer says that
-it is written, or the next one to fill the segment overwrites it, because the writer was killed.
+charged with its content and its rows. Bytes that are claimed and not yet written count as well, until their writer
+reports them written or, if it was killed, the next writer of the segment overwrites them.
 
-What saves twice as much time a byte (``worth``) takes room back, and never the reverse. A shelf that was taken back
-from grows no more in this run, nor does any that is worth no more than it was: nothing is written only to be taken back
-for the next one. So a run writes less than the budget for each shelf, and then writes no more.
+A shelf takes room back only from shelves that save at most half as much time a byte (``worth``). A shelf that was taken
+back from grows no more in this run, nor does any that is worth no more than it was: nothing is written only to be taken
+back for the next one. So a run writes less than the budget for each shelf, and then writes no more.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from accel.cache.entry import INDEX, KINDS, unpacked
 from accel.cache.worth import DOUBLE, assumed
 
 OWN = -1
-_OF_INDEXES = 32  # one byte in so many is theirs
-_OF_LEFT = 64  # one byte in so many of those left is claimed for what is yet to come, so that many processes find some
-_CANDIDATES = 32  # segments that might be filled further, or taken back, looked at each time
-_LEARNING = 4  # of what another process measured a shelf to be worth, so much of the difference is taken over
+_OF_INDEXES = 32  # one byte of the budget in so many is reserved for indexes
+_OF_LEFT = 64  # one free byte in so many is claimed ahead, so that some are left for other processes
+_CANDIDATES = 32  # segments looked at each time, to be filled further or taken back
+_LEARNING = 4  # a shelf's worth in the table moves by 1 / _LEARNING of its difference from a new measurement
 
 MADE = (
     "CREATE TABLE segments (id INTEGER PRIMARY KEY AUTOINCREMENT, shelf INTEGER, size INTEGER, charge INTEGER,"
     " claimed INTEGER, sum INTEGER)",
     "CREATE TABLE shelves (id INTEGER PRIMARY KEY, worth INTEGER, taken INTEGER, sum INTEGER)",
 )
-"""The tables. ``sum`` tells a row in which a bit was flipped. ``shelves.taken``: what it was worth when it was taken
-back from; 0: it was not."""
+"""The tables. ``sum`` is the row's checksum. ``shelves.taken``: the shelf's worth when it was taken back from; 0 if it
+was not."""
 
 _SUM = "id * 3 + shelf * 5 + size * 7 + charge * 11 + claimed * 13 + 17"
 _SUM_OF_SHELF = "id * 3 + worth * 5 + taken * 7 + 17"
 
 
 class Wanted(NamedTuple):
-    """What somebody has to write: ``size`` bytes of a segment, ``charge`` of the budget.
+    """A request for bytes to write to: ``size`` of a segment, ``charge`` of the budget.
 
-    ``shelf``, ``worth``: where it belongs, and what a byte there was measured to save (``worth``).
-    ``most``: as many are claimed at most for more to come. ``limit``: the bytes after which a segment gets no more.
-    ``own``: the segments that the caller fills already, by shelf. ``lock(segment, whether it is new)`` gives a
-    descriptor that holds its lock, None where another has that.
+    ``shelf``; ``worth``: the picoseconds that a byte of it saves, None if this process has not measured it.
+    ``most``: the most bytes to claim ahead for later entries. ``limit``: the size beyond which a segment is not filled.
+    ``own``: the segments that the caller is filling already, by shelf. ``lock(segment, whether it is new)`` returns a
+    descriptor that holds the segment's lock, None if another process has it.
     """
 
     shelf: int
@@ -56,11 +56,11 @@ class Wanted(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Bytes that may be written: in which segment, from where on; ``file``: the segment's, if it was not the writer's.
+    """Claimed bytes: a segment and the offset in it. ``file``: a descriptor that holds its lock, if newly taken.
 
-    ``charge``: how many bytes of the budget were claimed.
-    ``taken``: the segments that were taken back for it, with the descriptors that hold their locks; ``OWN`` for one
-    that the writer holds itself.
+    ``charge``: the bytes of the budget that were claimed.
+    ``taken``: the segments that were taken back for it, with the descriptors that hold their locks, or ``OWN`` where
+    the writer itself has the lock.
     """
 
     segment: int
@@ -71,9 +71,9 @@ class Claim(NamedTuple):
 
 
 class Shelves:
-    """What the shelves are worth, and how much they have, as the table says; a row that is damaged says nothing.
+    """The worth and the charge of each shelf according to the table; damaged rows are ignored.
 
-    ``measured``: what a process has measured of one of them itself, which it believes.
+    ``measured``: this process's own measurement of ``shelf``, which comes before the table's; None if there is none.
     """
 
     def __init__(self, connection: Any, shelf: int, measured: int | None) -> None:
@@ -85,35 +85,35 @@ class Shelves:
         self._closed = max((taken for _, taken in self._known.values()), default=0)
 
     def worth(self, shelf: int) -> int:
-        """Picoseconds that a byte saves."""
+        """Picoseconds that a byte of the shelf saves."""
         known = self._measured.get(shelf)
         if known is None:
             known = self._known[shelf][0] if shelf in self._known else assumed(shelf)
         return known
 
     def grows(self, shelf: int) -> bool:
-        """Whether there may be more of it in this run; of indexes always, which come first."""
+        """Whether the shelf may grow in this run; that of indexes, which come first, always may."""
         taken = self._known[shelf][1] if shelf in self._known else 0
         return shelf == INDEX or (self.worth(shelf) > self._closed and not taken)
 
     def yielding(self, shelf: int) -> list[int]:
-        """The shelves that are taken back from for it, that of the least worth first; never that of indexes."""
+        """The shelves that this one may take back from, the least worth first; never that of indexes."""
         worth = self.worth(shelf)
         found = [each for each in self.charges if each not in (shelf, INDEX) and DOUBLE * self.worth(each) <= worth]
         return sorted(found, key=self.worth)
 
     def reserve(self, shelf: int, size: int) -> int:
-        """The bytes of a budget that others leave to indexes, for which hardly anything is then taken back."""
+        """The bytes of a budget of ``size`` that a shelf must leave to indexes, so that these seldom take any back."""
         return 0 if shelf == INDEX else max(size // _OF_INDEXES - self.charges.get(INDEX, 0), 0)
 
     def learn(self, connection: Any) -> None:
-        """Have the table say what was measured."""
+        """Update the table with the measurement."""
         for shelf, measured in self._measured.items():
             known, taken = self._known.get(shelf, (measured, 0))
             self._tell(connection, shelf, known + (measured - known) // _LEARNING, taken)
 
     def take(self, connection: Any, shelf: int) -> None:
-        """Note that it is taken back from."""
+        """Record in the table that the shelf is taken back from."""
         worth, taken = self.worth(shelf), self._known.get(shelf, (0, 0))[1]
         self._tell(connection, shelf, worth, max(taken, worth, 1))
 
@@ -130,7 +130,7 @@ def used(connection: Any) -> int:
 
 
 def left(connection: Any, shelf: int, worth: int | None, size: int) -> int:
-    """The bytes of a budget of this size that entries of a shelf may have, which was measured to be worth that."""
+    """The bytes of a budget of ``size`` that are left for a shelf; ``worth``: as measured here, None if it was not."""
     shelves = Shelves(connection, shelf, worth)
     if not shelves.grows(shelf):
         return 0
@@ -139,13 +139,13 @@ def left(connection: Any, shelf: int, worth: int | None, size: int) -> int:
 
 
 def reopen(connection: Any) -> None:
-    """Let all shelves grow again, and give back what those had claimed who were killed; nobody else has it open."""
+    """Let all shelves grow again, and release what killed processes had claimed; no other process may have it open."""
     connection.execute("UPDATE segments SET sum = sum - 13 * claimed, claimed = 0 WHERE claimed > 0")
     connection.execute("UPDATE shelves SET sum = sum - 7 * taken, taken = 0 WHERE taken > 0")
 
 
 def written(connection: Any, claim: Claim, size: int, charge: int) -> bool:
-    """Note how much was written of what was claimed; False: the segment was taken back meanwhile."""
+    """Record how much of a claim was written; False if the segment was taken back meanwhile."""
     update = (
         "UPDATE segments SET sum = sum + 7 * ? + 11 * ? - 13 * claimed, size = size + ?, charge = charge + ?,"
         " claimed = 0 WHERE id = ? AND size = ?"
@@ -158,25 +158,25 @@ def written(connection: Any, claim: Claim, size: int, charge: int) -> bool:
 
 
 def damaged(connection: Any) -> list[int]:
-    """The segments whose row is not what was written."""
+    """The segments whose row does not match its checksum."""
     return [segment for (segment,) in connection.execute(f"SELECT id FROM segments WHERE sum IS NOT {_SUM}")]
 
 
 def faults(connection: Any) -> list[str]:
-    """What is not what was written, each in a few words."""
+    """Descriptions of the rows that do not match their checksums."""
     found = [f"what it says of segment {segment} is damaged" for segment in damaged(connection)]
     shelves = connection.execute(f"SELECT id FROM shelves WHERE sum IS NOT {_SUM_OF_SHELF}")
     return found + [f"what it says of shelf {shelf} is damaged" for (shelf,) in shelves]
 
 
 def contents(connection: Any) -> list[tuple[int, int, int]]:
-    """Each kind: how many segments it has, and their bytes, but for those whose row is damaged."""
+    """For each kind: the kind, the number of its segments, and their bytes; damaged rows are left out."""
     query = f"SELECT shelf % {KINDS}, count(*), sum(size) FROM segments WHERE sum IS {_SUM} GROUP BY 1"
     return connection.execute(query).fetchall()  # type: ignore[no-any-return]
 
 
 def mend(connection: Any) -> int:
-    """Have the rows of segments say again what their entries say, where they are damaged; how many were."""
+    """Rebuild the damaged rows of segments from their entries; return how many were damaged."""
     found = damaged(connection)
     for segment in found:
         _mend(connection, segment)
@@ -184,7 +184,7 @@ def mend(connection: Any) -> int:
 
 
 def _mend(connection: Any, segment: int) -> None:
-    """Without any entry, it is a segment no more."""
+    """Rebuild a segment's row from its entries, or delete it if there are none."""
     rows = connection.execute("SELECT id, row FROM entries WHERE segment = ?", (segment,)).fetchall()
     found = [entry for number, row in rows if (entry := unpacked(row)) and entry.kind == number % KINDS]
     if not found:
@@ -208,9 +208,9 @@ def _seal(connection: Any, segment: int) -> None:
 
 
 def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim | None:
-    """Claim bytes; None: there are not so many, and what was done is to be undone.
+    """Claim bytes; None if there are not enough, and then the caller must roll the transaction back.
 
-    ``held``: segments and descriptors of the locks that were taken.
+    ``held``: gets the segments whose locks were taken, and the descriptors that hold them.
     """
     shelves = Shelves(connection, wanted.shelf, wanted.worth)
     shelves.learn(connection)
@@ -248,7 +248,7 @@ def _take_back(connection: Any, shelves: Shelves, wanted: Wanted, over: int, hel
 
 
 def _place(connection: Any, wanted: Wanted) -> Claim:
-    """Where the bytes are to be written: in the caller's segment, in one that nobody fills any more, or a new one."""
+    """Choose the segment to write to: the caller's own, else one that nobody is filling, else a new one."""
     own = wanted.own.get(wanted.shelf)
     if own is not None:
         query = "SELECT size FROM segments WHERE id = ? AND shelf = ?"

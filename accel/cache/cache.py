@@ -1,4 +1,4 @@
-"""A cache on disk: look up, read, put. It is never in the way: what fails is counted, said once, and done without."""
+"""A cache on disk: look up, read, put. It never fails its user: an error is counted, logged once, and worked around."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from accel.cache.worth import Worth
 from accel.system import counters, fork, log
 from accel.system.memory import Key
 
-_KNOWN = 1 << 13  # files of which a process remembers what it found
-_PATIENCE = 20  # times that the end waits for another process that writes
-_BELIEVED = 0.25  # seconds for which a change may not be seen
+_KNOWN = 1 << 13  # files whose entries a process remembers
+_PATIENCE = 20  # attempts to write to the table when the cache is closed
+_BELIEVED = 0.25  # seconds between looks for changes by other processes
 
 
 class Cache:
@@ -50,25 +50,25 @@ class Cache:
     """
 
     def __init__(self, folder: Path, budget: int, there: Opened) -> None:
-        """For ``open`` alone."""
+        """Called by ``open`` only."""
         self.folder = folder
         self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
         self._faults = Faults(folder, writable=there.writable)
         self.worth = Worth()
         self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
-        self._dropped: set[Row] = set()  # those of entries that are damaged
+        self._dropped: set[Row] = set()  # rows of damaged entries
         self._numbers = Numbers(self._table, self._faults)
         self._known: dict[bytes, File] = {}
         self._known_until = 0.0
         self._version: Any = None
-        self._ends = False  # whether what waits is told at the end of this process
+        self._ends = False  # whether this process flushes as it ends
 
     @classmethod
     def open(cls, folder: str | Path | None, budget: int, *, version: str) -> Cache | None:
-        """The cache in a folder, which is made if there is none; None where there can be none, which is counted.
+        """The cache in a folder, made if there is none. None if there can be none, which is counted.
 
-        ``folder``: None is the user's in memory. ``budget``: in bytes. ``version``: of what is kept there; another's
-        folder is left as it is, and not used. A process has one for each folder.
+        ``folder``: None is the user's folder in shared memory. ``budget``: in bytes. ``version``: the version of the
+        contents; a folder of another version is left as it is, and not used. A process has one cache for each folder.
         """
         try:
             return cls._open(folder, budget, version)
@@ -91,11 +91,11 @@ class Cache:
         return cache
 
     def look(self, key: Key | bytes) -> File | None:
-        """What is kept of a file; None: nothing."""
+        """The entries of one file; None if there are none."""
         return self.look_all([key])[0]
 
     def look_all(self, keys: Sequence[Key | bytes]) -> list[File | None]:
-        """What is kept of files, whose rows are asked for together; None: nothing."""
+        """The entries of several files, looked up together; None for a file that has none."""
         if monotonic() > self._known_until:
             self._renew()
         names = [packed_key(key) for key in keys]
@@ -108,7 +108,7 @@ class Cache:
             return found
         rows = {place: waiting for place in there if (waiting := self._filling.waiting(place))}
         for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(there.values())]) or ():
-            rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # what waits is newer
+            rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer
         made = {places[place]: self._file(places[place], own) for place, own in rows.items()}
         for file in made.values():
             if file is not None and len(self._known) < _KNOWN:
@@ -116,7 +116,7 @@ class Cache:
         return [made.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
 
     def _renew(self) -> None:
-        """Forget what was found, where the table was changed since."""
+        """Forget what was found if the table has changed since."""
         version = None if self._faults.broken else self._faults.ask(self._table.version)
         if (self._filling.written, version) != self._version or version is None:
             self._known.clear()
@@ -135,9 +135,9 @@ class Cache:
         return File(next(iter(entries.values())).header, entries) if entries else None
 
     def read(self, entry: Entry, first: int, last: int, out: Any) -> bool:
-        """Read the parts first to last (excluded) of an entry into a buffer of just their size.
+        """Read the parts ``first`` to ``last`` (excluded) of an entry into a buffer of exactly their size.
 
-        False: they are not there any more, or damaged, which is counted; the buffer then has anything in it.
+        False if they are gone, or damaged, which is counted; the buffer's content is then undefined.
         """
         begin, end = entry.span(first, last)
         view = memoryview(out).cast("B")
@@ -149,7 +149,7 @@ class Cache:
         return False
 
     def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
-        """``read`` of parts of many entries, one behind the other; which of them are damaged, or not there any more."""
+        """Read parts of many entries, one behind the other; return the positions of those that are damaged or gone."""
         spans = [entry.span(first, last) for entry, first, last in wanted]
         starts = [*sides([end - begin for begin, end in spans])]
         view = memoryview(out).cast("B")
@@ -166,21 +166,21 @@ class Cache:
         return lost
 
     def together(self, entries: Sequence[Entry]) -> reading.Together | None:
-        """Entries as compiled code reads them; None where each is to be read by itself."""
+        """Entries in the form that compiled code reads; None if each must be read by itself."""
         return reading.together(self._segments.files(entries), entries)
 
     def _lost(self, entry: Entry) -> None:
-        """Count an entry that cannot be read, unless it was taken back; it is not found again, or not soon."""
+        """Count an entry that cannot be read, unless it was taken back, and stop finding it, at least for a while."""
         self._segments.forget(entry.segment)
         self._known.clear()
         row = place_of(entry.key) + entry.kind, packed(entry)
-        if self._segments.lacks(entry.segment):  # it may be sound
+        if self._segments.lacks(entry.segment):  # the entry may be sound
             self._known[entry.key] = File(entry.header, {})
         elif row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *self._filling.waiting(row[0] & -KINDS)]:
             self._drop(row)
 
     def _drop(self, row: Row) -> None:
-        """Count an entry that is damaged, once, and have it forgotten."""
+        """Count a damaged entry once, and have its row deleted."""
         if row not in self._dropped:
             self._dropped.add(row)
             self._faults.entry()
@@ -195,13 +195,13 @@ class Cache:
         meta: bytes = b"",
         ends: Sequence[int] | None = None,
     ) -> bool:
-        """Keep something of a file, in the place of what was kept of the shelf's kind; False: it is not kept.
+        """Keep one entry of a file, replacing any of the same kind; False if it is not kept.
 
-        It is written now, found by this process from now on, and by others after ``flush``.
+        It is written at once, found by this process from now on, and by others after ``flush``.
 
         Args:
             content: a buffer of bytes.
-            ends: where each of its parts ends, rising up to its size; None: it is one part.
+            ends: where each of its parts ends, ascending up to its size; None if it is one part.
         """
         ends = [memoryview(content).nbytes] if ends is None else ends
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
@@ -209,9 +209,9 @@ class Cache:
     def put_all(
         self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
-        """``put`` of several files.
+        """Put entries of several files; return which of them are kept.
 
-        ``begins``: where the content of each begins, rising; None: they lie side by side.
+        ``begins``: where the content of each begins, ascending; None if they lie side by side.
         """
         if not self._filling.writes():
             return [False] * len(files)
@@ -233,7 +233,7 @@ class Cache:
         return kept
 
     def _has_all(self, entries: Sequence[Entry]) -> list[bool]:
-        """Which of these entries are there: others may have put them in since they were looked up."""
+        """For each entry, whether it is there: others may have put it in since it was looked up."""
         places = [place_of(entry.key) for entry in entries]
         kind, has = entries[0].kind, list[bool]()
         rows = dict(self._faults.ask(self._table.rows_of, [place + kind for place in places]) or ())
@@ -245,19 +245,19 @@ class Cache:
         return has
 
     def room(self, shelf: int, size: int) -> bool:
-        """Whether an entry of a shelf and size would be kept, as far as is known without much ado."""
+        """Whether an entry of this shelf and size would probably be kept: a cheap estimate."""
         return self._filling.room(shelf, size)
 
     def used(self) -> tuple[int, int]:
-        """The bytes that are taken, and the budget."""
+        """The bytes of the budget that are taken, and the budget."""
         return self._faults.ask(self._table.used) or 0, self._filling.budget
 
     def flush(self, *, if_due: bool = False) -> None:
-        """Have all processes find what was put; ``if_due``: if it has waited for long, for the end of a batch."""
+        """Let all processes find what was put; ``if_due``: only if it has waited for long (called after each batch)."""
         if if_due:
             if not self._ends:
                 self._ends = True
-                Finalize(None, self.flush, exitpriority=0)  # of a child, where atexit does nothing
+                Finalize(None, self.flush, exitpriority=0)  # for a child process, which runs no atexit functions
             if not self._filling.is_due():
                 return
         if self._filling.flush():
@@ -265,7 +265,7 @@ class Cache:
             self._known_until = 0.0
 
     def close(self) -> None:
-        """Flush, and have no more to do with the folder."""
+        """Flush, and release the folder."""
         self._filling.flush(_PATIENCE)
         self._filling.let_go()
         self._faults.broken = True
@@ -275,7 +275,7 @@ class Cache:
             self._in_use = None
 
     def in_child(self) -> None:
-        """Leave to the parent what it has yet to write, and the segments that it fills."""
+        """Leave to the parent process its pending entries and the segments that it is filling."""
         self._filling.let_go(in_child=True)
         self._filling.begin()
         self._ends = False

@@ -1,4 +1,4 @@
-"""What a row of the cache's table says of an entry, and the bytes that say it, with a checksum."""
+"""Entries of a cache, and the table rows that describe them: packed bytes with a checksum."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ INDEX, RESULT, PIXELS, PLANES = 1, 2, 3, 4
 """Kinds of entries."""
 
 KINDS = 16
-"""Kinds are below."""
+"""All kinds are below this number."""
 
 FORMAT = 3
-"""Changes with what is written: rows, segments, and the digest of a part."""
+"""Version of the format of rows and segments, and of the digest of a part."""
 
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
-"""Limits of an entry: its bytes; its parts, and the bytes of its key, header or meta."""
+"""Limits of an entry. ``LARGEST``: its bytes. ``LONGEST``: its parts, and the bytes of its key, header or meta."""
 
 Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
-"""What is put in of a file besides its content: its key, header, meta and the ends of its parts."""
+"""The key, header, meta and ends of parts of an entry to put in: all but its content."""
 
-_OF_TABLE = 64  # bytes of a row in the table besides its own
+_OF_TABLE = 64  # bytes that the table needs for a row besides the row's own
 
-_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
+_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, number of parts, sizes of key, header and meta
 
 
 class Entry(NamedTuple):
-    """Where one thing lies, in parts that are read and checked one by one.
+    """One piece of content: where it lies, and its parts, which can be read and checked one by one.
 
-    ``numbers``: the parts' digests, int64, and then where each ends, uint32, in bytes from ``offset``.
+    ``numbers``: the parts' digests, int64, then where each part ends, uint32, in bytes from ``offset``.
     """
 
     key: bytes
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """How many parts it has."""
+        """The number of parts."""
         return len(self.numbers) // 12
 
     @property
@@ -72,30 +72,30 @@ class Entry(NamedTuple):
 
     @property
     def charge(self) -> int:
-        """The bytes of the budget that it takes: its content, and its row, in pages that are half full at least."""
+        """The bytes of the budget that it takes: its content, and its row twice, as table pages may be half full."""
         return self.size + 2 * (self.row_size + _OF_TABLE)
 
     @property
     def size(self) -> int:
-        """All bytes of the content."""
+        """The bytes of the content."""
         return int.from_bytes(self.numbers[-4:], byteorder)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Where the parts first to last (excluded) begin and end, in bytes from ``offset``."""
-        if first == 0 and last == self.parts:  # which most who read want
+        """Where the parts ``first`` to ``last`` (excluded) begin and end, in bytes from ``offset``."""
+        if first == 0 and last == self.parts:  # the most common case
             return 0, self.size
         ends = self.ends
         return (ends[first - 1] if first else 0), (ends[last - 1] if last else 0)
 
     def is_as(self, other: Entry) -> bool:
-        """Whether they say the same, wherever it lies."""
+        """Whether two entries are equal but for where they lie."""
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
 class File:
-    """What is kept of a file: what whoever put it had to say of the file, and its entries by kind.
+    """The cache's entries of one file, by kind, and the header that was put in with them.
 
-    ``believed``, ``begun``: what whoever looks it up makes of that, for the next time.
+    ``believed``, ``begun``: what the caller derives from these, remembered for the next look-up.
     """
 
     __slots__ = ("begun", "believed", "entries", "header")
@@ -107,26 +107,26 @@ class File:
 
 
 def packed_key(key: Key | bytes) -> bytes:
-    """A key as it stands in the table: a file's, or bytes that are one already."""
+    """The bytes of a key in the table, from a file's key; bytes are returned as they are."""
     return key if isinstance(key, bytes) else store.row(*key)
 
 
-@lru_cache(maxsize=1024)  # it is asked for more than once when an entry is put in
+@lru_cache(maxsize=1024)  # called more than once as an entry is put in
 def place_of(key: bytes) -> int:
-    """The first of the ``KINDS`` numbers that rows of a key have in the table: another key's hardly ever."""
+    """The first of the ``KINDS`` row numbers of a key, a hash that two keys hardly ever share."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
 def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Iterable[int] | None = None) -> list[bytes]:
-    """``Entry.numbers`` of contents, each in parts that end there.
+    """Compute ``Entry.numbers`` for several contents in one buffer, whose parts end at ``ends``.
 
-    ``begins``: where each begins, rising; None: they lie side by side.
+    ``begins``: where each begins, ascending; None if they lie side by side.
     """
     begins = sides([each[-1] if len(each) else 0 for each in ends]) if begins is None else begins
     places, firsts = [0], list[int]()
     for begin, each in zip(begins, ends, strict=False):
         if begin > places[-1]:
-            places.append(begin)  # what lies between
+            places.append(begin)  # the gap between two contents
         firsts.append(8 * len(places))
         places += [begin + end for end in each]
     found = digests(content, np.array(places, np.int64)).tobytes()
@@ -137,12 +137,12 @@ def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Iterable[int
 
 
 def sides(sizes: Iterable[int]) -> Iterator[int]:
-    """Where contents of these sizes begin that lie side by side, and where the last one ends."""
+    """Where contents of these sizes begin if they lie side by side, and where the last one ends."""
     return accumulate(sizes, initial=0)
 
 
 def packed(entry: Entry) -> bytes:
-    """The row of an entry."""
+    """Pack an entry into a row."""
     key, kind, segment, offset, header, meta, numbers = entry
     head = _HEAD.pack(0, kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
     row = b"".join((head[4:], numbers, key, header, meta))
@@ -150,7 +150,7 @@ def packed(entry: Entry) -> bytes:
 
 
 def unpacked(row: Any) -> Entry | None:
-    """The entry that a row is of; None if it is damaged."""
+    """Unpack a row; None if it is damaged."""
     try:
         checksum, kind, segment, offset, count, *sizes = _HEAD.unpack_from(row)
         sound = crc32(memoryview(row)[4:]) == checksum

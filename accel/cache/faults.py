@@ -1,4 +1,4 @@
-"""What goes wrong with a cache: counted, said once, and done without. Nothing of it reaches who reads images."""
+"""Failures of a cache: each is counted, logged once, and worked around, so that none reaches a reader of images."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ TOO_LARGE = "something is too large to be an entry of the cache"
 
 
 class Faults:
-    """What a process has found wrong with a cache: ``broken``, so that it does without, or ``mute``, so that it writes
-    nothing more."""
+    """The state of a cache in this process: if ``broken`` it is not used any more, if ``mute`` not written to."""
 
     def __init__(self, folder: Path, *, writable: bool) -> None:
         self._folder = folder
@@ -30,7 +29,7 @@ class Faults:
             self.stop("the folder is read-only")
 
     def ask(self, table: Callable[..., Result], *given: object) -> Result | None:
-        """What the table says; None where it cannot, now or ever."""
+        """Call a method of the table that reads; None if it fails, for now or for good."""
         try:
             return table(*given)
         except (sqlite3.Error, OSError, MemoryError, ValueError, OverflowError) as error:
@@ -38,7 +37,7 @@ class Faults:
         return None
 
     def change(self, table: Callable[..., Result], *given: object) -> Result | None:
-        """``ask`` for a change of the table; where it fails for good, nothing more is written."""
+        """Call a method of the table that writes; None if it fails. If it fails for good, nothing more is written."""
         try:
             return table(*given)
         except (sqlite3.Error, OSError, MemoryError, ValueError, OverflowError) as error:
@@ -46,7 +45,7 @@ class Faults:
         return None
 
     def mend(self, table: Table) -> None:
-        """Mend what the table says of segments, if that is damaged, which is counted."""
+        """Mend the damaged rows of segments, if any, and count that."""
         found = 0 if self.mute else self.change(table.mend)
         if found:
             counters.fallback(SEGMENT)
@@ -64,13 +63,13 @@ class Faults:
         counters.fallback(f"{reason}: {self._folder}")
 
     def stop(self, reason: str) -> None:
-        """Write nothing more, in this process."""
+        """Write nothing more in this process."""
         if not self.mute:
             self.mute = True
             self._count(f"nothing more is written to the cache: {reason}")
 
     def give_up(self, reason: str) -> None:
-        """Do without, in this process; whoever opens it next while nobody uses it begins anew."""
+        """Stop using the cache in this process; the next to open it while nobody uses it begins it anew."""
         if not self.broken:
             self.broken = True
             with suppress(OSError):
@@ -78,9 +77,9 @@ class Faults:
             self._count(f"the cache is damaged, and not used any more: {reason}")
 
     def entry(self) -> None:
-        """Count an entry that is not what it should be."""
+        """Count a damaged entry."""
         counters.fallback(ENTRY)
 
     def too_large(self) -> None:
-        """Count what is larger than an entry may be."""
+        """Count content that is too large for an entry."""
         counters.fallback(TOO_LARGE)

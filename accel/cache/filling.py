@@ -1,6 +1,7 @@
-"""Entries on their way into a cache: written at once, to a piece of a segment that was claimed, and told many together.
+"""Entries on their way into a cache: the content is written at once, the rows are added to the table many together.
 
-Until they are told only the process that wrote them finds them, and those of one that is killed are lost.
+Content goes to a piece of a segment that was claimed. Until its rows are added only the process that wrote it finds it,
+and if that is killed it is lost.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from accel.cache.table import Row, Table
 from accel.cache.worth import Worth
 from accel.system import fork
 
-_ENTRIES, _SECONDS = 256, 1.0  # that wait at most
-_AT_ONCE = 64 << 20  # bytes that are claimed together, at most
+_ENTRIES, _SECONDS = 256, 1.0  # the most rows that wait to be added, and the longest time
+_AT_ONCE = 64 << 20  # the most bytes to claim at once
 _SMALLEST_SEGMENT, _LARGEST_SEGMENT, _SEGMENTS = 256 << 10, 256 << 20, 64
-_FRESH = 1.0  # seconds for which what the budget has left is believed
+_FRESH = 1.0  # seconds for which the remaining budget is not asked for again
 
 
 class _Piece:
-    """What was claimed of a segment, and the rows of what was written there."""
+    """A claimed piece of a segment, and the rows of the entries written there."""
 
     def __init__(self, claim: Claim, file: int, limit: int) -> None:
         self.claim, self.file, self.limit = claim, file, limit
@@ -37,7 +38,7 @@ class _Piece:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
     def fitting(self, entries: Iterable[Entry]) -> int:
-        """How many of the next entries it takes, of as many as wait together; it takes the first."""
+        """How many of the next entries fit, at least the first, and at most as many as may wait together."""
         count, at, left = 0, self.at, self.left
         for entry in islice(entries, max(_ENTRIES - len(self.rows), 1)):
             at, left = at + entry.size, left - entry.charge
@@ -47,7 +48,7 @@ class _Piece:
         return count
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Note entries that were written."""
+        """Add the rows of entries that were written."""
         for key, kind, _, _, *said in entries:
             entry = Entry(key, kind, self.claim.segment, self.at, *said)
             self.rows[place_of(key) + kind] = packed(entry)
@@ -55,40 +56,40 @@ class _Piece:
 
 
 class Filling:
-    """What a process has yet to tell, and the segments that it fills."""
+    """Rows that this process has not added to the table yet, and the segments that it is filling."""
 
     def __init__(self, budget: int, table: Table, segments: Segments, faults: Faults, worth: Worth) -> None:
         self.budget, self._worth = budget, worth
-        self.written = 0  # how often
+        self.written = 0  # how often rows were added to the table
         self._table, self._segments, self._faults = table, segments, faults
         self._limit = min(max(budget // _SEGMENTS, _SMALLEST_SEGMENT), _LARGEST_SEGMENT)
         self.begin()
 
     def begin(self) -> None:
-        """Have nothing to tell, and no segments."""
+        """Begin with no rows and no segments."""
         self._lock = fork.Lock()
         self._pieces: dict[int, _Piece] = {}  # by shelf
         self._dropped: list[Row] = []
-        self._since: float | None = None  # when the first thing came that waits
-        self._own: dict[int, tuple[int, int]] = {}  # by shelf: the segment that this process fills, its descriptor
-        self._left: dict[int, tuple[float, int]] = {}  # by shelf: when it was asked, and what there was
+        self._since: float | None = None  # when the first row that waits came
+        self._own: dict[int, tuple[int, int]] = {}  # by shelf: the segment that this process is filling, its descriptor
+        self._left: dict[int, tuple[float, int]] = {}  # by shelf: when and what remaining budget was seen
 
     def writes(self) -> bool:
-        """Whether anything is written yet."""
+        """Whether this process still writes to the cache."""
         return not (self._faults.mute or self._faults.broken)
 
     def put(
         self, entries: Sequence[Entry], begins: Sequence[int], content: memoryview, shelf: int, there: Sequence[bool]
     ) -> list[bool]:
-        """Write the contents of entries, which begin there, for a shelf, but of those that are there already.
+        """Write the contents of entries, which begin at ``begins``, except of those that are ``there`` already.
 
-        Which are there then: the others too, up to the first that there is no room for.
+        Return which of them the cache then has: also those that were written, up to the first that had no room.
         """
         ends = [begin + entry.size for begin, entry in zip(begins, entries, strict=False)]
         kept, first = [*there], 0
 
         def goes_on(number: int) -> bool:
-            """Whether an entry is written together with the one before."""
+            """Whether an entry can be written together with the one before."""
             return not kept[number] and (number == first or begins[number] == ends[number - 1])
 
         with self._lock:
@@ -118,7 +119,7 @@ class Filling:
         return kept
 
     def _claimed(self, shelf: int, size: int, charge: int) -> _Piece | None:
-        """A piece of a segment for an entry of this size, and more; None where there is no room."""
+        """Claim a piece of a segment for an entry of this size and later ones; None if there is no room."""
         if not self._tell(shelf):
             return None
         self._faults.mend(self._table)
@@ -134,7 +135,7 @@ class Filling:
         return piece
 
     def _take(self, shelf: int, claim: Claim) -> int:
-        """Take what was claimed; the descriptor to write to."""
+        """Remove the segments that were taken back for a claim; return the descriptor to write to."""
         for other, (segment, _) in tuple(self._own.items()):
             if (segment, OWN) in claim.taken:
                 self._pieces.pop(other, None)
@@ -146,12 +147,12 @@ class Filling:
         return self._own[shelf][1]
 
     def waiting(self, place: int) -> list[Row]:
-        """What was put at a place and is not told yet."""
+        """The rows at a place that are not in the table yet."""
         found = [(place + shelf % KINDS, piece) for shelf, piece in tuple(self._pieces.items())]
         return [(number, row) for number, piece in found if (row := piece.rows.get(number)) is not None]
 
     def drop(self, row: Row) -> None:
-        """Have a row forgotten."""
+        """Delete a row, here or, with the next ``flush``, in the table."""
         number, content = row
         with self._lock:
             for piece in self._pieces.values():
@@ -162,7 +163,7 @@ class Filling:
             self._dropped.append(row)
 
     def room(self, shelf: int, size: int) -> bool:
-        """Whether an entry would be kept, as far as is known without much ado."""
+        """Whether an entry would probably be kept: a cheap estimate."""
         if not self.writes():
             return False
         piece = self._pieces.get(shelf)
@@ -180,7 +181,7 @@ class Filling:
         return self._since is not None and monotonic() > self._since + _SECONDS
 
     def flush(self, tries: int = 1) -> bool:
-        """Say where what was written is; False: there is nothing to say."""
+        """Add waiting rows to the table; False if there are none. ``tries``: attempts while another process writes."""
         if self._since is None:
             return False
         with self._lock:
@@ -189,7 +190,7 @@ class Filling:
         return True
 
     def _tell_all(self) -> bool:
-        """False: something still waits, because another process writes."""
+        """Add all rows to the table; False if some still wait because another process writes."""
         if self._dropped and self.writes():
             self._faults.change(self._table.drop, self._dropped)
         self._dropped = []
@@ -198,7 +199,7 @@ class Filling:
         return all(told)
 
     def _tell(self, shelf: int) -> bool:
-        """Say what was written to a piece, and give back what is left of it; False: another process writes."""
+        """Add a piece's rows to the table, and give back the rest of the piece; False if another process writes."""
         piece = self._pieces.get(shelf)
         if piece is None:
             return True
@@ -210,11 +211,11 @@ class Filling:
         del self._pieces[shelf]
         self._left.pop(shelf, None)
         if told is not True:
-            self.let_go(shelf)  # whoever fills it next overwrites this
+            self.let_go(shelf)  # the segment's next writer overwrites this
         return True
 
     def let_go(self, shelf: int | None = None, *, in_child: bool = False) -> None:
-        """Fill the segment of a shelf, or of all, no further; ``in_child``: its lock stays the parent's."""
+        """Stop filling the segment of a shelf, or of all; ``in_child``: the parent process keeps the lock."""
         for each in tuple(self._own) if shelf is None else (shelf,):
             if (own := self._own.pop(each, None)) is not None:
                 if in_child:

@@ -1,4 +1,4 @@
-"""The folder of a cache: which one it is, that it is the user's alone, and on what kind of file system it lies."""
+"""The folder of a cache: its place, its permissions (the user's alone), and the file system that it lies on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accel.system.imports import LazyModule
 fcntl: Any = LazyModule("fcntl")  # which not every system has
 
 TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use", "opening", "damaged"
-"""The names in it."""
+"""The names of the files in it."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -32,18 +32,18 @@ _PATIENCE = 10.0  # seconds for which another process may be opening it
 
 
 class Unusable(Exception):
-    """A folder that cannot be a cache here; the message says why."""
+    """The folder cannot be used as a cache; the message says why."""
 
 
 def in_memory() -> Path:
-    """The user's folder in memory, which lives until the machine starts anew; on a disk where there is none."""
+    """The user's folder in shared memory, which lasts until the machine restarts; a temporary one if there is none."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
     parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     return parent / f"accel-cache-{user}"
 
 
 def limited(folder: Path, size: int) -> int:
-    """A budget for the folder in memory, which is ``size`` or as much as there is; a quarter is left to others."""
+    """The budget of the folder in memory: ``size`` bytes, but at most 3/4 of what it already has and what is free."""
     parent = folder.parent
     there = os.statvfs(parent)
     own = size_of(folder)
@@ -56,10 +56,10 @@ def limited(folder: Path, size: int) -> int:
 
 
 def prepared(folder: Path) -> bool:
-    """Make the folder if there is none, for this user alone; True if it may be written to.
+    """Make the folder for this user alone if there is none; return whether it can be written to.
 
     Raises:
-        Unusable: it is another's, others may enter it, it holds other things, or lies on a network's file system.
+        Unusable: it belongs to another user, others may enter it, it has other files, or is on a network file system.
     """
     try:
         fcntl.flock  # noqa: B018  whether there is one
@@ -89,18 +89,18 @@ def prepared(folder: Path) -> bool:
 
 
 def _unopened(folder: Path) -> set[str]:
-    """What has a name of a cache's, and is none: a cache has the lock that it is opened under before these."""
+    """The files that are named as a cache's but are none: a cache has its ``OPENING`` file before these."""
     found = {str(path.relative_to(folder)) for path in (*folder.glob(TABLE), *folder.glob(f"{SEGMENTS}/*"))}
     return set() if (folder / OPENING).exists() else found
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a cache, be it empty."""
+    """Whether there is a cache, possibly empty."""
     return (folder / SEGMENTS).is_dir() and (folder / OPENING).exists()
 
 
 def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The kind of a network's file system that the folder is to lie on; None where it is another, or unknown."""
+    """The type of the folder's file system if that is a network's; None if it is not, or unknown."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -109,15 +109,15 @@ def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str |
     for line in lines:
         before, _, after = line.partition(" - ")
         point = before.split(" ")[4].encode().decode("unicode_escape").rstrip("/") + "/"
-        if at.startswith(point) and len(point) >= longest:  # of two at one place the later one is seen
+        if at.startswith(point) and len(point) >= longest:  # a later mount hides an earlier one at the same place
             longest, kind = len(point), after.split(" ")[0]
     return kind if kind in _NETWORK.split("|") else None
 
 
 def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: int | None = None) -> int | None:
-    """A descriptor that holds a file's lock until all copies of it are closed; None where others hold it.
+    """Lock a file; return a descriptor that holds the lock until all its copies are closed, None if others have it.
 
-    ``folder``: the descriptor of the one that the file is named in.
+    ``patience``: seconds to wait for it. ``folder``: the descriptor of the folder that ``file`` is relative to.
 
     Raises:
         OSError: the file cannot be opened.
@@ -138,10 +138,10 @@ def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: 
 
 @contextmanager
 def opening(folder: Path) -> Iterator[None]:
-    """Open the cache there while nobody else does.
+    """Keep other processes from opening the cache meanwhile.
 
     Raises:
-        Unusable: somebody else does, for too long.
+        Unusable: another process has been opening it for too long.
     """
     descriptor = locked(folder / OPENING, exclusive=True, patience=_PATIENCE)
     if descriptor is None:
@@ -153,7 +153,7 @@ def opening(folder: Path) -> Iterator[None]:
 
 
 def empty(folder: Path) -> None:
-    """Remove all of a cache, which nobody may use.
+    """Remove all files of a cache that nobody uses.
 
     Raises:
         OSError: something cannot be removed.
@@ -164,9 +164,9 @@ def empty(folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """The bytes that its files have."""
+    """The bytes of all files in a folder."""
     size = 0
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # it was there
+        with suppress(FileNotFoundError):  # removed since it was listed
             size += path.stat().st_size if path.is_file() else 0
     return size

@@ -1,7 +1,7 @@
-"""The numbers of a table's rows, in this process's memory: of a place that has none, the table need not be asked.
+"""The numbers of a table's rows, in this process's memory, so that the table is not asked for what it lacks.
 
-Eight bytes for each row. When others have changed the table its numbers are read again, for which a small part of the
-time is taken: until then a file that another process has put in may not be found, which costs time and nothing else.
+They take eight bytes a row. When others have changed the table they are read again, but only so often that this takes a
+small part of the time. Until then an entry of another process may not be found, which costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from accel.cache.entry import KINDS
 from accel.cache.faults import Faults
 from accel.cache.table import Table
 
-_PART = 50  # one part in so many of the time
+_PART = 50  # they are not read again for so many times as long as reading them took
 
 
 class Numbers:
-    """What this process knows of the numbers that there are; any thread may ask."""
+    """The row numbers that this process knows of; any thread may call any method."""
 
     def __init__(self, table: Table, faults: Faults) -> None:
         self._table, self._faults = table, faults
         self._there = array("q")
-        self._own = set[int]()  # put in by this process since
+        self._own = set[int]()  # put in by this process since they were read
         self._version: tuple[int, int] | None = None
         self._next = 0.0
 
     def renew(self, version: tuple[int, int] | None) -> None:
-        """Read them again, if the table is of another version than when they were read, and it is time for it."""
+        """Read the numbers again if the table's version has changed and enough time has passed."""
         begun = monotonic()
         if version is None or version == self._version or begun < self._next:
             return
@@ -43,18 +43,18 @@ class Numbers:
         self._next = now + _PART * (now - begun)
 
     def add(self, number: int) -> None:
-        """Note one that this process puts in."""
+        """Add a number that this process puts in."""
         self._own.add(number)
 
     def among(self, places: Sequence[int]) -> list[int]:
-        """Those of these places that have any."""
+        """The places that have rows."""
         there = np.frombuffer(self._there, np.int64)
         wanted, own = np.array(places, np.int64), {number & -KINDS for number in tuple(self._own)}
         begins, ends = np.searchsorted(there, wanted), np.searchsorted(there, wanted + KINDS)
         return [place for place, has in zip(places, (begins < ends).tolist(), strict=True) if has or place in own]
 
     def at(self, place: int) -> list[int]:
-        """Those of a place."""
+        """The numbers of the rows at a place."""
         there, found = self._there, list[int]()
         at = bisect_left(there, place)
         while at < len(there) and there[at] < place + KINDS:

@@ -1,4 +1,4 @@
-"""Opening a folder's cache: made where there is none, begun anew where it is damaged, refused where that is right."""
+"""Opening a folder's cache: made if there is none, begun anew if it is damaged, refused if it cannot be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel.system import log
 
 
 class Opened(NamedTuple):
-    """A folder that is a cache. ``in_use``: a descriptor that tells others that somebody uses it."""
+    """An opened cache. ``in_use``: a descriptor whose lock tells others that it is used; None if it is read-only."""
 
     table: Table
     segments: Segments
@@ -23,10 +23,10 @@ class Opened(NamedTuple):
 
 
 def opened(folder: Path, version: str) -> Opened:
-    """Open the cache in a folder, which is made if there is none.
+    """Open the cache in a folder, or make one.
 
     Raises:
-        Unusable: there can be none; or it is another version's.
+        Unusable: the folder cannot be a cache, or has one of another version.
     """
     writable = folders.prepared(folder)
     table = Table(folder / folders.TABLE, writable=writable)
@@ -49,7 +49,7 @@ def opened(folder: Path, version: str) -> Opened:
 
 
 def _opened(folder: Path, table: Table, version: str) -> int:
-    """Have the tables there, of this version; a descriptor that tells that they are in use."""
+    """Make or check the tables; return a descriptor whose lock tells others that they are in use."""
     alone = folders.locked(folder / folders.IN_USE, exclusive=True)
     try:
         damage = _damage(folder, table, version, alone=alone is not None)
@@ -70,7 +70,7 @@ def _opened(folder: Path, table: Table, version: str) -> int:
 
 
 def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
-    """What is wrong with the table, which is made if there is none; None: nothing. ``alone``: nobody uses it."""
+    """Check the table, or make one: the damage found, None if there is none. ``alone``: no other process uses it."""
     if (folder / folders.DAMAGED).exists():
         return "it was found to be in an earlier run"
     try:

@@ -1,4 +1,4 @@
-"""Parts of entries, read and compared with their digests: those of a whole batch in one call of compiled code."""
+"""Reading parts of entries and comparing them with their digests, a whole batch in one call of compiled code."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _read = UNIT.function("cache.reading_kernels", "read", rd.SIGNATURE)
 
 Numbers = npt.NDArray[np.int64]
 Wanted = tuple[int, Entry, int, int]
-"""The descriptor of a segment's file, an entry, the first of its parts that is wanted, and the one behind the last."""
+"""The descriptor of a segment's file, an entry, the first part to read, and the one behind the last."""
 
 
 def read(wanted: Sequence[Wanted], view: memoryview) -> int:
-    """Read parts into bytes, one behind the other; how many entries are sound, up to the first that is not.
+    """Read parts into ``view``, one behind the other; return the number of entries up to the first that is damaged.
 
     A file that is shorter than its table says gives fewer bytes, and no signal, as mapped memory would.
     """
@@ -45,9 +45,9 @@ def read(wanted: Sequence[Wanted], view: memoryview) -> int:
 
 
 def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | None:
-    """What is wanted as compiled code reads it: rows (``reading_fields``), and of each entry its numbers.
+    """The arguments of the compiled function: rows (``reading_fields``), and ``Entry.numbers`` of all entries.
 
-    None where compiled code may not.
+    None if compiled code cannot be used.
     """
     if not opening.agrees():
         return None
@@ -55,17 +55,17 @@ def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | 
     try:
         for file, entry, first, last in wanted:
             rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
-    except OverflowError:  # a place that no file has
+    except OverflowError:  # an offset that no file has
         return None
     numbers = b"".join([each[1].numbers for each in wanted])
     return np.frombuffer(rows, np.int64).reshape(-1, rd.ROW), np.frombuffer(numbers, np.uint32)
 
 
 class Together(NamedTuple):
-    """Entries as compiled code reads them.
+    """Entries in the form that compiled code reads.
 
     Attributes:
-        held: keeps their files open. rows, numbers: see ``asked``. begins: where the numbers of each begin.
+        held: the files, kept open. rows, numbers: see ``asked``. begins: where the numbers of each entry begin.
     """
 
     held: Sequence[Any]
@@ -75,7 +75,7 @@ class Together(NamedTuple):
 
 
 def together(files: Sequence[Any], entries: Sequence[Entry]) -> Together | None:
-    """All parts of entries, each in its segment's file; None where a file is missing, or compiled code may not."""
+    """All parts of entries, each in its segment's file; None if a file is missing or compiled code cannot be used."""
     if len(files) < len(entries):
         return None
     found = asked([(file.descriptor, entry, 0, entry.parts) for file, entry in zip(files, entries, strict=True)])
@@ -86,7 +86,7 @@ def together(files: Sequence[Any], entries: Sequence[Entry]) -> Together | None:
 
 
 def call(out: npt.NDArray[np.uint8]) -> Call:
-    """The call that reads what compiled code shows it of what is ``asked``."""
+    """The call by which compiled code reads rows made by ``asked`` into ``out``."""
     return Call(_read, _pread(), None, None, out, _work.sums)
 
 

@@ -1,4 +1,4 @@
-"""Parts of entries read from segments by the system's own call, and compared with their digests, by numba."""
+"""Compiled code that reads parts of entries from segments by ``pread``, and compares them with their digests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: 
 
 @njit
 def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
-    """Read parts of entries, one entry behind the other; how many entries there are up to the first that is damaged.
+    """Read parts of entries, one behind the other; return the number of entries up to the first that is damaged.
 
     Args:
-        call: the address of pread. sums: uint64 [8], working memory.
+        call: the address of ``pread``. sums: uint64 [8], working memory.
         wanted: int64 [entries, rd.ROW].
-        numbers: uint32: of each entry ``Entry.numbers``, one behind the other.
+        numbers: uint32, ``Entry.numbers`` of all entries, one behind the other.
     """
     at, known = i64(0), i64(0)
     for entry in range(len(wanted)):

@@ -1,6 +1,6 @@
-"""The content of a cache: files that only grow, each filled by one process at a time, which holds its lock.
+"""Segments, the content of a cache: files that only grow, each filled by one process at a time, which has its lock.
 
-They are read by ``pread`` into memory of the reader's: a file that is shorter than its table says gives fewer bytes,
+They are read by ``pread`` into the reader's memory: a file that is shorter than its table says gives fewer bytes,
 and no signal, as mapped memory would.
 """
 
@@ -18,7 +18,7 @@ from accel.cache.entry import Entry
 from accel.cache.folder import fcntl, locked
 
 _OPEN = 256  # files that are kept open for reading
-_WRITTEN = 1 << 20  # bytes at a time: for more Linux takes larger pages, which may have to be found first
+_WRITTEN = 1 << 20  # bytes written at a time: for more Linux takes larger pages, and may have to look for them first
 
 
 class File:
@@ -33,10 +33,10 @@ class File:
 
 
 class Segments:
-    """The segments in a folder, which stays the same if another takes its name.
+    """The segments in a folder, which is kept open, so that another folder of its name is not used instead.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the folder cannot be opened.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,16 +48,16 @@ class Segments:
             close(self._folder)
 
     def read(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> int:
-        """Read parts of entries, from a first one to one behind the last, into a buffer, one behind the other.
+        """Read parts of entries, from a first one to one behind the last, side by side into a buffer.
 
-        How many entries are as their digests say, up to the first that is not, or whose segment cannot be read.
+        Return the number of entries up to the first that does not match its digests or whose segment cannot be read.
         """
         files = self.files([entry for entry, _, _ in wanted])
         asked = [(file.descriptor, *each) for file, each in zip(files, wanted, strict=False)]
         return reading.read(asked, memoryview(out)) if asked else 0
 
     def files(self, entries: Iterable[Entry]) -> list[File]:
-        """The files of entries' segments, up to the first that cannot be opened; they stay open while they are held."""
+        """The files of entries' segments, up to the first that cannot be opened; each is open while referenced."""
         found = list[File]()
         for entry in entries:
             try:
@@ -79,13 +79,13 @@ class Segments:
         if file is None:
             file = File(name_of(segment), self._folder)
             while len(self._open) >= _OPEN:
-                with suppress(StopIteration, KeyError, RuntimeError):  # another thread did
+                with suppress(StopIteration, KeyError, RuntimeError):  # another thread removed one
                     del self._open[next(iter(self._open))]
             self._open[segment] = file
         return file
 
     def lacks(self, segment: int) -> bool:
-        """Whether this process has nothing left to open a segment's file with."""
+        """Whether this process has no descriptors or memory left to open a segment's file."""
         try:
             self._opened(segment)
         except OSError as error:
@@ -99,13 +99,13 @@ class Segments:
         self._open.pop(segment, None)
 
     def lock(self, segment: int, is_new: bool) -> int | None:
-        """A descriptor to write to a segment, which nobody else has; None: somebody has.
+        """Lock a segment; return a descriptor to write to it, None if another process has the lock.
 
         Raises:
             OSError: the file cannot be made or opened.
         """
         file = locked(name_of(segment), exclusive=True, folder=self._folder)
-        if file is not None and is_new and os.fstat(file).st_size:  # of a table that was lost
+        if file is not None and is_new and os.fstat(file).st_size:  # left from a lost table
             os.ftruncate(file, 0)
         return file
 
@@ -114,7 +114,7 @@ class Segments:
         """Write bytes.
 
         Raises:
-            OSError: there is no room on the disk, or what else a disk may say.
+            OSError: the disk is full, or fails.
         """
         view = memoryview(content).cast("B")
         while len(view):
@@ -122,7 +122,7 @@ class Segments:
             view, offset = view[count:], offset + count
 
     def remove(self, taken: Sequence[tuple[int, int]]) -> None:
-        """Remove segments' files, whose locks are held; those who still read them find that they are short."""
+        """Remove the files of segments whose locks are held; processes that still read them find them too short."""
         for segment, file in taken:
             self.forget(segment)
             with suppress(OSError):
@@ -132,7 +132,7 @@ class Segments:
         release(taken)
 
     def remove_others(self, known: set[int]) -> None:
-        """Remove the files that are no segment's: of those that were being taken back when a process was killed."""
+        """Remove the files that are no segment's, left by a process that was killed as it took segments back."""
         for name in os.listdir(self._folder):
             if name.isdecimal() and int(name) not in known:
                 with suppress(OSError):
@@ -145,7 +145,7 @@ def name_of(segment: int) -> str:
 
 
 def release(held: Iterable[tuple[int, int]]) -> None:
-    """Let go of segments' locks, whoever else has copies of the descriptors."""
+    """Release segments' locks, even if other processes have copies of the descriptors."""
     for _, file in held:
         if file >= 0:
             fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,4 +1,4 @@
-"""What is in a cache, whether it is sound, and emptying it: for people, whatever version's it is."""
+"""Listing, verifying and emptying a cache of any version, for people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from accel.cache.segments import Segments
 from accel.cache.table import Table, sqlite3
 
 NAMES = {INDEX: "stream indexes", RESULT: "results", PIXELS: "pictures", PLANES: "planes"}
-"""Of the kinds, for people."""
+"""The names of the kinds, for people."""
 
 
 class Kind(NamedTuple):
-    """What there is of a kind; ``size``: in bytes, of the segments."""
+    """The number of entries and segments of one kind, and the bytes of its segments."""
 
     kind: int
     entries: int
@@ -27,9 +27,9 @@ class Kind(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """A cache: ``keys`` is how many it has entries of, ``size`` the bytes that it takes on the disk.
+    """A summary of a cache: ``keys`` is the number of files that have entries, ``size`` its bytes on the disk.
 
-    ``faults``: what is wrong with it, as far as a short look tells.
+    ``faults``: the faults that a quick check finds.
     """
 
     version: str
@@ -40,7 +40,7 @@ class Survey(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """How many entries were read, the damaged ones (each in a few words), and what is wrong with the table."""
+    """The number of entries read, and descriptions of the damaged ones and of the table's faults."""
 
     entries: int
     damaged: list[str]
@@ -48,7 +48,7 @@ class Verified(NamedTuple):
 
 
 def survey(folder: Path) -> Survey:
-    """What is in the cache there.
+    """Summarize the cache in a folder.
 
     Raises:
         Unusable: there is none, or its table cannot be read.
@@ -67,7 +67,7 @@ def survey(folder: Path) -> Survey:
 
 
 def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verified:
-    """Read all entries; ``each`` is called after one.
+    """Read and check all entries; ``each`` is called after every one.
 
     Raises:
         Unusable: there is none, or its table cannot be read.
@@ -117,10 +117,10 @@ def _fault(number: int, row: object, segments: Segments) -> str | None:
 
 
 def clear(folder: Path) -> int:
-    """Empty the cache there; how many bytes it had.
+    """Empty the cache in a folder; return the bytes that it had.
 
     Raises:
-        Unusable: there is none, or somebody uses it.
+        Unusable: there is none, or another process uses it.
         OSError: something cannot be removed.
     """
     _exists(folder)

@@ -1,8 +1,8 @@
 """The table of a cache: rows in sqlite3, and the budget, which is claimed before anything is written.
 
-One connection for each process, used by one thread at a time. No fork sees one: it waits until no thread uses any,
-and those that are open are closed first. (What sqlite3 knows of its file's locks would be wrong in the child, and to
-close the parent's connection there would write.)
+A process has one connection, used by one thread at a time. It is closed before a fork, which waits until no thread
+uses it: in the child sqlite3's record of its file locks would be wrong, and closing the parent's connection there
+would write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accel.system.imports import LazyModule
 sqlite3: Any = LazyModule("sqlite3")
 
 Row = tuple[int, Any]
-"""Its number, which is its key's (``entry.place_of``) and its kind, and what ``entry.packed`` made."""
+"""A row: its number (``entry.place_of`` of its key, plus its kind), and the bytes that ``entry.packed`` made."""
 
 _PRAGMAS = ("cell_size_check=ON", "trusted_schema=OFF", "mmap_size=0", "cache_size=-1024")
 _PRAGMAS_TO_WRITE = ("synchronous=NORMAL", "wal_autocheckpoint=4000", "journal_size_limit=16777216")
@@ -40,7 +40,7 @@ _ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
 _TOGETHER = 32  # rows that are asked for at once
 _ROW = "SELECT id, row FROM entries WHERE id = ?"
 _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
-_INDEXED = "entries INDEXED BY of_segment"  # which is a tenth of the rows
+_INDEXED = "entries INDEXED BY of_segment"  # the SQL index, a tenth of the size of the rows
 _NUMBERS = f"SELECT id FROM {_INDEXED}"
 _NO_DAMAGE = (
     *("locked", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory"),
@@ -50,7 +50,7 @@ _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that
 
 
 class Table:
-    """The rows of a folder's cache. Every method may raise ``sqlite3.Error``: ``is_busy`` says which will pass."""
+    """The rows of a folder's cache. Every method may raise ``sqlite3.Error``; ``is_busy`` tells which are temporary."""
 
     def __init__(self, file: Path, *, writable: bool) -> None:
         self._file, self._writable = file, writable
@@ -63,13 +63,13 @@ class Table:
     # -- what is asked ----------------------------------------------------------------------------------------
 
     def rows(self, place: int) -> list[Row]:
-        """All that is kept at a place."""
+        """The rows at a place."""
         with _lock:
             connection = self._connection or self._connect()
             return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
 
     def rows_of(self, numbers: Sequence[int]) -> list[Row]:
-        """Those with these numbers."""
+        """The rows with these numbers."""
         found: list[Row] = []
         if not numbers:
             return found
@@ -80,32 +80,32 @@ class Table:
                 found += connection.execute(_ROW, (number,)).fetchall()
             for first in range(0, 0 if few else len(numbers), _TOGETHER):
                 asked = numbers[first : first + _TOGETHER]
-                # one statement for all counts, which is kept
+                # the same statement for any count, so that sqlite3 keeps it prepared
                 found += connection.execute(_ROWS_OF, (*asked, *[asked[0]] * (_TOGETHER - len(asked)))).fetchall()
         return found
 
     def numbers(self) -> array[int]:
-        """The numbers of all rows, rising."""
+        """The numbers of all rows, ascending."""
         with _lock:
             connection = self._connection or self._connect()
             found = np.fromiter((number for (number,) in connection.execute(_NUMBERS)), np.int64)
         return array("q", np.sort(found).tobytes())
 
     def rows_after(self, number: int, count: int = 256) -> list[Row]:
-        """So many rows in their order, after a number."""
+        """The next ``count`` rows after a number, in ascending order."""
         with _lock:
             connection = self._connection or self._connect()
             query = "SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?"
             return connection.execute(query, (number, count)).fetchall()  # type: ignore[no-any-return]
 
     def version(self) -> tuple[int, int]:
-        """What changes when another process changes the table."""
+        """A value that changes when another process changes the table."""
         with _lock:
             connection = self._connection or self._connect()
             return self._connections, connection.execute("PRAGMA data_version").fetchone()[0]
 
     def about(self, name: str) -> str | None:
-        """What was told of the whole; None where nothing was."""
+        """A property of the whole cache, such as its version; None if it is not there."""
         with _lock:
             connection = self._connection or self._connect()
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
@@ -119,22 +119,22 @@ class Table:
             return budget.used(self._connection or self._connect())
 
     def left(self, shelf: int, worth: int | None, size: int) -> int:
-        """The bytes of a budget of this size that entries of a shelf may have; ``worth``: what was measured of it."""
+        """The bytes of a budget of ``size`` left for a shelf; ``worth``: as measured here, None if it was not."""
         with _lock:
             return budget.left(self._connection or self._connect(), shelf, worth, size)
 
     def reopen(self) -> None:
-        """Let shelves grow again that were taken back from."""
+        """Let all shelves grow again, and release what killed processes had claimed."""
         with self._transaction() as connection:
             budget.reopen(connection)
 
     def contents(self) -> list[tuple[int, int, int]]:
-        """Each kind: how many segments it has, and their bytes, as far as that is not damaged."""
+        """For each kind: the kind, the number of its segments, and their bytes; damaged rows are left out."""
         with _lock:
             return budget.contents(self._connection or self._connect())
 
     def counts(self) -> dict[int, int]:
-        """How many entries each kind has; at -1, how many keys have any."""
+        """The number of entries of each kind; at -1, the number of keys that have any."""
         with _lock:
             connection = self._connection or self._connect()
             kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM {_INDEXED} GROUP BY 1").fetchall()
@@ -142,7 +142,7 @@ class Table:
         return {**dict(kinds), -1: keys[0]}
 
     def faults(self, *, thorough: bool = True) -> list[str]:
-        """What is wrong with the table; ``thorough``: sqlite3 looks at all of its file."""
+        """Descriptions of the table's faults; ``thorough``: sqlite3 checks its whole file."""
         with _lock:
             connection = self._connection or self._connect()
             found = connection.execute("PRAGMA integrity_check(10)").fetchall() if thorough else []
@@ -151,11 +151,11 @@ class Table:
     # -- what is changed ----------------------------------------------------------------------------------------
 
     def make(self, about: dict[str, str]) -> None:
-        """Make the tables, of which there may be none, and tell of the whole."""
+        """Make the tables, none of which may exist, and write the properties of the whole cache."""
         with _lock:
             self.close()
             connection = self._connect()
-            self._file.chmod(0o600)  # which the log takes over
+            self._file.chmod(0o600)  # sqlite3's log file gets the same mode
             connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
                 for statement in _MADE:
@@ -163,7 +163,7 @@ class Table:
                 connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
     def claim(self, wanted: Wanted) -> Claim | None:
-        """Claim bytes of a segment, and of the budget; None: it has not so many left."""
+        """Claim bytes of a segment and of the budget; None if not enough are left."""
         held: list[tuple[int, int]] = []
         try:
             with self._transaction() as connection:
@@ -178,7 +178,7 @@ class Table:
         return claim
 
     def add(self, rows: Mapping[int, Any], claim: Claim, size: int, charge: int) -> bool:
-        """Say where what was written lies; False: the segment was taken back meanwhile."""
+        """Add the rows of entries that were written; False if the segment was taken back meanwhile."""
         with self._transaction() as connection:
             there = budget.written(connection, claim, size, charge)
             if there:
@@ -187,7 +187,7 @@ class Table:
         return there
 
     def mend(self) -> int:
-        """Mend what is said of segments, where that is damaged; of how many it was."""
+        """Mend the damaged rows of segments; return how many there were."""
         with _lock:
             if not budget.damaged(self._connection or self._connect()):
                 return 0
@@ -195,12 +195,12 @@ class Table:
             return budget.mend(connection)
 
     def drop(self, rows: Iterable[Row]) -> None:
-        """Forget rows, if they are still the same."""
+        """Delete rows that have not changed since."""
         with self._transaction() as connection:
             connection.executemany("DELETE FROM entries WHERE id = ? AND row IS ?", rows)
 
     def tell_segments(self, known: Callable[[set[int]], None]) -> None:
-        """Call ``known`` with all segments that there are, while nobody makes or takes back any."""
+        """Call ``known`` with all segments while no process can add or remove any."""
         with self._transaction() as connection:
             known({segment for (segment,) in connection.execute("SELECT id FROM segments")})
 
@@ -220,10 +220,10 @@ class Table:
                     connection.execute("ROLLBACK")
 
     def hurry(self) -> None:
-        """Wait for other processes no longer than training may."""
+        """From now on wait for other processes only as long as training can afford."""
         self._patience = _BUSY
         with _lock:
-            if self._connection is not None:  # to open another takes a millisecond
+            if self._connection is not None:  # kept: opening another takes a millisecond
                 self._connection.execute(f"PRAGMA busy_timeout={round(1000 * _BUSY)}")
 
     def _connect(self) -> Any:
@@ -253,19 +253,19 @@ class Table:
                 connection.close()
 
     def leave(self) -> None:
-        """Have nothing more to do with a connection that is the parent's."""
+        """Abandon a connection that belongs to the parent process."""
         if self._connection is not None:
             fork.leave_to_parent(self._connection)
             self._connection = None
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether another process was at it, so that the same may work later."""
+    """Whether the error is that another process was writing, so that a later attempt may succeed."""
     return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the file is not what it should be; else it is the disk, a right, or memory that is missing."""
+    """Whether the error means a damaged file, rather than a lack of disk, permission or memory."""
     return isinstance(error, sqlite3.Error) and not any(said in str(error) for said in _NO_DAMAGE)
 
 
@@ -276,7 +276,7 @@ _tables: WeakSet[Table] = WeakSet()
 
 
 class _Apart:
-    """The lock of all tables, taken with every connection closed."""
+    """The lock of all tables; acquiring it closes every connection."""
 
     def acquire(self) -> None:
         _lock.acquire()
@@ -289,7 +289,7 @@ class _Apart:
 
 def _in_child() -> None:
     for table in tuple(_tables):
-        table.leave()  # an interrupt came before it was closed
+        table.leave()  # still open only if an interrupt came before it was closed
 
 
 _apart = _Apart()

@@ -1,6 +1,6 @@
-"""What a byte of a cache saves, by shelf: measured by each process, and told to all in the cache's table.
+"""The time that a byte of a cache saves, by shelf: measured by each process, and shared in the cache's table.
 
-A *shelf* is what is weighed together: a kind of entries, or of results those of one pipeline.
+A *shelf* is a set of entries that is weighed as one: a kind of entries, or the results of one pipeline.
 """
 
 from __future__ import annotations
@@ -8,37 +8,37 @@ from __future__ import annotations
 from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT
 
 ASSUMED = {INDEX: 64_000, RESULT: 4000, PIXELS: 4000, PLANES: 1500}
-"""Picoseconds a byte, by kind, until it has been measured: of photos. That of indexes is not measured."""
+"""Picoseconds that a byte of each kind saves until that is measured: for photos. That of indexes never is."""
 
 DOUBLE = 2
-"""Times as much as what is taken back for it a byte must save."""
+"""The factor by which a byte must save more than the bytes that are taken back for it."""
 
-_READING = 0.0003  # microseconds a byte, until it has been measured
-_PIPELINES = 64  # that are told apart
-_WILD = 4  # times the mean: longer ones, of which something was compiled or waited for, count as so long
-_LAST = 100  # measures of which the mean is, about
+_READING = 0.0003  # microseconds to read a byte, until that is measured
+_PIPELINES = 64  # shelves of results
+_WILD = 4  # measurements are capped at so many times the mean: in longer ones something was compiled or waited for
+_LAST = 100  # the mean is over about so many measurements
 
 
 def shelf_of(kind: int, pipeline: int = 0) -> int:
-    """The shelf of a kind; ``pipeline``: any number that tells it from others."""
+    """The shelf of a kind; ``pipeline``: any number that identifies the pipeline."""
     return kind + KINDS * (pipeline % _PIPELINES)
 
 
 def assumed(shelf: int) -> int:
-    """Picoseconds that a byte of a shelf saves, where nobody has measured it."""
+    """Picoseconds that a byte of a shelf is assumed to save, where nobody has measured it."""
     return ASSUMED.get(shelf % KINDS, 0)
 
 
 class Rate:
-    """The time that one of many takes: a byte, or a pixel. The first measure is not believed: memory is new then, and
-    code may be compiled. What took time and was nothing is no measure: a thread that came too late for any image."""
+    """The mean time for a unit: a byte or a pixel. The first measurement is ignored, as memory is new then and code may
+    be compiled; so is one of no units, such as by a thread that came too late for any image."""
 
     def __init__(self) -> None:
         self.count, self._time, self._amount = -1, 0.0, 0.0
 
     @property
     def value(self) -> float:
-        """0: it is not known yet."""
+        """The mean time for one unit; 0 if it is not known yet."""
         amount = self._amount  # another thread may have counted the first, and not added it yet
         return self._time / amount if amount else 0.0
 
@@ -54,12 +54,12 @@ class Rate:
 
 
 class Worth:
-    """What this process has measured. Threads share it without a lock: one may lose another's measure.
+    """This process's measurements. Threads share them without a lock, so one may overwrite another's.
 
     Attributes:
-        first, by_index, hits: the microseconds that a pixel takes with all steps, of images that are decoded for the
-            first time, by their stream indexes, and from a cache's planes.
-        filling: those that it takes to put in a pixel's part of planes.
+        first, by_index, hits: microseconds a pixel, for all steps, of images that are decoded for the first time, by
+            their stream indexes, and from a cache's planes.
+        filling: microseconds a pixel to put planes into a cache.
     """
 
     def __init__(self) -> None:
@@ -69,28 +69,28 @@ class Worth:
 
     @property
     def asks(self) -> bool:
-        """Whether it is to be measured how long reading takes: that is enough a few times."""
+        """Whether reading should still be timed: a few measurements are enough."""
         return self._reading.count < _LAST
 
     def read(self, took: float, size: int) -> None:
-        """Note the microseconds that reading and checking so many bytes took."""
+        """Record the microseconds that reading and checking ``size`` bytes took."""
         self._reading.add(took, size)
 
     def made(self, shelf: int, took: float, size: int) -> None:
-        """Note the microseconds that it took to make so many bytes, which are as many less when they are read."""
+        """Record the microseconds that making ``size`` bytes took, less those that reading them takes, as saved."""
         self.saved(shelf, took - (self._reading.value or _READING) * size, size)
 
     def found(self, shelf: int, took: float, pixels: int, size: int) -> None:
-        """Note the microseconds that images of so many pixels take of which so many bytes are used, with all steps."""
+        """Record the microseconds that images of ``pixels`` took with all steps, using ``size`` bytes of the cache."""
         self.hits.add(took, pixels)
         if self.by_index.value and self.hits.value:
             self.saved(shelf, (self.by_index.value - self.hits.value) * pixels, size)
 
     def saved(self, shelf: int, time: float, size: int) -> None:
-        """Note the microseconds that so many bytes save each time that they are found."""
+        """Record the microseconds that ``size`` bytes save each time they are found."""
         self._saved.setdefault(shelf, Rate()).add(max(time, 0.0), size)
 
     def of(self, shelf: int) -> int | None:
-        """Picoseconds that a byte saves; None: not measured."""
+        """Picoseconds that a byte of a shelf saves; None if it was not measured."""
         rate = self._saved.get(shelf)
         return None if rate is None or rate.count <= 0 else round(1e6 * rate.value)

@@ -1,1 +1,1 @@
-"""What holds the training back: measured, judged, and what would help by how much."""
+"""The profiler: measures a training, names its bottleneck, and predicts how much changes would help."""

@@ -1,4 +1,4 @@
-"""Advice: at most three changes that are predicted to help, what each costs, and whether results stay the same."""
+"""Advice: at most three changes that are predicted to help, with their costs, and whether results stay the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from accel.profiling.verdict import HELPS, Verdict, hottest, loading, place
 
 MOST = 3
 _MOST_WORKERS, _MOST_AHEAD = 64, 16
-_REFILL_NS = 200_000  # to read 2 MB, as large as a core's own caches are, at 10 GB a second
-_NEARLY = 0.97  # of the best rate: what costs less and gives as much comes first
+_REFILL_NS = 200_000  # the time to read 2 MB, the size of a core's own caches, at 10 GB a second
+_NEARLY = 0.97  # the part of the best rate at which a cheaper setting is preferred
 _CROPS = "other random numbers: crops change"
 _SAME = "results stay bit-identical"
 
@@ -25,13 +25,13 @@ class Advice:
 
     Attributes:
         text: what to do.
-        change: the same for a program: ``num_workers``, ``prefetch_factor``, ``persistent_workers`` of the DataLoader,
+        change: the same as data: ``num_workers``, ``prefetch_factor``, ``persistent_workers`` of the DataLoader,
             ``backend``, ``threads`` of ``set_image_backend``; None if it is a change to the user's code or machine.
-        rate: images a second now, None where nothing came, and ``predicted_rate``, with the change: both once an epoch
-            runs, or where ``whole_epochs`` is set over whole epochs. ``predicted_rate`` is None where it is not known,
-            and no more than a bound where ``at_most`` or ``at_least`` is set.
-        cost: what it takes, in words.
-        bit_identical: whether results stay the same in every bit; None: not known.
+        rate: images a second now; None if no batches came.
+        predicted_rate: images a second with the change; None if it is not known. Only an upper or a lower bound if
+            ``at_most`` or ``at_least`` is set. Both rates leave out how epochs begin, unless ``whole_epochs`` is set.
+        cost: the cost of the change, in words.
+        bit_identical: whether results stay the same in every bit; None if not known.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Advice:
 
 
 def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
-    """What would help, the most first; a change that any program can make before one of the user's code."""
+    """The changes predicted to help, the most helpful first; a change to the user's code comes after the others."""
     found = [each for each in candidates(measured, verdict) if each.predicted_rate is None or each.gain > HELPS]
     found.sort(
         key=lambda each: (each.predicted_rate is None, each.at_most, -round(20 * each.gain), not each.bit_identical)
@@ -59,7 +59,7 @@ def advise(measured: Measured, verdict: Verdict) -> list[Advice]:
 
 
 def candidates(measured: Measured, verdict: Verdict) -> list[Advice]:
-    """What could be changed, whether it helps or not."""
+    """All changes to consider, whether they help or not."""
     its = verdict.flow
     if verdict.bottleneck == "shm" and measured.failed:
         return list(_shared_memory(measured, its))
@@ -69,12 +69,12 @@ def candidates(measured: Measured, verdict: Verdict) -> list[Advice]:
 
 
 def results(bit_identical: bool | None) -> str:
-    """What becomes of the results, in words."""
+    """Words for whether results stay the same."""
     return {True: _SAME, False: _CROPS, None: "results: not known"}[bit_identical]
 
 
 def no_cure(bottleneck: str) -> str:
-    """What to say where no advice is given."""
+    """The text to show where no advice is given."""
     return {
         "none": "Nothing to advise.",
         "step": "The input keeps up: only a faster step makes this training faster.",
@@ -90,7 +90,7 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
         yield from _copying(its)
         return
     yield from _workers(its, verdict)
-    if verdict.bottleneck != "startup":  # an epoch is over before more batches ahead could matter
+    if verdict.bottleneck != "startup":  # there an epoch is over before more batches ahead could matter
         yield from _prefetch(its)
     yield from _persistent(its)
     yield from _backend(measured, its)
@@ -101,15 +101,15 @@ def _changes(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice
 
 
 def _cheapest(its: Flow, field: str, values: Iterable[int]) -> tuple[int, float] | None:
-    """The least of the values that gives nearly the best rate, and that rate: where other programs keep their cores,
-    unless what is made mostly waits."""
+    """The least of the values that gives nearly the best rate, and that rate. Other programs keep their cores, unless
+    making a batch is mostly waiting."""
     now = predict.present(its)
     rates = {value: predict.rate(its, replace(now, **{field: value}), modest=_computes(its)) for value in values}
     return next(((value, rate) for value, rate in rates.items() if rate >= _NEARLY * max(rates.values())), None)
 
 
 def _computes(its: Flow) -> bool:
-    """Whether what is made is mostly computed, not waited for."""
+    """Whether making a batch is mostly computing, not waiting."""
     return its.cpu_made > 0.5 * its.alone
 
 
@@ -118,7 +118,7 @@ def _bytes(count: float | None) -> str:
 
 
 def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
-    """More workers, where cores are idle or what they do is waiting."""
+    """More workers, if cores are idle or the workers mostly wait."""
     now, ahead = its.loader.num_workers, its.loader.prefetch_factor or 2
     most = min(_MOST_WORKERS, max(4 * int(its.cores), 4))
     if its.bytes and its.machine.memory_free:
@@ -143,7 +143,7 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
 
 
 def _prefetch(its: Flow) -> Iterator[Advice]:
-    """More batches ahead, where they come or go in bursts."""
+    """More batches ahead, if batches are made or used in bursts."""
     now = its.loader.prefetch_factor or 2
     best = _cheapest(its, "prefetch", range(now + 1, _MOST_AHEAD + 1)) if its.loader.num_workers else None
     if best is not None:
@@ -154,7 +154,7 @@ def _prefetch(its: Flow) -> Iterator[Advice]:
 
 
 def _persistent(its: Flow) -> Iterator[Advice]:
-    """Workers that stay, where epochs are short; those of a loader that is new for each epoch cannot."""
+    """Persistent workers, if epochs are short; for a loader made anew for each epoch, that it be kept."""
     if its.loader.num_workers and (its.loader.renewed or not its.loader.persistent):
         setting = replace(predict.present(its), startup=its.fill)
         rate = predict.rate(its, setting, whole_epochs=True)
@@ -167,7 +167,7 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 
 
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
-    """Another backend: accel's under "torchvision", by a trial; the GPU's, as a bound."""
+    """Another backend: one that was tried, with the trial's result; and the GPU's, with an upper bound."""
     bound = predict.unsure(its) and its.loader.num_workers > 0
     kept = predict.keeping(its, computes=True) if bound else its
     for name, trial in measured.trials.items():
@@ -183,9 +183,9 @@ def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
 
 
 def _switched(its: Flow, trial: Trial) -> float:
-    """The rate under a backend that was tried: what is computed, and the waiting for a core for that, becomes quicker
-    as in the trial; of the other waiting, only what the trial has seen: files that are slow at first are not in it.
-    What the system takes is as much as in the trial: in it memory may have come anew for each image, or not at all."""
+    """The rate under a backend that was tried. Computing, and waiting for a core for it, get faster as in the trial.
+    Other waiting changes only by what the trial saw, which does not include files that are slow the first time. The
+    system's CPU time is the trial's, as memory may be allocated anew for each image there, or not at all."""
     now, images = predict.present(its), its.images * 1e9
     busy, base = min(trial.cpu_s, trial.seconds), max(min(trial.base_cpu_s, trial.base_seconds), 1e-9)
     computed = min(now.cpu_made, its.alone)
@@ -195,11 +195,11 @@ def _switched(its: Flow, trial: Trial) -> float:
     cpu_made = max(now.cpu_made - _by_system(its), 0.0) * own + trial.system_s * images
     made = computed * busy / base * cpu_made / max(scaled, 1.0) + waited
     freed = (trial.base_freed_s - trial.freed_s) * images if now.workers else 0.0
-    if now.workers and now.cpu_made:  # the less is computed beside the step, the less it is disturbed
+    if now.workers and now.cpu_made:  # the less the workers compute beside the step, the less it is slowed
         freed += its.stepping.longer * max(1 - cpu_made / now.cpu_made, 0.0)
     after = replace(now, made=made, cpu_made=cpu_made, freed=freed)
     rate, free = 0.0, predict.unpacked(its) - predict.unpacked(its, computed=True)
-    for _ in range(3):  # unpacking waits for what workers do, as long as they do something
+    for _ in range(3):  # unpacking waits while workers are at work, which depends on the rate
         rate = predict.rate(its, after)
         at_work = min(made * rate / (images * its.ranks * max(now.workers, 1)), 1.0)
         after = replace(after, busy_less=free * (1 - at_work))
@@ -207,14 +207,14 @@ def _switched(its: Flow, trial: Trial) -> float:
 
 
 def _by_system(its: Flow) -> float:
-    """Of the CPU time to make a batch, what the system takes."""
+    """The system's part of the CPU time to make a batch."""
     makers = its.workers if its.loader.num_workers else [its.main] if its.main is not None else []
     share = sum(each.system or 0.0 for each in makers) / max(len(makers), 1)
     return share * (its.cpu_made + (0.0 if its.loader.num_workers else its.cpu_main))
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
-    """More of accel's own threads, where the process loads itself."""
+    """More of accel's own threads, if the main process loads the data itself."""
     threads, cores = measured.options.get("threads"), int(its.cores)
     if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
         computed = its.undelayed("decode", "transform", "kernels")
@@ -226,7 +226,7 @@ def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
 
 
 def _copying(its: Flow) -> Iterator[Advice]:
-    """Copies beside the step, where there is a GPU: from pinned memory."""
+    """Copies from pinned memory that run beside the step, if there is a GPU."""
     if its.machine.gpu:
         rate = its.rate * its.period / (its.period - its.copy)
         change = None if its.loader.pin_memory else {"pin_memory": True}
@@ -235,18 +235,18 @@ def _copying(its: Flow) -> Iterator[Advice]:
 
 
 def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
-    """The function of the user's that has the statement that costs most."""
+    """Removing the user's function that has the most costly statement: the gain as an upper bound."""
     sample = hottest(measured)
     if verdict.stage in ("user", "collate") and sample is not None:
         where = sample.file, sample.function  # a loop has several statements
         found = [((each.file, each.function) == where, each.count) for each in loading(measured)]
         its_own = sum(count for inside, count in found if inside)
         others = sum(count for inside, count in found if not inside)
-        others = max(others - 2 * others**0.5, 0.0)  # at least, as far as so few samples tell: it is a bound
-        # whatever accel does is done below some statement of the user's
+        others = max(others - 2 * others**0.5, 0.0)  # the least that so few samples allow, as the gain is a bound
+        # all of accel's work is called by some statement of the user's
         less = min(its.alone * its_own / (its_own + others), its.undelayed(verdict.stage))
         now = predict.present(its)
-        # what is done beside it finds the caches as it left them, which is faster; and more so where the core slept
+        # the rest also gets faster, as the processor's caches are not displaced; more so if the core slept meanwhile
         sooner = (now.made - less) / 2
         refilled = _REFILL_NS * (its.images if verdict.stage == "user" else 1)
         less += min(sooner, refilled) if _computes(its) else sooner
@@ -257,7 +257,7 @@ def _code(measured: Measured, its: Flow, verdict: Verdict) -> Iterator[Advice]:
 
 
 def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:
-    """Room for what is on its way, or memory that /dev/shm does not limit: accel's, for batches from workers."""
+    """A larger /dev/shm, or a backend of accel's, whose memory for batches from workers /dev/shm does not limit."""
     size, rate = "", its.rate if its else None
     if its and its.bytes:
         size = f" of {_bytes(its.bytes * (its.loader.num_workers * (its.loader.prefetch_factor or 2) + 1))} or more"
@@ -267,7 +267,7 @@ def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:
 
 
 def _threads(measured: Measured, its: Flow) -> Iterator[Advice]:
-    """Fewer threads, where they wait for each other."""
+    """Fewer threads, if they wait for each other."""
     cores, threads = its.machine.cores, measured.options.get("threads")
     if threads and threads > cores:
         yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, None, "nothing", True)

@@ -1,4 +1,4 @@
-"""Clocks in the place of what they are put around."""
+"""Putting clocks around attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Function = Callable[..., Any]
 
 
 def around(name: str, make: Callable[[Any], Any]) -> Undo:
-    """Put what ``make`` makes of it in the place of an attribute, whose name is dotted, of a module or a class."""
+    """Replace an attribute of a module or class, given by its dotted name, by ``make`` of it; return how to undo it."""
     owner, _, attribute_name = name.rpartition(".")
     place = found(owner)
     return attribute(place, attribute_name, make(vars(place).get(attribute_name) or getattr(place, attribute_name)))

@@ -1,4 +1,4 @@
-"""Measuring, from its start to its end: all that the processes of this one's loaders have measured, as data."""
+"""Starting and stopping to measure, and collecting as data what this process and its loaders' workers measured."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from accel.system.cores import cores
 from accel.system.measuring import Row
 
 ANOTHER = "cpu"
-"""The backend that is tried where none of accel's is in force."""
+"""The backend that is tried if none of accel's is in force."""
 _before: tuple[dict[str, Any], Any, float] = {}, None, 0.0
 _there: set[int] = set()
-"""Processes that were there already when measuring began."""
+"""The child processes that existed when measuring began."""
 
 
 def start(*, trace: bool = False, within: Path | None = None) -> None:
     """Measure from now on, in this process and those that its loaders start, or have started under a backend.
 
-    ``trace``: also when each stage began, for a trace; ``within``: where it is kept until the end, if not among the
-    system's temporary files: there it stays if this process is killed.
+    ``trace``: also record when each stage began, for a trace. ``within``: the folder to keep that in until the end, by
+    default the system's for temporary files; it stays there if this process is killed.
 
     Raises:
-        RuntimeError: it is measured already.
+        RuntimeError: something is measured already.
     """
     global _before
     folder = tempfile.mkdtemp(prefix="accel-trace-", dir=within) if trace else ""
@@ -69,8 +69,8 @@ def start(*, trace: bool = False, within: Path | None = None) -> None:
 
 
 def stop(say: Callable[[str], object] | None = None) -> Measured:
-    """End it; what was measured. Under "torchvision" accel's own backend is tried on some of the samples, of which
-    ``say`` is told before it begins."""
+    """Stop measuring and return what was measured. Under "torchvision" accel's own backend is tried on some of the
+    samples; ``say`` is called with a text before that begins."""
     folder = measuring.folder()
     with undisturbed():
         _gather()
@@ -83,13 +83,13 @@ def stop(say: Callable[[str], object] | None = None) -> Measured:
         try_another(its.loader.number, say)
         found = loading.watched.trials.get(its.loader.number)
         measured.trials = {} if found is None else {ANOTHER: found}
-    loading.watched.samples.clear()  # a dataset may be large
+    loading.watched.samples.clear()  # which keep datasets alive
     return measured
 
 
 def try_another(number: int, say: Callable[[str], object] | None = None) -> None:
-    """Have samples of a loader made by accel's own backend, too, where none is in force; once, also of others that are
-    like it: a script may make a new loader for each epoch."""
+    """Try accel's own backend on samples of a loader, if none of accel's is in force. Of similar loaders only one is
+    tried, as a script may make a new one for each epoch."""
     watched = loading.watched
     samples = watched.samples.get(number)
     stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
@@ -105,9 +105,9 @@ def try_another(number: int, say: Callable[[str], object] | None = None) -> None
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let torch say afterwards that a worker has died, which it does in the midst of whatever runs.
+    """Postpone torch's error that a worker has died, which its signal handler would raise inside the block.
 
-    Its handler is put aside: a signal that this thread blocks is taken by another, and handled here all the same.
+    The handler is replaced, as a signal that this thread blocks is delivered to another, and still handled here.
     """
     child = getattr(signal, "SIGCHLD", None)
     before = None if child is None else signal.getsignal(child)
@@ -125,7 +125,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def so_far() -> Measured:
-    """What was measured up to now."""
+    """All that was measured up to now."""
     _gather()
     measuring.flush()
     return _measured(measuring.rows_of())
@@ -172,7 +172,7 @@ def _process(row: Row, watched: Watched) -> Process:
     loader, worker = watched.workers.get(pid, (None, None))
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     later = header["cpu_ns"] - header["first_cpu_ns"]
-    if not is_main:  # there it is part of what the transforms take
+    if not is_main:  # in a worker planning is part of transforming
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
     return Process(
         pid=pid,
@@ -194,7 +194,7 @@ def _process(row: Row, watched: Watched) -> Process:
 
 
 def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
-    """The stages that a process has clocks for; it may never come by one."""
+    """The stages that a process has clocks for, whether they ran or not."""
     if not is_main:
         return WORKER_STAGES
     return STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
@@ -204,7 +204,7 @@ def _spent(words: Any) -> Spent:
     histogram = words[HISTOGRAM:]
     used = np.flatnonzero(histogram)
     cpu = None
-    if words[CPU_OF_NS] > 0:  # of some batches only: the others are taken to be like these
+    if words[CPU_OF_NS] > 0:  # measured in some batches only; the others are assumed to be like these
         cpu = int(words[CPU_NS] * min(int(words[NS]) / int(words[CPU_OF_NS]), 1e6))
     last = int(used[-1]) + 1 if len(used) else 0
     return Spent(int(words[COUNT]), int(words[NS]), cpu, histogram[:last].tolist())
@@ -220,7 +220,7 @@ def _samples(row: Row) -> list[Sample]:
 
 
 def _events(folder: str) -> list[tuple[int, int, str, int, int]]:
-    """What each process has written of when its stages began; see ``Measured.events``."""
+    """Read the events that the processes have written; see ``Measured.events``."""
     found = []
     for file in Path(folder).iterdir():
         for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
@@ -229,7 +229,7 @@ def _events(folder: str) -> list[tuple[int, int, str, int, int]]:
 
 
 def _since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Counters, less what they were before."""
+    """The increase of counters since ``before``."""
     result: dict[str, Any] = {}
     for name, value in now.items():
         old = before.get(name)
@@ -246,7 +246,7 @@ def _since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> Machine:
-    """What this machine is, and how busy it was since measuring began."""
+    """Describe this machine, and how busy it was since measuring began."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_initialized() and usable(torch.device("cuda")) else None
     return Machine(
         cores=cores(),
@@ -260,7 +260,7 @@ def machine() -> Machine:
 
 
 def _busy() -> dict[int, tuple[int, int]] | None:
-    """For each usable core the ticks that it was busy, and all; None where the system does not tell."""
+    """For each usable core, the ticks that it was busy and all ticks; None if the system does not tell."""
     try:
         usable_cores = os.sched_getaffinity(0)
         with open("/proc/stat") as file:

@@ -1,4 +1,4 @@
-"""Clocks of what copies a batch to a device: ``Tensor.to`` and ``Tensor.cuda``, of plain tensors, between batches."""
+"""Clocks of copies to a device: ``Tensor.to`` and ``Tensor.cuda`` of plain tensors, in the training step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from accel.system.clocks import COPY
 
 
 def moved(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that may move a tensor: a stage, where it does."""
+    """Time a method that may move a tensor to another device; calls that do not are no part of the stage."""
 
     @wraps(original)
     def move(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        # who overrides the method is to find it by its name, as without clocks
+        # a class that overrides the method must find it by its name, as without clocks
         overridden = has_torch_function((self, *args))
         method = partial(handle_torch_function, original, (self, *args)) if overridden else original
         clock = clocks.clock()
-        if not clock.stepping or isinstance(self, LazyTensorBase):  # which has a clock of its own
+        if not clock.stepping or isinstance(self, LazyTensorBase):  # lazy ones have a clock of their own
             return method(self, *args, **kwargs)
         outside, begun = clock.inside, clocks.now()
         result = method(self, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The clock of how a loader's workers end, which those that do not stay do after every epoch."""
+"""The clock of ending a loader's workers, which end after every epoch unless they are persistent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel.system.clocks import WAIT
 
 
 def ended(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``_shutdown_workers`` of an iterator: in its last ``next()``, or where a loop is left and the iterator goes."""
+    """Time ``_shutdown_workers`` of an iterator, called in its last ``next()``, or as it is deleted."""
 
     @wraps(original)
     def end(self: Any) -> Any:
@@ -26,7 +26,7 @@ def ended(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             took = clocks.now() - begun
             loading.watched.ended(self, took)
-            if clock.stepping:  # it is no part of the step
+            if clock.stepping:  # not counted as a part of the step
                 clock.add(WAIT, took)
                 clock.inside += took
                 clock.cpu_inside += clocks.cpu_ns() - cpu

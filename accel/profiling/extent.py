@@ -1,4 +1,4 @@
-"""How many images and bytes a batch has, whatever it is made of."""
+"""The number of images and bytes of a batch, whatever its structure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch.nn.utils.rnn import PackedSequence
 
 
 def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
-    """The images and bytes of a batch, as far as its tensors tell."""
+    """The number of images in a batch and the bytes of its tensors; None for the bytes if it has no tensors."""
     tensors: list[torch.Tensor] = []
     todo, images = [data], None
     while todo and len(tensors) < 64:
         each = todo.pop(0)
         if isinstance(each, PackedSequence):
-            images = int(each.batch_sizes[0]) if images is None else images  # of the first step: all
+            images = int(each.batch_sizes[0]) if images is None else images  # all sequences have a first step
             tensors.append(each.data)
         elif isinstance(each, torch.Tensor):
             tensors.append(each)
@@ -27,7 +27,7 @@ def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int 
                 images = len(each)
             todo += each[:64]
     if images is None:
-        least = 1 if collated else 4  # one image has up to three dimensions
+        least = 1 if collated else 4  # without a batch dimension an image has up to three
         images = tensors[0].shape[0] if tensors and tensors[0].ndim >= least else batch_size or 1
     size = sum(each.numel() * each.dtype.itemsize for each in tensors) if tensors else None
     return images, size

@@ -1,4 +1,4 @@
-"""Clocks of what makes a batch: in a worker, or in the main process for a loader that has none."""
+"""Clocks of making a batch: in a worker, or in the main process for a loader without workers."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from accel.system.row_words import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 
-FIRST = 2  # batches of a worker, in which things are done for the first time: alone, and in one go
-_ALL, _EVERY = 8, 32  # batches that have their stages told apart to begin with; from then on one in so many
+FIRST = 2  # batches of a worker that include work done only once; they are counted apart
+_ALL, _EVERY = 8, 32  # stages are told apart in about so many batches at first, then in one of so many
 _fetched = _images = 0
 _begun = _next = 0
-_works = False  # whether this is a worker that has begun to make a batch
-_generation = 0  # of measuring, in which it has
-_ended = 0  # when this worker had made its last batch
+_works = False  # whether this is a worker that has begun to make batches
+_generation = 0  # the generation of measuring in which it began
+_ended = 0  # when this worker finished its last batch
 _rest = 0
-_sent_ns = _sent_before = 0  # what the thread that sends has taken
-_sends: dict[int, bool] = {}  # whether a thread is one that sends
-_drawing = 2  # batches of which it is looked at whether random numbers are drawn for them
+_sent_ns = _sent_before = 0  # the time that the sending thread has taken
+_sends: dict[int, bool] = {}  # by thread: whether it sends batches
+_drawing = 2  # batches for which it is checked whether they draw random numbers
 
 undo: list[Undo] = []
-"""Takes back what only a worker's process has."""
+"""Undoes the replacements made only in worker processes."""
 
 
 def begin() -> None:
-    """Forget what was before: measuring begins in this process."""
+    """Reset everything, as measuring begins in this process."""
     global _fetched, _images, _ended, _begun, _next, _works
     _fetched = _images = _ended = _begun = _next = 0
     _works = False
@@ -47,23 +47,23 @@ def begin() -> None:
 
 
 def begin_batch() -> None:
-    """A batch begins: tell its stages apart, and measure their CPU time, or not."""
+    """Begin a batch, and choose whether to tell its stages apart and measure their CPU time."""
     global _begun, _next
     clocks.sampling_cpu = _begun == _next
-    if clocks.sampling_cpu:  # what the next one is has no period that could be that of what is loaded
+    if clocks.sampling_cpu:  # the interval to the next one varies, so as not to coincide with a period in the data
         _next += 1 if _begun < 1 else _ALL if _begun < 2 else _EVERY // 2 + hash((_begun, 1)) % (_EVERY + 1)
     clocks.tell(clocks.sampling_cpu or _begun <= _ALL or clocks.events is not None or clocks.ranges is not None)
-    clocks.mark = clocks.TOLD if _begun > 1 else 0  # the first ones do for the first time what the others do not
+    clocks.mark = clocks.TOLD if _begun > 1 else 0  # the first ones include work done only once
     _begun += 1
 
 
 def untold() -> int:
-    """How many batches that follow have nothing told apart."""
+    """The number of following batches whose stages are not told apart."""
     return 0 if clocks.telling or _begun <= _ALL else _next - _begun
 
 
 def skip(batches: int) -> None:
-    """So many have begun."""
+    """Count batches as begun."""
     global _begun
     _begun += batches
 
@@ -72,7 +72,7 @@ fork.register(in_child=begin)
 
 
 def fetch(original: Function) -> Function:
-    """A fetcher's ``fetch``, which is a section; of most batches as little is noted as can be."""
+    """Time a fetcher's ``fetch``, which is a section; for most batches as little as possible is recorded."""
     of_user, of_accel = clocks.section(USER, original), clocks.section(COLLATE, original)
     now = clocks.now
 
@@ -80,7 +80,7 @@ def fetch(original: Function) -> Function:
     def measured(self: Any, index: Any) -> Any:
         global _begun, _images, _ended, _rest, _sent_before
         own = getattr(clocks.local, "clock", None)
-        if own is not None and own.section:  # of a loader that a dataset asks: it is the dataset's work
+        if own is not None and own.section:  # of a loader inside a dataset, so part of the dataset's work
             return original(self, index)
         if own is None or clocks.telling:
             return noted(self, index)
@@ -120,7 +120,7 @@ def fetch(original: Function) -> Function:
         if in_worker:
             if not _works:
                 _begin_work()
-            if _ended:  # but for what the thread that sends took meanwhile
+            if _ended:  # without the time that the sending thread took meanwhile
                 clock.add(IDLE, max(begun - _ended + _rest - (_sent_ns - _sent_before), 0))
             else:
                 if row is not None:
@@ -146,7 +146,7 @@ def fetch(original: Function) -> Function:
             if in_worker:
                 _images += len(index) if self.auto_collation else 1
                 _ended = clocks.now()
-                _rest = _ended - begun - clock.inside  # of what is done for the clocks
+                _rest = _ended - begun - clock.inside  # the clocks' own time
                 _sent_before = _sent_ns
                 if _fetched > FIRST:
                     clock.add(MADE, _ended - begun)
@@ -165,11 +165,11 @@ def _begin_work() -> None:
 
 
 collating = partial(clocks.timed, COLLATE, of_image=True)
-"""A collate function, within a fetch."""
+"""Times a collate function within a fetch."""
 
 
 def loaded(original: Function) -> Function:
-    """``load`` of Pillow's image files: it decodes, the first time."""
+    """Time ``load`` of Pillow's image files, which decodes at the first call."""
     decoding = clocks.timed(DECODE, original, of_image=True)
 
     def load(self: Any) -> Any:
@@ -179,7 +179,7 @@ def loaded(original: Function) -> Function:
 
 
 def applied(original: Function) -> Function:
-    """What a stock transform does: record, where a backend is in force, else transform."""
+    """Time a stock transform: as recording if a backend is in force, else as transforming."""
     recording = clocks.timed(RECORD, original, of_image=True)
     transforming = clocks.timed(TRANSFORM, original, of_image=True)
 
@@ -193,7 +193,7 @@ def applied(original: Function) -> Function:
 
 
 def composed(original: Function) -> Function:
-    """What a ``Compose`` does. One of stock transforms alone records as a whole."""
+    """Time a ``Compose``: as a whole, as recording, if all its transforms are stock and a backend is in force."""
     recording = clocks.timed(RECORD, original, of_image=True)
 
     @wraps(original)
@@ -215,11 +215,11 @@ def composed(original: Function) -> Function:
 
 
 stock: set[type] = set()
-"""torchvision's transforms that do nothing of the user's."""
+"""torchvision's transforms that run no code of the user's."""
 
 
 def opened(original: Function) -> Function:
-    """``PIL.Image.open`` and readers of torchvision's: they read, where no backend is in force."""
+    """Time ``PIL.Image.open`` and torchvision's readers, which read if no backend is in force."""
     reading = clocks.timed(READ, original, of_image=True)
 
     @wraps(original)
@@ -230,8 +230,8 @@ def opened(original: Function) -> Function:
 
 
 def pickled(original: Any) -> Any:
-    """``ForkingPickler.dumps``, in the thread of a worker that sends its batches: what it waits for until the main
-    process reads them is nobody's work."""
+    """Time ``ForkingPickler.dumps`` in a worker's sending thread; its later wait for the main process to read is no
+    work."""
     told, plain, now = clocks.timed(SEND, original.__func__), original.__func__, clocks.now
 
     @wraps(plain)
@@ -244,7 +244,7 @@ def pickled(original: Any) -> Any:
         cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu and not traced else None
         try:
             return (told if traced else plain)(*args, **kwargs)
-        finally:  # who takes the batch finds what it took
+        finally:  # before the batch can be taken, so that its time is known then
             took = now() - begun
             _sent_ns += took
             ns = took - own.inside
@@ -257,7 +257,7 @@ def pickled(original: Any) -> Any:
 
 
 def _is_sender() -> bool:
-    """Whether this thread is one of a worker that sends its batches, maybe when it has made the last one."""
+    """Whether this thread is a worker's sending thread, which may still send when the last batch is made."""
     found = _sends.get(threading.get_ident())
     if found is None:
         found = _sends[threading.get_ident()] = threading.current_thread().name == "QueueFeederThread"
@@ -269,7 +269,7 @@ BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("PIL.Image.open", opened),
     ("PIL.ImageFile.ImageFile.load", loaded),
 )
-"""Functions that stay the objects they are: a dataset may hold one, and pickle it by its name."""
+"""Functions that must stay the same objects: a dataset may hold one, and pickle it by its name."""
 _FETCH = "torch.utils.data._utils.fetch"
 REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     (f"{_FETCH}._MapDatasetFetcher.fetch", fetch),

@@ -1,7 +1,7 @@
-"""The flow of batches through a loader, in numbers for one batch: what the verdict and the predictions reason with.
+"""The flow of batches through a loader, as means for one batch: the input of the verdict and of predictions.
 
-It is that of the loader that took most of the time; where several ranks were measured, that of the rank that waits
-most for it. Times are nanoseconds for a batch; the first batch of an epoch is left out.
+It describes the loader that took most of the time and, of several ranks, the one that waits most for it. Times are
+nanoseconds for a batch; the first batch of an epoch is left out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Meas
 from accel.profiling.stepping import Stepping, stepping
 
 COMPUTED = ("record", "decode", "transform", "kernels", "collate")
-"""Stages that take a core for as long as they last."""
+"""Stages that keep a core busy all the time."""
 _ENOUGH = 4
-_IDLE = 0.1  # of the cores; less than that may as well be what was measured at another time
+_IDLE = 0.1  # the least part of the cores that counts as idle; less may come from measuring at different times
 _BY_POOL = ("decode", "transform", "kernels")
 
 
@@ -27,50 +27,50 @@ class Flow:
     workers: list[Process]
     ranks: int
     count: int
-    """Batches that the means are of."""
+    """The number of batches averaged."""
     images: float
-    """Of a batch."""
+    """Images of a batch."""
     bytes: float | None
     wait: float
     copy: float
     step: float
     busy: list[float]
-    """What the main process does with each batch until it asks for the next one, in turn: step and copy."""
+    """Step and copy of each batch in turn: the time until the main process asks for the next one."""
     stepping: Stepping
-    """That, apart from who else wanted a core."""
+    """The same, without the time that others took the cores."""
     stages: dict[str, float]
-    """Own times in the workers, without idle; thread-seconds of a pool are taken as the seconds they make."""
+    """Own times of the stages in the workers, without "idle"; times on a pool's threads are divided by their number."""
     made: Spent
-    """How long a batch took in a worker; without workers, in the main process."""
+    """The times to make a batch in a worker or, without workers, in the main process."""
     sending: float
-    """What packing a batch takes beside that, in a thread of the worker's."""
+    """The time to pack a batch, besides that, in the worker's sending thread."""
     alone: float
-    """And how long it would take if it never waited for a core."""
+    """The time to make a batch if it never waited for a core."""
     cpu_made: float
-    """CPU time that a batch takes in a worker, or takes in the loading if there are none."""
+    """CPU time of a batch in a worker or, without workers, of loading it."""
     cpu_main: float
-    """And in the main process otherwise."""
+    """Other CPU time of a batch in the main process."""
     idle: float | None
-    """Share of the workers' time without an index."""
+    """Share of the workers' time in which they have no indices to work on."""
     cores: float
-    """For this rank, without what other programs take."""
+    """Cores for this rank, without those that other programs use."""
     shared: float
-    """With that: those of the machine that this rank shares with them."""
+    """Cores for this rank, including those that it shares with other programs."""
     rivals: float
-    """Threads of other programs that have a core or wait for one, on average."""
+    """The mean number of threads of other programs that have a core or wait for one."""
     startup: float
-    """An epoch's time to its first batch, beyond the wait for any other, later epochs', and to end its workers."""
+    """The time to the first batch of later epochs, beyond a usual wait, plus the time to end an epoch's workers."""
     fill: float
-    """What is left of it where workers stay: to make the first batch."""
+    """The part of ``startup`` that persistent workers have too: making the first batch."""
     length: float
     """Batches of an epoch."""
     shifted: float
-    """Of the wait, what was spent behind next(): lazy batches are computed where they are used."""
+    """The part of the wait that comes after ``next()``: lazy batches are computed where they are used."""
     gil_late: float | None
-    """How late a thread of the main process came to have the GIL, on average."""
+    """The mean time that a thread of the main process waited for the GIL."""
 
     def undelayed(self, *stages: str) -> float:
-        """What these stages take of a batch where it never waits for a core."""
+        """The time of these stages for a batch that never waits for a core."""
         made = self.made.ns / max(self.made.count, 1)
         return sum(self.stages.get(name, 0.0) for name in stages) * (self.alone / made if made else 1.0)
 
@@ -85,24 +85,24 @@ class Flow:
 
     @property
     def epoch_rate(self) -> float:
-        """Images a second over whole epochs, with their beginning."""
+        """Images a second over whole epochs, including how they begin."""
         return self.length * self.images / (self.length * self.period + self.startup) * 1e9 * self.ranks
 
     @property
     def slowed(self) -> float:
-        """What the main process waits of a batch for cores that the workers keep busy, beside other programs."""
+        """The time for a batch that the main process waits for cores because of the workers, not of other programs."""
         at_work = self.made.ns / max(self.made.count, 1) / self.period if self.loader.num_workers else 0.0
         waited = sum(self.busy) / len(self.busy) - self.stepping.lasts()
         return waited * at_work / (at_work + self.rivals) if at_work else 0.0
 
     @property
     def in_use(self) -> float:
-        """Cores that are busy for this rank."""
+        """The mean number of cores that this rank keeps busy."""
         return (self.cpu_made + self.cpu_main) / self.period
 
 
 def flow(measured: Measured) -> Flow | None:
-    """What of ``measured`` a verdict is made of; None if there are not two batches of an epoch."""
+    """Compute the flow; None if no epoch has two batches."""
     chains: dict[tuple[int | None, int], list[Batch]] = {}
     for batch in measured.batches:
         chains.setdefault((batch.pid, batch.loader), []).append(batch)
@@ -125,12 +125,12 @@ def _loader(measured: Measured, number: int) -> Loader:
 
 
 def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
-    """Batches that are none of an epoch's first, one of each worker (of the first epoch's two), in whole turns of the
-    workers: where one waits for all of a turn, the others are there at once. At least not the first, if few are."""
+    """The batches to average: without the first of each worker in an epoch (two in the first epoch), and in whole turns
+    of the workers, as one batch of a turn may have all the wait. If these are few, all but each epoch's first."""
     known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
     workers = max(_loader(measured, number).num_workers, 1)
     enough = max(_ENOUGH, len(known) / 4)
-    # in the first epoch's first two turns workers do things for the first time; in short epochs turns are not whole
+    # in the first epoch two turns include work done only once; in short epochs turns are not whole
     for first, whole in ((2, workers), (1, workers), (1, 1)):
         epochs: dict[int, list[Batch]] = {}
         for batch in known:
@@ -147,8 +147,8 @@ def _period(batch: Batch) -> int:
 
 
 def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
-    """What passes from asking for a batch to asking for the next one and is no wait, copy or step, on average: lazy
-    batches are computed where they are used."""
+    """The mean time between requests for batches that is no wait, copy or step: lazy batches are computed where they
+    are used."""
     asked = {(batch.epoch, batch.number): batch.asked_ns for batch in all_batches}
     gaps = [
         after - batch.asked_ns - _period(batch)
@@ -159,7 +159,7 @@ def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
 
 
 def trimmed(spent: Spent) -> Spent:
-    """Times without the longest, if that stands apart: what a process does for the first time."""
+    """Times without the longest, if that is an outlier, as it includes work done only once."""
     histogram, left = list(spent.histogram), spent.count
     used = [bucket for bucket, count in enumerate(histogram) if count]
     if left < _ENOUGH or not used or sum(histogram) != left:
@@ -207,7 +207,7 @@ def _flow(
         made = Spent(1, int(sum(stages.values()) or wait))
     mean = made.ns / made.count
     sending = stages.get("send", 0.0)
-    if not in_workers or mean > 0.9 * sum(stages.values()):  # it is part of what a worker does with a batch
+    if not in_workers or mean > 0.9 * sum(stages.values()):  # sending is then part of a worker's work on a batch
         sending = 0.0
     behind = not in_workers and gap > 0.1 * wait
     its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
@@ -217,11 +217,11 @@ def _flow(
     if in_workers:
         idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
         idle = sum(idles) / 1e9 / seconds if idles and seconds else None
-        first = total(worker.first for worker in workers if worker.first)  # with all that is done once
+        first = total(worker.first for worker in workers if worker.first)  # with all work done only once
         later = batches - first.count if batches - first.count >= len(workers) else 0.0
         cpu_made = (sum(map(_cpu, workers)) - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
         queued /= later or batches
-        if cpu_made * batches < 1.05e9 * seconds:  # one thread each: the rest of the waiting is other threads'
+        if cpu_made * batches < 1.05e9 * seconds:  # workers with one thread: other waiting is that of other threads
             cpu_made = min(cpu_made, mean + sending)
             queued = min(queued, mean + sending - cpu_made)
         cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
@@ -242,7 +242,7 @@ def _flow(
 
 
 def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
-    """Nanoseconds of each stage for a batch."""
+    """Own time of each stage for a batch, in nanoseconds."""
     stages: dict[str, float] = {}
     for process in makers:
         for name, spent in process.stages.items():
@@ -258,16 +258,16 @@ def _cpu(process: Process) -> float:
 
 
 def in_use(measured: Measured) -> tuple[float, float]:
-    """Cores that the training's processes keep busy, and those that other programs do."""
+    """The mean number of cores kept busy by the training's processes, and by other programs."""
     used = sum((each.cpu_s or 0.0) + (each.before_cpu_s or 0.0) for each in measured.processes)
     own = used / measured.seconds if measured.seconds else 0.0
     return own, max((measured.machine.busy or 0.0) * measured.machine.cores - own, 0.0)
 
 
 def _share_cores(measured: Measured, flow: Flow) -> None:
-    """How many cores a rank may have, and who else wants them.
+    """Set the cores that a rank may have, and the threads of other programs that compete for them.
 
-    Where other programs take all that are left it keeps what it has, and what a thread gets that always computes.
+    If other programs use all the others, it keeps those that it has, and at least a busy thread's share of a core.
     """
     machine, ranks = measured.machine, max(measured.machine.world_size, flow.ranks)
     others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
@@ -281,7 +281,7 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
 
 
 def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:
-    """How long an epoch takes to its first batch, with what the next few wait for longer; how many batches it has."""
+    """The time to an epoch's first batch plus longer waits for the next few; and the number of batches of an epoch."""
     counts: dict[int, int] = {}
     waited: dict[int, float] = {}
     first = min(batch.number for batch in chain)
@@ -291,7 +291,7 @@ def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch]
             waited[batch.epoch] = waited.get(batch.epoch, 0.0) + max(batch.wait_ns - wait, 0.0)
     ended = [counts[epoch] for epoch in sorted(counts)[:-1]] or [0]
     length = float(loader.length or sum(ended) / len(ended) or max(len(all_batches), 1000))
-    # in the first epoch is what is done once a process: imports, compiling
+    # the first epoch includes work done once a process: imports, compiling
     later = [each + waited.get(epoch, 0.0) for epoch, each in enumerate(loader.startup_ns) if epoch]
     return _middle(later), length
 

@@ -1,7 +1,7 @@
-"""A process of ``accel run --profile``: from its first DataLoader on it measures, and leaves that in a file.
+"""A process of ``accel run --profile``: it measures from its first DataLoader on, and writes that to a file.
 
-The file is there when the process ends, also by an error or Ctrl-C, and is written anew from time to time: of a process
-that is killed, or calls ``os._exit``, the last seconds are lost.
+The file is written when the process ends, also by an error or Ctrl-C, and from time to time before: if the process is
+killed, or calls ``os._exit``, only the last seconds are lost.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from accel.profiling.watched import dataset_name
 from accel.system import log
 
 _MOST = 0.005
-"""Share of the time that may go into looking at what was measured while it is."""
+"""The most of the time to spend on showing and writing measurements meanwhile."""
 _LEAST_S = {"line": 0.5, "file": 10.0}
-"""Seconds between two looks, at least."""
+"""The least seconds between two updates of the live line, and of the file."""
 
 
 class _Now:
-    """What this process does."""
+    """The profiling of this process."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.pid = os.getpid()
@@ -46,16 +46,16 @@ class _Now:
     def start(self) -> None:
         try:
             collect.start(trace=self.trace, within=self.file and self.file.parent)
-        except (RuntimeError, OSError):  # the script's own accel.profile() does, or the command has ended before
+        except (RuntimeError, OSError):  # the script's own accel.profile() measures, or the command has ended already
             return
         self.started = True
-        loading.listeners[:] = [self.look]  # not those of the process that forked this one
-        # when the script ends no process can be started any more
+        loading.listeners[:] = [self.look]  # in place of the parent process's
+        # not later: when the script ends no process can be started any more
         loading.ends[:] = [partial(collect.try_another, say=_say)] if self.tries else []
         Finalize(None, self.end, exitpriority=1000)
 
     def look(self) -> None:
-        """Show and write what was measured, if it is time."""
+        """Show and write the measurements, if it is time."""
         begun = time.monotonic()
         due = [name for name, when in self.next.items() if begun >= when and getattr(self, name) is not None]
         if not due:
@@ -70,7 +70,7 @@ class _Now:
             loading.listeners.clear()
             log.note(log.WARNING, "what is measured is neither shown nor kept before the end: %r", error)
         now = time.monotonic()
-        pause = (now - begun) / _MOST if self.looked else 0.0  # the first look imports what it draws with
+        pause = (now - begun) / _MOST if self.looked else 0.0  # the first time includes imports
         self.looked = True
         for name in due:
             self.next[name] = now + max(_LEAST_S[name], pause)
@@ -78,9 +78,9 @@ class _Now:
     def end(self) -> None:
         if self.line is not None:
             self.line.close()
-        if not self.tries:  # nobody asks what another backend would bring
+        if not self.tries:  # so that no other backend is tried
             loading.watched.samples.clear()
-        with suppress(FileNotFoundError):  # the command has ended before: nobody waits for it
+        with suppress(FileNotFoundError):  # the command has ended already
             measured = collect.stop(_say)
             if self.file is not None and measured.loaders:
                 folder.leave(_of_rank(measured), self.file)
@@ -88,8 +88,8 @@ class _Now:
 
 
 def _stay_interrupted() -> None:
-    """Have Python end by SIGINT where Ctrl-C has ended the script, as it would: it forgets that with the next text that
-    is executed, as some modules do when they are imported."""
+    """Let Python still end by SIGINT if Ctrl-C has ended the script: it forgets that when the next code string is
+    executed, as importing some modules does."""
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
@@ -97,7 +97,7 @@ def _stay_interrupted() -> None:
 
 def _say(text: str) -> None:
     if not _rank():
-        begin = "\n" if sys.stderr.isatty() else ""  # a bar of the script's may stand there
+        begin = "\n" if sys.stderr.isatty() else ""  # the script's progress bar may stand there
         print(begin + text, file=sys.stderr, flush=True)
 
 
@@ -108,7 +108,7 @@ def _of_rank(measured: Measured) -> Measured:
 
 
 def _rank() -> int | None:
-    """This process's, as torchrun, Slurm or Lightning tell it."""
+    """This process's rank, from torchrun, Slurm or Lightning; None if it has none."""
     told = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
     return next((int(rank) for rank in told if rank.isdecimal()), None)
 
@@ -118,15 +118,15 @@ _line: progress.Line | None = None
 
 
 def begin(told: dict[str, Any]) -> None:
-    """Measure from the first loader on, as told.
+    """Prepare this process to measure from its first loader on.
 
     Args:
-        told: "folder", to leave it in, or None; "trace", "progress" and "trial", whether these are wanted; "loader":
-            None, or arguments of the script's loaders to put in the place of its own, and of which ("like").
+        told: "folder": the folder to write to, or None; "trace", "progress", "trial": whether these are wanted;
+            "loader": None, or {"change": arguments for the script's loaders, "like": which loaders}.
     """
 
     def iterate(original: Function, self: Any) -> Any:
-        return DataLoader.__iter__(self) if _starts(told) else original(self)  # by the clocks that are there now
+        return DataLoader.__iter__(self) if _starts(told) else original(self)  # with the clocks now in place
 
     if parent_process() is None:
         _line_of(told)
@@ -136,7 +136,7 @@ def begin(told: dict[str, Any]) -> None:
 
 
 def _line_of(told: dict[str, Any]) -> progress.Line | None:
-    """This process's live line, if it has one; from now on what the script prints appears above it."""
+    """This process's live line, made if it should have one; the script's output then appears above it."""
     global _line
     if told.get("progress") and not _rank() and (_line is None or _line.pid != os.getpid()):
         _line = progress.Line()
@@ -144,7 +144,7 @@ def _line_of(told: dict[str, Any]) -> progress.Line | None:
 
 
 def _starts(told: dict[str, Any]) -> bool:
-    """Begin to measure if this process has not; a forked one begins anew, a DataLoader's worker is its parent's."""
+    """Start measuring unless this process does already; True if started. A forked child starts anew, a worker never."""
     global _now
     if trial.runs or get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
         return False
@@ -156,7 +156,7 @@ def _starts(told: dict[str, Any]) -> bool:
 def _construct(
     original: Function, loader: Any, *args: Any, change: dict[str, Any], like: dict[str, Any], **kwargs: Any
 ) -> None:
-    """``DataLoader.__init__``, with other arguments for a loader that is like the one that is held back."""
+    """``DataLoader.__init__``, with changed arguments for a loader that matches ``like``."""
     given = signature(original).bind(loader, *args, **kwargs)
     given.apply_defaults()
     its = given.arguments

@@ -1,4 +1,4 @@
-"""Clocks of the main process: what it waits for a batch, and what it does with it."""
+"""Clocks of the main process: waiting for batches, and the steps with them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from accel.system.clocks import RECEIVE, STEP, UNPACK, WAIT
 Function = Callable[..., Any]
 
 
-_MANY_DONE = 4096  # stages that have ended, to be added up
-_OFTEN = 250_000_000  # ns: listeners are told of a batch at least so often
+_MANY_DONE = 4096  # the most ended stages to keep before they are added up
+_OFTEN = 250_000_000  # ns, the longest time after which the next batch is reported to listeners
 _due = sys.maxsize
 
 
@@ -30,19 +30,19 @@ watched = Watched()
 
 
 def begin() -> None:
-    """Forget what was before, where this process begins to measure."""
+    """Reset everything, as measuring begins in this process."""
     global watched
     watched = Watched()
 
 
 ends: list[Callable[[int], object]] = []
-"""Called with a loader's number when an epoch of it has ended, in no stage's time."""
+"""Called with a loader's number when an epoch of it has ended; their time counts for no stage."""
 listeners: list[Callable[[], object]] = []
-"""Called now and then when a batch is given, in the thread that takes it."""
+"""Called now and then as a batch is returned, in the thread that takes it."""
 
 
 def iterated(original: Function) -> Function:
-    """``DataLoader.__iter__``."""
+    """Time ``DataLoader.__iter__``."""
 
     @wraps(original)
     def begin(self: Any) -> Any:
@@ -51,11 +51,11 @@ def iterated(original: Function) -> Function:
         clock = clocks.clock()
         if self.num_workers:
             watched.set_aside()
-        if clock.section:  # a dataset's loader: what it does is the dataset's work
+        if clock.section:  # of a loader inside a dataset, so part of the dataset's work
             with sampler.paused(self.num_workers > 0):
                 return original(self)
         gather(clock)
-        clock.batch = None  # left, or resumed after this epoch: other things were done
+        clock.batch = None  # its epoch was left, or is resumed later, so the time up to now is no step of it
         asked = _end_step(clock)
         watched.begun = watched.begun or asked
         try:
@@ -74,10 +74,10 @@ def iterated(original: Function) -> Function:
 
 
 def asked(original: Function) -> Function:
-    """``__next__`` of a DataLoader's iterator.
+    """Time ``__next__`` of a DataLoader's iterator.
 
-    What is noted of most batches is as little as can be, in one function: behind a batch that was computed there is
-    nothing of Python's in the processor's caches, and ten times as slow.
+    For most batches as little as possible is recorded, in one function: after a batch is computed the processor's
+    caches have nothing of Python's, and its code runs ten times as slowly.
     """
     now = clocks.now
 
@@ -102,7 +102,7 @@ def asked(original: Function) -> Function:
         own.plain.append((*before, begun, taken, own.inside))
         own.inside, own.stepping = 0, taken
         if taken > _due:
-            own.left = 0  # the next one is noted
+            own.left = 0  # the next one is recorded in full
         return data
 
     def noted(self: Any) -> Any:
@@ -151,7 +151,7 @@ def asked(original: Function) -> Function:
 
 
 def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException) -> None:
-    """There is no batch: an epoch has ended, or something is wrong."""
+    """Handle that there is no batch: an epoch has ended, or an error was raised."""
     clock.batch = None
     _begin_step(clock, begun)
     if not isinstance(error, StopIteration):
@@ -161,11 +161,11 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
     for end in ends:
         end(watched.epoch(iterator)[0].number)
     paused = clocks.now() - clock.stepping
-    watched.begun, clock.stepping = watched.begun + paused, clock.stepping + paused  # as if it had not been
+    watched.begun, clock.stepping = watched.begun + paused, clock.stepping + paused  # leave that time out
 
 
 def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
-    """Say how many batches will be as this one: none is told apart, is an epoch's last or has a size of its own."""
+    """Set how many of the next batches need little recorded: none told apart, of another size, or an epoch's last."""
     if not loader.length or iterator._dataset_kind:
         return
     if batch.images != loader.batch_size and batch.number < loader.length - 1:
@@ -177,7 +177,7 @@ def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -
 
 
 def gather(clock: clocks.Clock) -> None:
-    """Make batches of what a thread has noted of them."""
+    """Make ``Batch`` objects from a thread's short records."""
     noted, clock.plain = clock.plain, []
     like: Batch | None = clock.batch
     if like is None:
@@ -196,13 +196,13 @@ def gather(clock: clocks.Clock) -> None:
 
 
 def _said(error: BaseException) -> str:
-    """An error, with the end of its text: a worker's is a traceback, whose last lines say what happened."""
+    """An error's type and the end of its text: a worker's is a traceback, whose last lines say what happened."""
     text = str(error)
     return f"{type(error).__name__}: {text if len(text) <= 1000 else f'...{text[-1000:]}'}"
 
 
 def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None:
-    """The thread has what it asked for, and has waited since; what was done meanwhile are stages of their own."""
+    """Begin a step, and record the wait that ends now, without the stages that ran meanwhile."""
     watched.until = clock.stepping = clocks.now()
     waited = clock.stepping - asked - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
@@ -212,7 +212,7 @@ def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None
 
 
 def _end_step(clock: clocks.Clock, asked: int = 0) -> int:
-    """The thread asks for the next batch: its step with the last one has ended. Now, or at a time."""
+    """End a step, as the thread asks for the next batch: at the time ``asked``, or now; return the time."""
     asked, clock.left = asked or clocks.now(), 0
     gather(clock)
     if clock.stepping:
@@ -237,7 +237,7 @@ def _step_ended(
 
 
 def _ready(iterator: Any) -> int | None:
-    """How many batches wait to be given."""
+    """The number of finished batches that wait; None if not known."""
     tasks = getattr(iterator, "_task_info", None)
     if tasks is None:
         return None
@@ -251,22 +251,22 @@ def _ready(iterator: Any) -> int | None:
 
 
 def _clock_receiving(iterator: Any) -> None:
-    """Time how a message is read that has begun to come: one that is larger than a pipe comes while it is read."""
+    """Time the reading of messages; one that is larger than a pipe is still being sent as it is read."""
     queue: Any = getattr(iterator, "_worker_result_queue", None)
     plain = getattr(queue, "_recv_bytes", None)
     if plain is None or hasattr(plain, "__wrapped__"):
         return
-    queue._recv_bytes = _timed_often(RECEIVE, plain)  # of this queue only, which nobody else reads
+    queue._recv_bytes = _timed_often(RECEIVE, plain)  # of this queue only, which has no other reader
 
 
 def unpickled(original: Any) -> Any:
-    """``ForkingPickler.loads``, in a thread that takes batches."""
+    """Time ``ForkingPickler.loads`` in a thread that takes batches."""
     plain = original.__func__ if isinstance(original, staticmethod) else original
     return staticmethod(_timed_often(UNPACK, plain))
 
 
 def _timed_often(stage: int, plain: Function) -> Function:
-    """The function, as a stage that is timed in every batch, for which little is done in most of them."""
+    """Time a function as a stage in every batch, at little cost in most of them."""
     now = clocks.now
     timed = clocks.timed(stage, plain)
 

@@ -1,7 +1,7 @@
-"""What was measured of a training, between collecting and judging: plain data without torch, that JSON can hold.
+"""The measurements of a training, passed from collecting to judging: plain data without torch that JSON can hold.
 
-``None`` says "not measured", wherever it stands, and is never shown as 0. Times are nanoseconds of the monotonic clock
-(``time.perf_counter_ns`` of one machine) where a name ends in ``_ns``, and seconds in ``seconds`` and ``_s``.
+None always means "not measured", and is never shown as 0. Names that end in ``_ns`` are nanoseconds of the monotonic
+clock (``time.perf_counter_ns`` of one machine), those that end in ``seconds`` or ``_s`` are seconds.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin, get_type_hints
 
 WORKER_STAGES = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
-"""What a worker does, or the main process for it where a loader has none; in the order that an image meets them."""
+"""Stages of a worker, or of the main process for a loader without workers, in the order of an image's way."""
 MAIN_STAGES = ("wait", "receive", "unpack", "plan", "launch", "copy", "step")
-"""What the main process does."""
+"""Stages of the main process."""
 STAGES = WORKER_STAGES + MAIN_STAGES
 
 VERSION = 1
-BUCKETS = 172  # quarters of octaves: up to 2**43 ns, 2.4 hours; longer ones count in the last
+BUCKETS = 172  # quarters of octaves up to 2**43 ns, 2.4 hours; longer times count in the last
 
 
 def bucket(ns: int) -> int:
-    """Index of the bucket of a histogram that has a time: bucket i holds [2**(i/4), 2**((i+1)/4)) ns."""
+    """The index of a time's bucket in a histogram: bucket i holds [2**(i/4), 2**((i+1)/4)) ns."""
     return min(int(4 * math.log2(ns) + 1e-9), BUCKETS - 1) if ns > 1 else 0
 
 
 @dataclass
 class Spent:
-    """How often something was done, how long it took in all, and how the times are spread."""
+    """The number of times something was done, the time it took in all, and the histogram of the times."""
 
     count: int = 0
     ns: int = 0
     cpu_ns: int | None = None
     histogram: list[int] = field(default_factory=list)
-    """Counts of the buckets from 0 on; empty if not measured, and as short as the highest one in use allows."""
+    """Counts of the buckets from 0 to the highest in use; empty if not measured."""
 
     def add(self, ns: int, cpu_ns: int | None = None) -> None:
         index = bucket(ns)
@@ -58,7 +58,7 @@ class Spent:
 
 
 def total(spent: Iterable[Spent]) -> Spent:
-    """The times of several together; the CPU time is not measured if that of one is not."""
+    """The sum of several; its CPU time is None if that of one is."""
     spent = [each for each in spent if each.count]
     longest = max((len(each.histogram) for each in spent), default=0)
     rows = [each.histogram + [0] * (longest - len(each.histogram)) for each in spent]
@@ -73,7 +73,7 @@ def total(spent: Iterable[Spent]) -> Spent:
 
 @dataclass
 class Process:
-    """A process and where its time went; the stages add up to ``seconds``, those on a pool's threads apart."""
+    """A process and its time by stage; the stages, except those on a pool's threads, add up to ``seconds``."""
 
     pid: int
     role: str  # "main" or "worker"
@@ -82,25 +82,25 @@ class Process:
     worker: int | None = None
     seconds: float = 0.0  # under measurement
     cpu_s: float | None = None  # CPU time of all its threads meanwhile
-    threads: int = 1  # of its pool that share the stages' work; 1 if the stages ran on the thread that asked
+    threads: int = 1  # of its pool that share the stages' work; 1 if the stages ran on the calling thread
     stages: dict[str, Spent] = field(default_factory=dict)
-    """Those within a fetch are estimates: timed in some batches, and for the others in proportion to these."""
-    images: int | None = None  # that it made (a worker), or was given (the main process)
+    """Stages within a fetch are estimates: timed in some batches, and scaled up for the others."""
+    images: int | None = None  # made by it (a worker), or given to it (the main process)
     made: Spent | None = None
-    """A worker's batches but its first two: from having the indices to having made it."""
+    """The times to make a worker's batches, from having the indices on, without its first two."""
     delayed_s: float | None = None
-    """Seconds that its threads could have run without a core, a worker's after its first batches (Linux: run_delay)."""
+    """Seconds that its threads waited for a core (Linux: run_delay); of a worker, after its first batches."""
     gil: Spent | None = None
-    """How late a thread that wanted the GIL came to have it (the sampler's): mean and spread."""
+    """The times that the sampler's thread waited for the GIL."""
     first: Spent | None = None
-    """CPU time to the end of a worker's first two batches; ``count``: of them, in all that took each other's place."""
+    """CPU time to the end of a worker's first two batches; ``count``: their number, over all successive workers."""
     before_cpu_s: float | None = None  # CPU time before it was measured, if it was started meanwhile: imports
-    system: float | None = None  # share of its CPU time that the system took, to give it memory; as ``delayed_s``
+    system: float | None = None  # the system's share of its CPU time, as for memory; over the time of ``delayed_s``
 
 
 @dataclass
 class Batch:
-    """A batch that the main process asked for. The first of an epoch is number 0, and kept apart in every mean."""
+    """A batch that the main process asked for. The first of an epoch is number 0, and left out of every mean."""
 
     loader: int
     epoch: int
@@ -111,14 +111,14 @@ class Batch:
     bytes: int | None = None
     copy_ns: int | None = None
     step_ns: int | None = None
-    """Until the next one was asked for, without ``copy_ns``; None where an epoch began instead."""
+    """Until the next one was asked for, without ``copy_ns``; None if none was, as an epoch began instead."""
     step_cpu_ns: int | None = None
-    """The main thread's CPU time of that; ``of_all``: of all threads of its process."""
+    """The main thread's CPU time of the step; ``of_all``: that of all threads of its process."""
     step_cpu_of_all_ns: int | None = None
     ready: int | None = None
-    """Finished batches that waited when this one was asked for."""
+    """The number of finished batches that waited when this one was asked for."""
     dry: bool | None = None  # whether the GPU had nothing left to do when the batch came
-    pid: int | None = None  # the main process that asked, where several are put together
+    pid: int | None = None  # the main process that asked, in merged measurements
     cpu_ns: int | None = None  # CPU time of the main process until it asked
 
 
@@ -131,26 +131,26 @@ class Loader:
     pin_memory: bool = False
     persistent: bool = False
     method: str = "none"
-    """How workers are started: "none", "fork", "spawn" or "forkserver"."""
+    """The way that workers are started: "none", "fork", "spawn" or "forkserver"."""
     dataset: str = ""
     length: int | None = None
     """Batches of an epoch."""
     startup_ns: list[int] = field(default_factory=list)
-    """From ``iter()`` to the first batch, for each epoch."""
+    """The time from ``iter()`` to the first batch, for each epoch."""
     ended_ns: list[int] = field(default_factory=list)
-    """To end the workers, for each epoch that they do not outlive."""
+    """The time to end the workers, for each epoch that they do not outlive."""
     renewed: bool = False
-    """Whether it was several DataLoaders, one after another: a new one for each epoch."""
+    """Whether it stands for several DataLoaders, a new one for each epoch."""
     draws: bool | None = None
-    """Whether making a sample draws random numbers in the worker, so that another ``num_workers`` gives others."""
+    """Whether making a sample draws random numbers in the worker, which another ``num_workers`` would change."""
     pid: int | None = None
-    """The main process that it belongs to, where several are put together."""
+    """The main process that it belongs to, in merged measurements."""
 
 
 @dataclass
 class Machine:
     cores: int = 1
-    """That this process may use: affinity, the cgroup's quota; ``busy``: share of them, by whatever process."""
+    """Cores that this process may use, by affinity and cgroup quota; ``busy``: the share that any processes use."""
     cores_all: int = 1
     busy: float | None = None
     memory_free: int | None = None
@@ -162,7 +162,7 @@ class Machine:
 
 @dataclass
 class Sample:
-    """A statement of the user's in which a process was found."""
+    """A statement of the user's, and how often the sampler found a process in it."""
 
     file: str
     line: int
@@ -171,31 +171,31 @@ class Sample:
     process: int
     count: int
     loading: bool = True
-    """Whether it was making a sample or a batch; False: it was the training loop's."""
+    """Whether it was making a sample or a batch; False if it was in the training loop."""
 
 
 @dataclass
 class Trial:
-    """The same samples made by the backend in force and by another, in turns, in one process on one thread."""
+    """A comparison: the same samples made by the backend in force and another, in turns, on one thread."""
 
     images: int
     seconds: float
-    """An image took under the other backend, in a worker, without waiting for indices or for a core; ``base_``: under
-    the one in force; ``took_s``: all of the trial."""
+    """Time for an image under the other backend, in a worker, without waiting for indices or for a core. ``base_``: the
+    same under the one in force. ``took_s``: the time of the whole trial."""
     cpu_s: float
     base_seconds: float
     base_cpu_s: float
     took_s: float | None = None
     freed_s: float = 0.0
-    """CPU time to free an image's memory, which the main process does; ``base_``: under the one in force."""
+    """CPU time to free an image's memory, which the main process does; ``base_``: under the backend in force."""
     base_freed_s: float = 0.0
     system_s: float = 0.0
-    base_system_s: float = 0.0  # what of the CPU time of an image the system took
+    base_system_s: float = 0.0  # the system's part of the CPU time of an image
 
 
 @dataclass
 class Measured:
-    """All of it. ``to_dict`` and ``from_dict`` lead to JSON and back."""
+    """All measurements. ``to_dict`` and ``from_dict`` convert to and from data for JSON."""
 
     version: int = VERSION
     backend: str = "torchvision"
@@ -204,26 +204,26 @@ class Measured:
     processes: list[Process] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    """The last 4,096 of a process; histograms of all are among the main process's stages."""
+    """The last 4,096 of a process; the histograms of the main process's stages have all."""
     machine: Machine = field(default_factory=Machine)
     samples: list[Sample] = field(default_factory=list)
     counters: dict[str, Any] = field(default_factory=dict)
-    """``accel.stats()`` of the time."""
+    """The increase of ``accel.stats()``."""
     events: list[tuple[int, int, str, int, int]] = field(default_factory=list)
-    """(pid, tid, name, start_ns, ns), for a trace; empty if not asked for."""
+    """(pid, tid, name, start_ns, ns) for a trace; empty unless one is wanted."""
     trials: dict[str, Trial] = field(default_factory=dict)
-    """Measured on the spot, by the other backend's name."""
+    """The trials made, by the other backend's name."""
     failed: str | None = None
     """The error that a loader's ``next()`` ended with."""
     backends: list[str] = field(default_factory=list)
-    """That can run here."""
+    """The backends that can run here."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Measured:
-        """The opposite of ``to_dict``; a ValueError if another version wrote it. Unknown keys are passed over."""
+        """The inverse of ``to_dict``; raises ValueError if another version wrote it. Unknown keys are ignored."""
         if values.get("version") != VERSION:
             raise ValueError(f"measured by version {values.get('version')}; this is version {VERSION}")
         made: Measured = _made(cls, values)
@@ -238,7 +238,7 @@ class Measured:
 
 
 def merged(parts: Iterable[Measured]) -> Measured:
-    """What several ranks or processes of one machine measured, as one; numbers of loaders and batches go on."""
+    """Merge the measurements of several ranks or processes of one machine; loaders are renumbered."""
     parts = list(parts)
     whole = dataclasses.replace(max(parts, key=lambda part: part.seconds), options=dict(parts[0].options))
     for name in ("processes", "loaders", "batches", "samples", "events"):
@@ -278,7 +278,7 @@ def _added(counters: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _made(wanted: Any, value: Any) -> Any:
-    """A value of JSON as what a field's annotation wants."""
+    """Convert a JSON value to the type of a field's annotation."""
     if value is None:
         return None
     if dataclasses.is_dataclass(wanted):

@@ -1,11 +1,11 @@
-"""What a change would bring: the flow of batches carried on, with the measured times, under other settings.
+"""Predicting rates: the flow of batches simulated, with the measured times, under other settings.
 
 A loader deals batches to its workers in turn and takes them in turn; a worker may have ``prefetch_factor`` batches
-that nobody has taken. So each batch is done when its worker has had the ones before, and is taken when the main
-process has had the one before: two maxima a batch, over the steps as they were measured and over batches drawn from
-the measured histogram. What batches compute is done by all cores one after the other, so that these bound the rate, in
-a burst as well. What is predicted is the measured rate times the ratio of what
-this says of the other setting and of the present one.
+that are not taken yet. So a batch begins when its worker is done with the one before, and is taken when the main
+process is done with the one before: two maxima a batch, over the steps as they were measured and over batches drawn
+from the measured histogram. The computing of batches is done by all cores, one batch after another, so that the cores
+bound the rate also in a burst. The prediction is the measured rate times the ratio of the simulated rates under the
+other setting and under the present one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from accel.profiling.measured import Spent
 from accel.profiling.stepping import Stepping
 
 _BATCHES = 400
-_LITTLE = 0.05  # of the time
+_LITTLE = 0.05  # the part of the time below which a step's computing does not matter
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a rate is predicted for; times in nanoseconds for a batch, as the flow has them."""
+    """The settings that a rate is predicted for; times are nanoseconds for a batch, as in the flow."""
 
     workers: int
     prefetch: int
     made: float
-    """In a worker that never waits for a core."""
+    """The time to make a batch in a worker that never waits for a core."""
     cpu_made: float
     busy_less: float = 0.0
-    """Taken off what the main process waits with a batch."""
+    """The time to subtract from the main process's waiting with a batch."""
     freed: float = 0.0
-    """Taken off what the main process computes with a batch."""
+    """The time to subtract from the main process's computing with a batch."""
     startup: float = 0.0
 
 
@@ -44,18 +44,18 @@ def present(flow: Flow) -> Setting:
 
 
 def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bool = False) -> float:
-    """Images a second of all ranks under a setting.
+    """The images a second of all ranks under a setting.
 
     Args:
-        whole_epochs: with their beginning; else once they run.
-        modest: where it leaves other programs the cores that they have; else it competes for them.
+        whole_epochs: whether to include how epochs begin.
+        modest: whether other programs keep their cores; else it competes for them.
     """
     now = present(flow)
     before, after = _period(flow, now), _period(flow, setting)
     least_now = min(_least(flow, now), flow.period)
     least = _least(flow, setting) * (least_now / _least(flow, now) if least_now else 1.0)
     period = flow.period * after / before
-    if before > max(flow.period, 1.02 * least_now):  # it made too much of what the sides wait for each other
+    if before > max(flow.period, 1.02 * least_now):  # the model overestimates how much both sides wait
         period = max(period, least + (after - least) * (flow.period - least_now) / (before - least_now))
     period = max(period, _on_cores(flow, setting, modest), least)
     if whole_epochs:
@@ -64,32 +64,32 @@ def rate(flow: Flow, setting: Setting, *, whole_epochs: bool = False, modest: bo
 
 
 def unsure(flow: Flow) -> bool:
-    """Whether a step on several threads computes for so long that it matters how much slower it is beside others."""
+    """Whether it matters that it is not known how much slower a step on several threads is beside other processes."""
     return flow.stepping.on_several and flow.stepping.work > _LITTLE * flow.period
 
 
 def keeping(flow: Flow, *, computes: bool) -> Flow:
-    """The flow with a step that takes as long as now whatever computes beside it: at least the rate of before or more
-    comes of it where less will and it ``computes``; where more will and it does not, at most."""
+    """The flow with a step that takes as long as now, whatever computes beside it. Predictions are then a lower bound
+    if less will compute beside it and it ``computes``, an upper one if more will and it does not."""
     return replace(flow, stepping=flow.stepping.kept(sum(flow.busy) / len(flow.busy), computes=computes))
 
 
 def gain(flow: Flow, **changes: float) -> float:
-    """How many times as fast with these fields of the setting changed."""
+    """The predicted rate with these fields of the setting changed, relative to the present one."""
     return rate(flow, replace(present(flow), **changes)) / flow.rate  # type: ignore[arg-type]
 
 
 def _period(flow: Flow, setting: Setting) -> float:
-    """Nanoseconds a batch takes under a setting, by the model alone."""
+    """The time for a batch under a setting according to the model alone, in nanoseconds."""
     step, taking = flow.stepping.without(setting.freed), unpacked(flow) - setting.busy_less
     on_cores = _on_cores(flow, setting)
-    if setting.workers and flow.loader.num_workers == 0:  # one thread, where there was a pool
+    if setting.workers and flow.loader.num_workers == 0:  # one thread in place of a pool
         setting = replace(setting, made=max(setting.made, setting.cpu_made))
     if setting.workers == 0:
         computed = min(setting.cpu_made, setting.made)
         made = setting.made + computed * (_slower(flow, 1, 0, 0.0) - 1)
         return max(made + max(step.lasts(_slower(flow, step.threads, 0, 0.0)) + taking, 0.0), on_cores)
-    period = 0.0  # who waits for the others leaves the cores to them
+    period = 0.0  # those that wait for others leave the cores to them
     for _ in range(4):
         made, steps = _on_shared_cores(flow, setting, step, period)
         longer = steps / max(sum(flow.busy) / len(flow.busy), 1.0)
@@ -100,14 +100,14 @@ def _period(flow: Flow, setting: Setting) -> float:
 
 
 def bound(flow: Flow, setting: Setting) -> float:
-    """Images a second that no rate under a setting exceeds: nobody waits for another, nor other programs for a core."""
+    """An upper bound of the images a second under a setting: no process waits for another, or for other programs."""
     flow = replace(flow, stepping=flow.stepping.at_best())
     on_cores = (setting.cpu_made + flow.stepping.cpu()) / flow.shared
     return flow.images / max(_least(flow, setting), on_cores) * 1e9 * flow.ranks
 
 
 def _least(flow: Flow, setting: Setting) -> float:
-    """What a batch takes at least where nobody waits for another: whatever the model said of the present setting."""
+    """The least time for a batch, if neither side waits for the other; independent of the simulation."""
     step = flow.stepping.without(setting.freed).lasts() + unpacked(flow, computed=True)
     if not setting.workers:
         return step + setting.made
@@ -115,7 +115,7 @@ def _least(flow: Flow, setting: Setting) -> float:
 
 
 def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
-    """What a batch takes of all cores: however it is made, no rate is higher."""
+    """The time for a batch if all cores work on it: a lower bound, however it is made."""
     entitled = flow.cores if modest else flow.shared
     if flow.rivals and not modest:
         entitled = max(entitled * (n := setting.workers + 1) / (n + flow.rivals), flow.cores)
@@ -123,15 +123,15 @@ def _on_cores(flow: Flow, setting: Setting, modest: bool = False) -> float:
 
 
 def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float, on_cores: float) -> float:
-    """The same for workers, where a batch takes ``typical`` in one."""
+    """The simulated time for a batch made by workers, each of which takes ``typical`` for one."""
     made = _drawn(flow, typical)
-    # what is computed to make a batch grows with it; to send it, and in the main process, it does not
+    # computing grows with the time to make a batch, except for sending it and in the main process
     growing = min(max(setting.cpu_made - flow.sending, 0.0), setting.made) / max(setting.cpu_made + flow.cpu_main, 1.0)
     ahead = setting.workers * setting.prefetch
     reading, taking = received(flow), unpacked(flow)
     done: list[float] = []
     taken: list[float] = []
-    sends = [0.0] * setting.workers  # until when each does: a large message until it is read
+    sends = [0.0] * setting.workers  # the time until each worker sends: a large message, until it is read
     free = computed = 0.0
     for number in range(_BATCHES + ahead):
         asked = taken[number - ahead] + taking if number >= ahead else 0.0
@@ -150,13 +150,13 @@ def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float,
 
 
 def _on_shared_cores(flow: Flow, setting: Setting, step: Stepping, period: float) -> tuple[float, float]:
-    """How long a batch takes in a worker, and a step, where a batch comes once in a period or as soon as it can, and
-    each of the workers and the step compute now and then: who computes has an equal share of the cores."""
+    """The times of a batch in a worker and of a step, if a batch comes once a period, or as soon as it can, and all
+    that compute at a time have equal shares of the cores."""
     computed = min(setting.cpu_made, setting.made)
     made, steps = setting.made, step.lasts()
     for _ in range(8):
         each = max(period, made / setting.workers, steps)
-        in_worker = (made - setting.made + computed) / (setting.workers * each)  # how likely each computes
+        in_worker = (made - setting.made + computed) / (setting.workers * each)  # the probability that each computes
         in_step = (steps - step.waits) / each
         with_step = setting.made + computed * (_slower(flow, 1 + step.threads, setting.workers - 1, in_worker) - 1)
         without = setting.made + computed * (_slower(flow, 1, setting.workers - 1, in_worker) - 1)
@@ -166,8 +166,8 @@ def _on_shared_cores(flow: Flow, setting: Setting, step: Stepping, period: float
 
 
 def _slower(flow: Flow, threads: float, workers: int, likely: float) -> float:
-    """How many times as long computing takes, on average, where so many threads do, and each of the workers is likely
-    to: they begin in turn, so they are as many as they are on average, or nearly."""
+    """The mean factor by which computing takes longer beside so many threads and workers, each of which computes with
+    the probability ``likely``: as they begin in turn, about the mean number of them computes at any time."""
     count, more = divmod(workers * likely, 1)
     wanted = [threads + each + flow.rivals for each in (count, count + 1)]
     fewer, most = (max(1.0, each / flow.shared) for each in wanted)
@@ -175,8 +175,8 @@ def _slower(flow: Flow, threads: float, workers: int, likely: float) -> float:
 
 
 def unpacked(flow: Flow, *, computed: bool = False) -> float:
-    """What reading a batch from a pipe and unpacking it take of the main process; of unpacking, what is ``computed``,
-    if that is known."""
+    """The main process's time to read a batch from a pipe and unpack it; ``computed``: of unpacking only the CPU time,
+    if known."""
     if flow.main is None or not flow.loader.num_workers:
         return 0.0
     spent, waited = (flow.main.stages.get(name, Spent()) for name in ("unpack", "wait"))
@@ -184,17 +184,17 @@ def unpacked(flow: Flow, *, computed: bool = False) -> float:
     each = ns / max(spent.count, 1)
     if "receive" in flow.main.stages:
         return min(each + received(flow), flow.wait)
-    return min(max(each, (waited.cpu_ns or 0) / max(waited.count, 1)), flow.wait)  # computing is all that is known
+    return min(max(each, (waited.cpu_ns or 0) / max(waited.count, 1)), flow.wait)  # only the CPU time is known
 
 
 def received(flow: Flow) -> float:
-    """What reading a batch from a pipe takes: of the main process, and of who sends it, for the pipe holds little."""
+    """The time to read a batch from a pipe, for the main process and, as the pipe holds little, for the sender."""
     spent = flow.main.stages.get("receive") if flow.main else None
     return trimmed(spent).ns / trimmed(spent).count if spent and spent.count else 0.0
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:
-    """Times of batches, spread as measured, with this mean."""
+    """Random times of batches, distributed as measured, with this mean."""
     histogram = flow.made.histogram
     if not sum(histogram):
         return [mean] * _BATCHES

@@ -1,4 +1,4 @@
-"""``accel.profile``: measure the training that runs inside a block, and say what holds it back."""
+"""``accel.profile``: measure the training inside a block, and name its bottleneck."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class profile:
         self._pid = 0
 
     def start(self) -> Report:
-        """Begin; the report is filled by ``stop``."""
+        """Begin to measure; the report, which is returned, is filled by ``stop``."""
         _collect.start(trace=self._trace is not None)
         self._pid = os.getpid()
         return self.report
 
     def stop(self) -> Report:
-        """End, and give the report; a forked child's leaves measuring to its parent, and the report empty."""
+        """Stop measuring, and return the report. In a forked child it does nothing, and the report stays empty."""
         if os.getpid() != self._pid:
             return self.report
         with _collect.undisturbed():
@@ -85,7 +85,7 @@ def _say(text: str) -> None:
 
 
 def _display(report: Report) -> None:
-    """Show a report: in a notebook's cell as such, else on the screen."""
+    """Show a report: as output of a notebook's cell, else on the screen."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is not None:
         import_module("IPython.display").display(report)

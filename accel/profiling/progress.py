@@ -1,4 +1,4 @@
-"""The live line: images a second, how much of the time is waiting, and what holds the training back."""
+"""The live line: images a second, the share of waiting, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
 class Line:
-    """A line that is refreshed in place in a terminal, and is nothing elsewhere.
+    """A line that is refreshed in place in a terminal; it does nothing if the output is none.
 
-    It is drawn by ``update``'s caller and not by a thread: DataLoader forks its workers meanwhile. It stands below what
-    the script prints, a bar that has not ended included, and goes for good once the script moves the cursor about.
+    It is drawn by the caller of ``update``, not by a thread, as a DataLoader may fork meanwhile. It stands below the
+    script's output, unfinished progress bars included, and ends for good once the script moves the cursor itself.
     """
 
     def __init__(self, file: Any = None) -> None:
-        """``file``: where to draw, standard error if None."""
+        """``file``: the stream to draw on; None for standard error."""
         self._file = sys.stderr if file is None else file
         self._closed = not self._file.isatty() or Console(file=self._file).is_dumb_terminal
         self.pid = os.getpid()
         self._text, self._shown, self._before = "", False, ""
         self._replaced: list[tuple[str, Any, _Written]] = []
-        for name in () if self._closed else ("stdout", "stderr"):  # now: a bar keeps what it finds when it begins
+        for name in () if self._closed else ("stdout", "stderr"):  # at once: a bar keeps the stream that it finds
             stream = getattr(sys, name)
             if stream is self._file or (stream is not None and stream.isatty()):
                 self._replaced.append((name, stream, _Written(stream, self)))
                 setattr(sys, name, self._replaced[-1][-1])
 
     def update(self, measured: Measured) -> None:
-        """Show what the last batches say."""
+        """Redraw the line from new measurements."""
         if self._closed:
             return
         self._text = words(measured)
@@ -46,7 +46,7 @@ class Line:
         self._file.flush()
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if not self._closed:
             self._file.write(self._erased())
             self._file.flush()
@@ -56,7 +56,7 @@ class Line:
                 setattr(sys, name, stream)
 
     def around(self, text: str) -> str:
-        """What the script prints, and what has the line stand below it."""
+        """The script's text, with what must be written around it so that the line stands below."""
         if self._closed or os.getpid() != self.pid or not text:
             return text
         begin = self._erased()
@@ -71,7 +71,7 @@ class Line:
         return _ERASE if shown else ""
 
     def _drawn(self) -> str:
-        """The line on the one that the cursor is in, or on the next one where that is not empty; the cursor stays."""
+        """The text that draws the line: in the cursor's row, or the next one if that is not empty; the cursor stays."""
         if self._closed or not self._text:
             return ""
         width = max(Console(file=self._file).width - 1, 1)
@@ -84,7 +84,7 @@ class Line:
 
 
 class _Written:
-    """A stream of the script's, with the line below what is written to it."""
+    """A stream of the script's that keeps the line below what is written to it."""
 
     def __init__(self, stream: Any, line: Line) -> None:
         self._stream, self._line = stream, line

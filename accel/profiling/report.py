@@ -1,4 +1,4 @@
-"""A report: what was measured, the verdict and the advice, as attributes, a screen, a notebook's cell and JSON."""
+"""A report: measurements, verdict and advice, as attributes, a screen of text, a notebook's cell, or JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel.profiling.verdict import Verdict, judge
 
 
 class Report:
-    """What holds a training back, and what would help by how much; empty until something was measured.
+    """The bottleneck of a training, and how much changes would help; empty until something was measured.
 
     ``str(report)`` is one screen of text, of 100 columns at most; a notebook shows the same.
     """
@@ -24,15 +24,15 @@ class Report:
         self._verdict: Verdict | None = None
         self._advice: list[Advice] | None = None
         self.tried: dict[str, Any] | None = None
-        """What came of trying a piece of advice: ``text``, ``change``, ``predicted_rate`` and ``measured_rate``."""
+        """The outcome of trying a piece of advice: ``text``, ``change``, ``predicted_rate`` and ``measured_rate``."""
 
     def fill(self, measured: Measured) -> None:
-        """Give it what was measured; what was judged before is forgotten."""
+        """Set the measurements, and forget the verdict and advice on earlier ones."""
         self._measured, self._verdict, self._advice = measured, None, None
 
     @property
     def measured(self) -> Measured:
-        """All that was measured. Raises RuntimeError while there is nothing."""
+        """All measurements. Raises RuntimeError while there are none."""
         if self._measured is None:
             raise RuntimeError("nothing is measured yet: the report is made when the block of accel.profile() ends")
         return self._measured
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def bottleneck(self) -> str:
-        """What holds the training back, one of the names in docs/profiling.md."""
+        """The name of the bottleneck, one of those in docs/profiling.md."""
         return self.verdict.bottleneck
 
     @property
@@ -54,19 +54,19 @@ class Report:
 
     @property
     def advice(self) -> list[Advice]:
-        """At most three changes that are predicted to help, the most first."""
+        """At most three changes that are predicted to help, the most helpful first."""
         if self._advice is None:
             self._advice = advise(self.measured, self.verdict)
         return self._advice
 
     @property
     def stages(self) -> dict[str, Any]:
-        """Where the time of the workers and of the main process goes, by stage; None: not measured."""
+        """The time of the workers and of the main process by stage; None for stages that were not measured."""
         return schema.stages(self.measured)
 
     @property
     def step(self) -> dict[str, Any] | None:
-        """How a step is divided into computing, waiting for input and copying; None: too few batches."""
+        """The division of a step into computing, waiting for input and copying; None if there are too few batches."""
         return schema.step(self.measured, self.flow)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,13 +77,13 @@ class Report:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def save(self, file: str | Path) -> None:
-        """Write ``to_json()`` to a file, its folder included."""
+        """Write ``to_json()`` to a file, whose folder is made if there is none."""
         path = Path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_json(), encoding="utf-8")
 
     def show(self, file: Any = None) -> None:
-        """Print the screen, on standard output unless said otherwise."""
+        """Print the screen to ``file``, by default standard output."""
         screen.show(self.to_dict(), file)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A thread that looks, first 11 times a second, which statement of the user's runs; and how late it comes to look."""
+"""A thread that samples, 11 times a second at first, the user's running statement, and how late it gets the GIL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from accel.system.clocks import GIL
 from accel.system.row_words import TEXTS, TEXTS_BEGIN
 
 _HERTZ = 11
-_MANY = 64  # looks, after which a quarter as many are enough
-_MOST_KINDS = 4096  # codes
+_MANY = 64  # samples, after which a quarter of the rate is enough
+_MOST_KINDS = 4096  # code objects
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = tuple(
@@ -25,11 +25,12 @@ _LIBRARIES = tuple(
 )
 
 Statement = tuple[str, str, int, bool]
-"""A statement's file, function and line, whatever code object it is in; and whether it makes a batch."""
+"""A statement's file, function and line, the same for all code objects; and whether it makes a batch."""
 
 
 class Sampler:
-    """What it does at each look is little: behind work on images nothing of Python's is in the processor's caches."""
+    """The sampling thread. Each sample does little, as after work on images the processor's caches have nothing of
+    Python's."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -37,14 +38,14 @@ class Sampler:
         self._watched = self._looks = 0
         self._found: Counter[Statement] = Counter()
         self._places: dict[Statement, int] = {}
-        """Where in this process's row those statements are that are written there."""
+        """The places of the statements that are written to this process's row."""
         self._row: Any = None
         self._kinds: dict[int, tuple[int, CodeType]] = {}
-        """What codes are, by their identity: a code's hash is made of all its names and constants each time. They stay
-        while they are here, and so do their identities."""
+        """The kinds of code objects, by identity, as a code object's hash is computed from all its names and constants
+        each time. They are kept alive here, so that identities stay valid."""
 
     def forget(self) -> None:
-        """In a forked child the thread is gone."""
+        """Reset everything, as in a forked child the thread is gone."""
         self._thread = self._row = None
         self._looks = 0
         self._found.clear()
@@ -55,12 +56,12 @@ class Sampler:
         return self._thread is not None
 
     def start(self) -> None:
-        """Look at this thread from now on."""
+        """Sample the calling thread from now on."""
         self._watched = threading.get_ident()
         self._run()
 
     def _run(self) -> None:
-        self._ends = threading.Lock()  # a new one: a fork may have come while another was held
+        self._ends = threading.Lock()  # a new one: a fork may have come while the old one was held
         self._ends.acquire()
         self._thread = threading.Thread(target=self._look, args=(self._ends,), name="accel-sampler", daemon=True)
         self._thread.start()
@@ -74,7 +75,7 @@ class Sampler:
 
     @contextmanager
     def paused(self, pauses: bool) -> Iterator[None]:
-        """Have no thread inside, where this process forks."""
+        """Stop the thread inside the block, if it ``pauses``, as this process forks there."""
         pauses = pauses and self._thread is not None
         if pauses:
             self.stop()
@@ -105,13 +106,13 @@ class Sampler:
         return 1_000_000_000 * (1 if self._looks < _MANY else 4) // _HERTZ
 
     def _note(self, frame: FrameType | None) -> None:
-        """Count the innermost statement of the user's, unless a stage of another's runs inside of it."""
+        """Count the innermost statement of the user's, unless a stage runs inside of it."""
         kinds = self._kinds
         while frame is not None:
             code = frame.f_code
             known = kinds.get(id(code))
             if known is None:
-                if len(kinds) >= _MOST_KINDS:  # somebody makes ever new ones
+                if len(kinds) >= _MOST_KINDS:  # code objects are made all the time
                     kinds.clear()
                 known = kinds[id(code)] = _kind(frame), code
             if known[0] == _STAGE:
@@ -122,7 +123,7 @@ class Sampler:
             frame = frame.f_back
 
     def _count(self, statement: Statement) -> None:
-        """Count a statement, and write how often it was found."""
+        """Count a statement, and write its count to this process's row."""
         self._found[statement] += 1
         row = measuring.row()
         if row is None:
@@ -139,7 +140,7 @@ class Sampler:
                 measuring.write_text(row, place, *self._written(statement))
 
     def _rank(self) -> None:
-        """Write the statements that were found most often, where there is no room for all."""
+        """Write the most frequent statements, if there is no room for all."""
         row = measuring.row()
         if row is not None and len(self._places) > TEXTS:
             self._places.clear()
@@ -160,12 +161,12 @@ def _kind(frame: FrameType) -> int:
     code, file = frame.f_code, frame.f_code.co_filename
     if code is _STAGE_CODE or code in of_stages or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
         return _STAGE
-    generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # as what makes a dataclass is
+    generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # such as a dataclass's methods
     return _OTHER if generated or file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
 
 
 def _loads(frame: FrameType | None) -> bool:
-    """Whether a frame makes a batch; else it uses one."""
+    """Whether a frame runs to make a batch, rather than to use one."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(_PROFILING):
             return True
@@ -174,7 +175,7 @@ def _loads(frame: FrameType | None) -> bool:
 
 
 of_stages: set[CodeType] = set()
-"""Of functions that are stages, also while these are not told apart."""
+"""The code of functions that are stages, also while stages are not told apart."""
 _STAGE_CODE: Any = clocks.timed(0, len).__code__
 sampler = Sampler()
 fork.register(in_child=sampler.forget)

@@ -1,4 +1,4 @@
-"""The report as plain data: what ``--json`` writes. docs/profiling.md describes the keys."""
+"""The report as plain data, as ``--json`` writes it. docs/profiling.md describes the keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATEMENTS = 3
 def content(
     measured: Measured, verdict: Verdict, advice: Sequence[Advice], tried: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """A report's data; null stands where something was not measured."""
+    """A report's data; None where something was not measured."""
     its = verdict.flow
     return {
         "version": VERSION,
@@ -48,7 +48,7 @@ def content(
 
 
 def step(measured: Measured, its: Flow | None) -> dict[str, Any] | None:
-    """Where the main process's time for a batch goes, without the first batch of each epoch."""
+    """The parts of the main process's time for a batch, without the first batch of each epoch."""
     if its is None:
         return None
     chain = [
@@ -75,13 +75,13 @@ def step(measured: Measured, its: Flow | None) -> dict[str, Any] | None:
 
 
 def first(measured: Measured) -> dict[str, Any]:
-    """The first batch of each epoch, from ``iter()`` on."""
+    """The times to the first batch of each epoch, from ``iter()`` on."""
     times = [each for loader in measured.loaders for each in loader.startup_ns]
     return {"batches": len(times), "mean_ms": sum(times) / len(times) / 1e6 if times else None, **_exact(times)}
 
 
 def stages(measured: Measured) -> dict[str, Any]:
-    """Own times of each stage, in the workers where there are any, and in the main process."""
+    """Own times of each stage: in the workers if they have it, else in the main process."""
     result: dict[str, Any] = {}
     for name in STAGES:
         spent = {role: _of(measured, role, name) for role in ("worker", "main")}
@@ -122,8 +122,7 @@ def _exact(times: Sequence[int]) -> dict[str, float | None]:
 
 
 def statements(measured: Measured) -> list[dict[str, Any]]:
-    """The user's statements in which processes were found most often, and their share of what makes batches, or of the
-    training loop."""
+    """The user's most frequent statements in samples, with their shares of making batches or of the training loop."""
     makes = {id(sample) for sample in loading(measured)}
     counts: dict[tuple[str, str, int, str, str], int] = {}
     whole: dict[str, int] = {}
@@ -139,7 +138,7 @@ def statements(measured: Measured) -> list[dict[str, Any]]:
 
 
 def machine(measured: Measured, its: Flow | None) -> dict[str, Any]:
-    """The machine, and how many of its cores are idle."""
+    """The machine, with the number of idle cores."""
     known = dataclasses.asdict(measured.machine)
     cores = measured.machine.cores
     known["idle_cores"] = None if measured.machine.busy is None else cores * (1 - measured.machine.busy)

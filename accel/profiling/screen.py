@@ -1,4 +1,4 @@
-"""A report on one screen of at most 100 columns: by rich in a terminal, the same as plain text elsewhere."""
+"""A report on one screen of at most 100 columns: with colours in a terminal, as plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel.profiling.advice import no_cure, results
 from accel.profiling.measured import STAGES, WORKER_STAGES
 
 Data = dict[str, Any]
-"""A report's data, by the keys that docs/profiling.md describes."""
+"""A report's data, with the keys that docs/profiling.md describes."""
 
 WIDTH = 100
 
@@ -26,7 +26,7 @@ def text(data: Data) -> str:
 
 
 def html(data: Data) -> str:
-    """The screen for a notebook."""
+    """The screen as HTML, for a notebook."""
     page: str = _drawn(data, record=True).export_html(
         inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>'
     )
@@ -34,7 +34,7 @@ def html(data: Data) -> str:
 
 
 def show(data: Data, file: Any = None) -> None:
-    """Print it, on standard output unless said otherwise."""
+    """Print the screen to ``file``, by default standard output."""
     console = Console(file=file, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     console.print(_screen(data))

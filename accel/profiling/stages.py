@@ -1,7 +1,7 @@
-"""What is timed, and as which stage: while somebody measures, clocks are put around these functions.
+"""The functions that are timed, each as a stage: while this process measures, clocks are put around them.
 
-When nobody does, they are what they were. What is put in place here lies above the hooks of ``accel.hooks``: where a
-backend comes into force, or goes, it is taken back before and put in place again after.
+Otherwise they are the originals. The clocks lie above the hooks of ``accel.hooks``: when a backend comes into force or
+goes, they are removed before and put back after.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ATTRIBUTES: dict[str, int] = {
     "PIL.JpegImagePlugin.JpegImageFile.load_read": READ,
     "PIL.PngImagePlugin.PngImageFile.load_read": READ,
 }
-"""Names that are looked up when they are called."""
+"""Functions that callers look up by name at each call."""
 
 _SECTIONS: dict[str, int] = {
     "accel.runtime.compute.several": PLAN,
     "accel.runtime.compute.tensors_on": PLAN,
     "accel.runtime.torch_ops.on_batch": KERNELS,
 }
-"""What computes batches, within a fetch or by itself."""
+"""Functions that compute batches, within a fetch or not."""
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
@@ -62,15 +62,15 @@ _STOCK = (
     "torchvision.transforms.v2",
 )
 _HOLDERS = {"Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms", "Transform"}
-"""Transforms that are what others of somebody's do."""
+"""Transforms that run others, which may be the user's, or the user's functions."""
 
 _undo: list[Undo] = []
 
 
 def changed(begins: bool) -> None:
-    """Put the clocks in place where this process measures, or torch's profiler does; else take them back.
+    """Put the clocks in place if this process measures, or torch's profiler does; else remove them.
 
-    ``begins``: measuring begins now.
+    ``begins``: whether measuring begins now.
     """
     sampler.stop()
     _uninstall()
@@ -130,7 +130,7 @@ def _around_method(cls: type, name: str, make: Callable[[Function], Function]) -
 
 
 def _known(clocked: Any) -> None:
-    """Have the sampler know a stage by its function, which has no clock where stages are not told apart."""
+    """Let the sampler recognize a stage by its function, as it has no clock while stages are not told apart."""
     code = getattr(clocked.__wrapped__, "__code__", None)
     if code is not None:
         of_stages.add(code)
@@ -148,7 +148,7 @@ def _transforms() -> list[type]:
 
 
 class _WorkerEntry:
-    """The function that a DataLoader's worker runs, which is measured there where it is not forked."""
+    """The function that a DataLoader's worker runs; in one that is not forked, it joins the measuring there."""
 
     def __init__(self, original: Function) -> None:
         self.original = original
@@ -157,7 +157,7 @@ class _WorkerEntry:
         return self.original(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # the switch brings the block along, which can be sent but once
+        # the switch sends the block along, which can be sent only once
         block = None if multiprocessing.carries() else measuring.share()
         return _enter_worker, (None if inspect.isfunction(self.original) else self.original, block)
 

@@ -1,11 +1,11 @@
-"""The training step as it would be if nobody else wanted a core, and how long it takes where others do.
+"""The training step as it would be if nothing else needed the cores, and how long it takes beside others.
 
-Of a step some is waiting, for a device or for copies, and some is computing, on one thread or on several. Who computes
-beside others has a share of a core, and is so many times *slower*. Threads of a step wait for the last of them, which
-no scheduler knows: with several it gets slower by more than the share of each, and as most of them spin while they
-wait, their CPU time grows as well. Between computing together only and each for itself, the middle is taken; how it is
-differs by more than a prediction may be wrong. What is sure is that a step is no slower where less computes beside it,
-and no faster where more does: so it is ``kept``, for a bound.
+A step is partly waiting, for a device or for copies, and partly computing, on one thread or several. A thread that
+computes beside others has a share of a core, and is so many times *slower*. A step's threads wait for the last of them,
+which the scheduler does not know: with several threads a step gets slower by more than the share of each, and as most
+threads spin while they wait, their CPU time grows too. The model is the middle between threads that compute only
+together and threads that are independent; real steps differ by more than a prediction may be wrong. What is certain is
+that a step is no slower if less computes beside it, and no faster if more does: so it is ``kept``, for a bound.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ _SEVERAL = 1.2  # threads
 
 @dataclass(frozen=True)
 class Stepping:
-    """What the main process does with a batch until it asks for the next one; nanoseconds."""
+    """The main process's work on a batch until it asks for the next one; times in nanoseconds."""
 
     waits: float
     work: float
-    """Computing, by the clock, where each of its threads has a core."""
+    """Time of computing, if each of its threads has a core."""
     threads: float
-    """That compute, on average."""
+    """The mean number of threads that compute."""
     rest: float = 0.0
-    """CPU time that the process takes of a batch beside that."""
+    """Other CPU time of the process for a batch."""
     spent: float = 0.0
-    """All of its CPU time for a batch, as it was measured."""
+    """All CPU time of the process for a batch, as measured."""
     waits_alone: float = 0.0
-    """What is left of ``waits`` where its threads were late one after the other: then the others waited for each."""
+    """The part of ``waits`` that is left if its threads were delayed one after another, while the others waited."""
     alone: float | None = None
-    """How long the last step of an epoch takes, beside which nobody makes batches."""
+    """The time of an epoch's last step, beside which no batches are made; None if not known."""
     varies: bool = True
-    """Whether it takes longer where others compute."""
+    """Whether it takes longer if others compute."""
 
     @property
     def on_several(self) -> bool:
-        """Whether it computes on several threads: how much slower it gets beside others is not known then."""
+        """Whether it computes on several threads, so that it is not known how much slower it gets beside others."""
         return self.threads > _SEVERAL
 
     def lasts(self, slower: float = 1.0) -> float:
         return self.waits + self.work * (math.pow(slower, 2 - 1 / self.threads) if self.varies else 1.0)
 
     def cpu(self, slower: float = 1.0) -> float:
-        """CPU time that the process takes of a batch."""
+        """CPU time of the process for a batch."""
         return self.rest + self.threads * self.work * (math.pow(slower, 1 - 1 / self.threads) if self.varies else 1.0)
 
     def kept(self, busy: float, *, computes: bool) -> Stepping:
-        """The same, taking so long whatever computes beside it; and all of its CPU time as it is, or none."""
+        """The step with a fixed time, whatever computes beside it, and with its present CPU time, or none."""
         work = min((self.spent - self.rest) / self.threads, busy) if computes else 0.0
         rest = self.rest if computes else 0.0
         return replace(self, waits=busy - work, work=work, rest=rest, varies=False)
 
     def at_best(self) -> Stepping:
-        """The same where nothing computes beside it, as far as it is sure to take that long, on so many threads."""
+        """The step if nothing computes beside it: the least time that is certain."""
         if not self.on_several:
             return self
         if self.alone is None:
@@ -70,14 +70,14 @@ class Stepping:
 
     @property
     def longer(self) -> float:
-        """By how much one thread computes longer beside those who make batches, though it has its core: they want the
-        same caches, and memory."""
+        """The extra time of one thread beside those that make batches, though it has a core: they share caches and
+        memory."""
         if self.alone is None or self.on_several:
             return 0.0
         return min(max(self.lasts() - self.alone, 0.0), self.work / 2)
 
     def without(self, work: float) -> Stepping:
-        """The same without so much work of one thread."""
+        """The step without so much work of one thread."""
         left = max(self.work - work, 0.0)
         threads = max((self.threads * self.work - work) / left, 1.0) if left else 1.0
         return replace(self, work=left, threads=threads)
@@ -92,11 +92,11 @@ def stepping(
     alone: bool,
     length: int | None = None,
 ) -> Stepping:
-    """What steps are that took so long; those of a chain, by what is known of all.
+    """Model the steps of a chain of batches, which took ``busy`` on average, from the measurements of all batches.
 
     Args:
-        alone: whether what other threads of the process computed in these steps is no part of them.
-        length: batches of an epoch; None: not known.
+        alone: whether to leave out what other threads of the process computed during these steps.
+        length: batches of an epoch; None if not known.
     """
     cpu = _cpu_in_main(main, all_batches)
     known = [(each.step_cpu_ns, each.step_cpu_of_all_ns or 0) for each in chain if each.step_cpu_ns is not None]
@@ -114,7 +114,7 @@ def stepping(
 
 
 def _last_of_epochs(batches: Sequence[Batch], length: int | None) -> float | None:
-    """How long the step with the last batch of an epoch takes, if that is as large as others."""
+    """The median time of the step with an epoch's last batch, if that is a full one; None if not known."""
     full = max((batch.images for batch in batches), default=0)
     last = [batch for batch in batches if batch.number + 1 == length and batch.images == full]
     known = sorted(batch.step_ns + (batch.copy_ns or 0) for batch in last if batch.step_ns is not None)
@@ -122,13 +122,13 @@ def _last_of_epochs(batches: Sequence[Batch], length: int | None) -> float | Non
 
 
 def _batches(main: Process, batches: Sequence[Batch]) -> float:
-    """How many the process was given, of which only the last may be known one by one."""
+    """The number of batches that the process was given; ``batches`` may be only the last of them."""
     images = sum(batch.images for batch in batches)
     return max((main.images or 0) * len(batches) / images if images else 0.0, len(batches), 1)
 
 
 def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
-    """CPU time of the main process for a batch, from one to another; else of all, with what is done once."""
+    """CPU time of the main process for a batch, between batches of an epoch; with too few of these, of all its time."""
     known = [(each.epoch, each.number, each.cpu_ns or 0) for each in batches if each.number and each.cpu_ns]
     pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]
     if (count := sum(two[1] - one[1] for one, two in pairs)) >= _ENOUGH:

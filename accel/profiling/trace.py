@@ -9,13 +9,13 @@ from typing import Any
 from accel.profiling.measured import Measured, Process
 
 _LAST = 2**31 - 1
-"""A thread's number that no system gives: perfetto takes one below 0 for the process's own."""
+"""A thread number that no system uses; perfetto takes a negative one for the process's own."""
 
 
 def events(measured: Measured) -> list[dict[str, Any]]:
-    """The trace's events; microseconds from the first one on.
+    """The trace's events, in microseconds from the first one.
 
-    Without ``Measured.events`` there are the main processes' batches alone: wait, copy and step.
+    Without ``Measured.events`` they are only the main processes' batches: wait, copy and step.
     """
     slices = [*measured.events, *_batches(measured)]
     began = min((start for _, _, _, start, _ in slices), default=0)
@@ -43,7 +43,7 @@ def events(measured: Measured) -> list[dict[str, Any]]:
 
 
 def write(measured: Measured, file: str | Path) -> None:
-    """Write the trace to a file, its folder included."""
+    """Write the trace to a file, whose folder is made if there is none."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"traceEvents": events(measured), "displayTimeUnit": "ms", "otherData": {"backend": measured.backend}}
@@ -51,7 +51,7 @@ def write(measured: Measured, file: str | Path) -> None:
 
 
 def _batches(measured: Measured) -> list[tuple[int, int, str, int, int]]:
-    """What is known of the batches, on a track of its own where a process has finer events."""
+    """Slices for the batches, on a track of their own if a process has finer events."""
     only = next((process.pid for process in measured.processes if process.role == "main"), 0)
     finer = {pid for pid, *_ in measured.events}
     found = []

@@ -1,6 +1,6 @@
-"""A trial: the user's own samples made by the backend in force and by another, in turns, to predict a switch.
+"""A trial: the user's own samples made by the backend in force and another, in turns, to predict a switch.
 
-A forked child makes them, so nothing changes in the process that is measured: no random state, no dataset, no clock.
+A forked child makes them, so nothing changes in the measured process: no random state, no dataset, no clock.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from accel.system.private_names import private
 from accel.workers import slot_pool
 
 _FEWEST, _MOST = 6, 96
-"""Batches of a backend at least, and images of a turn at most, if its batches are smaller."""
+"""The fewest batches of a backend, and the most images of a turn (unless one batch is larger)."""
 _TURN_S, _LEAST_S, _MOST_S = 0.08, 0.6, 3.0
-"""Of a backend at a time, after its first samples, for which things are done that are done once; and of all turns."""
+"""Seconds of a backend's turn, without its first samples, which include work done only once; and the least and most
+seconds of all turns."""
 _ERROR = 0.05
-"""Standard error of the backends' ratio at which it is known well enough: crops cost one of them more than others."""
+"""The standard error at which the ratio of the backends is known well enough, as crops differ in cost."""
 _FIRST, _FIRST_S = 4, 0.03
-"""Images that a turn begins with, as many as are drawn in one go, if they take no longer than this."""
-_REPEATED = 3  # how often the first of all is made by each
+"""The images that a turn begins with, untimed, and their most seconds: enough to be drawn in one go."""
+_REPEATED = 3  # times that each backend makes the very first image
 _PATIENCE = 60.0  # seconds: kernels may have to be compiled, once on a machine
-_MOST_TEXT = 4096  # bytes, which a pipe takes at once
+_MOST_TEXT = 4096  # bytes that a pipe takes at once
 
 _fcntl = LazyModule("fcntl")
 _worker = private("torch.utils.data._utils.worker")
@@ -56,7 +57,7 @@ runs = False
 
 
 class Samples(NamedTuple):
-    """What of a loader makes its samples: the loader itself may go meanwhile."""
+    """The parts of a loader that make its samples, as the loader itself may be deleted."""
 
     dataset: Any
     batch_size: int
@@ -66,7 +67,7 @@ class Samples(NamedTuple):
 
 
 def samples(loader: DataLoader[Any]) -> Samples | None:
-    """What makes a loader's samples; None if they cannot be had by their indices, or not in a forked process."""
+    """The parts of a loader that make samples; None if these have no indices, or cannot be made in a forked process."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None or not os.path.isdir("/proc/self/fd"):
         return None
     method = getattr(loader.multiprocessing_context, "get_start_method", multiprocessing.get_start_method)()
@@ -76,14 +77,14 @@ def samples(loader: DataLoader[Any]) -> Samples | None:
 
 
 def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None = None) -> Trial | None:
-    """Compare a backend, with its default options, with the one in force on some samples, for one to three seconds.
+    """Compare a backend with default options to the one in force, on some samples, for one to three seconds.
 
     Samples that take longer than 0.2 s are made a dozen times.
 
-    ``say`` is told before it begins, if it does.
+    ``say`` is called with a text before it begins, if it does.
 
     Returns:
-        None where it cannot be done here, a sample fails or takes too long; the log says why.
+        the trial; None if it cannot be done here, or a sample fails or takes too long: the log says why.
     """
     present = switch.get_image_backend()
     if name == present or switch.image_backends().get(name, "unknown") is not None:
@@ -101,7 +102,7 @@ def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None
 
 
 def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a function gives in a child of this process; {"error": why} if nothing."""
+    """The result of a function that runs in a forked child; {"error": why} if it fails."""
     reading, writing = os.pipe()
     try:
         child = os.fork()
@@ -112,7 +113,7 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not child:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(int(_PATIENCE))  # should the parent go
+            signal.alarm(int(_PATIENCE))  # in case the parent ends
             _part_files(but=writing)
             globals()["runs"] = True
             measuring.leave()
@@ -124,7 +125,7 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         finally:
             os._exit(0)
     os.close(writing)
-    try:  # one read: others that were forked meanwhile may hold the other end
+    try:  # one read: processes that were forked meanwhile may keep the other end open
         text = os.read(reading, _MOST_TEXT) if select.select([reading], [], [], _PATIENCE)[0] else b""
     finally:
         os.close(reading)
@@ -136,16 +137,16 @@ def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _part_files(but: int) -> None:
-    """Have this child read no file where its parent will: places in open files, sockets and pipes are one for both.
+    """Give this child its own positions in files: those in open files, sockets and pipes are shared with the parent.
 
-    It gets places of its own; what cannot have any is cut off, and who reads it here fails. What it writes is lost:
-    samples would be in the user's output and logs twice, and so would what the parent has not flushed yet.
+    Sockets and pipes, which cannot have any, are replaced, and reading them here fails. All output of the child is
+    discarded: it would be in the user's output and logs twice, and so would what the parent has not flushed yet.
     """
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
         try:
             kind = os.fstat(number).st_mode
-        except OSError:  # what the list was read by
+        except OSError:  # the descriptor that listed the folder
             continue
         access = _fcntl.fcntl(number, _fcntl.F_GETFL) & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
         if number in (0, but):
@@ -164,14 +165,14 @@ def _part_files(but: int) -> None:
 
 
 def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
-    """A ``Trial``'s fields, in the child: as a worker makes samples, on one thread, or as a process without workers."""
+    """Compute a ``Trial``'s fields in the child, which makes samples as a worker does, or a process without workers."""
     begun = time.perf_counter()
-    torch.set_num_threads(1)  # as in a worker: those of the parent are not here
+    torch.set_num_threads(1)  # as in a worker: the parent's threads are not in the child
     if its.num_workers:
         _worker._worker_info = _worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=its.dataset)
         if its.worker_init_fn is not None:
             its.worker_init_fn(0)
-    with slot_pool.loader():  # memory for batches that is used again, as a worker has
+    with slot_pool.loader():  # reused memory for batches, as a worker has
         return _in_turns(its, present, name, begun)
 
 
@@ -181,7 +182,7 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
     slowest = 0.0
     for each in (present, name):
         slowest = max(slowest, min(each.seconds for each in _times_of(its, each, [few] * _REPEATED, 0)[1:]))
-    size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # its own: an image takes less of a large batch
+    size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # the loader's: images of large batches take less
     number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
     batches.insert(0, batches[0][: max(min(int(_FIRST_S / slowest), _FIRST), 1)])
@@ -189,9 +190,9 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
     turns = 0
     while True:
         turns += 1
-        for each in (present, name)[:: 1 if turns % 2 else -1]:  # whatever else runs here comes over both alike
+        for each in (present, name)[:: 1 if turns % 2 else -1]:  # other programs disturb both alike
             times[each] += _times_of(its, each, batches, turns)
-        if turns == 1:  # what comes once in a process, such as compiling kernels, was in it: not what samples take
+        if turns == 1:  # without work done once a process, such as compiling kernels: only the samples' time
             made = 2 * (len(few) * _REPEATED + sum(map(len, batches)))
             begun = max(begun, time.perf_counter() - slowest * made)
         spent_s = time.perf_counter() - begun
@@ -214,8 +215,8 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
 
 
 class _Time(NamedTuple):
-    """Of a batch, or of an image: seconds without waiting for a core, and of CPU; then of CPU to free its memory, and
-    what of the first the system took."""
+    """Times of a batch or an image, in seconds: without waiting for a core; CPU time; CPU time to free its memory; and
+    the system's part of the CPU time."""
 
     seconds: float
     cpu_s: float
@@ -224,7 +225,7 @@ class _Time(NamedTuple):
 
 
 def _known(base: list[_Time], tried: list[_Time], spent_s: float) -> bool:
-    """Whether both were timed often enough to tell what one is to the other, or for long enough."""
+    """Whether both were timed often enough for their ratio to be known, or for the longest time."""
     if spent_s < _LEAST_S or len(tried) < _FEWEST:
         return spent_s >= _MOST_S
     present, other = (np.array([each.seconds for each in times]) for times in (base, tried))
@@ -238,9 +239,9 @@ def _mean(times: list[_Time], images: int) -> _Time:
 
 
 def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> list[_Time]:
-    """How long a backend takes for all batches but the first, with their values.
+    """Time a backend making all batches but the first, with their values.
 
-    Each has the same random numbers, so what is done by chance is done in both.
+    Both backends get the same random numbers, so that they do the same work.
     """
     torch.manual_seed(seed)
     random.seed(seed)
@@ -251,7 +252,7 @@ def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> l
 
 
 def _time_of(fetcher: Any, indices: list[int]) -> _Time:
-    """How long a batch takes, with its values."""
+    """Time making a batch, with its values."""
     begun = _clocks()
     batch = fetched_as_in_worker(fetcher, indices)
     _compute(batch)
@@ -267,6 +268,6 @@ def _compute(batch: Any) -> None:
 
 
 def _clocks() -> tuple[float, float, float, float]:
-    """Seconds: without waiting for a core, of CPU, of that the system's, and by the clock."""
+    """Seconds: without waiting for a core, CPU time, the system's part of that, and by the clock."""
     clock = time.perf_counter()
     return clock - (delayed_ns(of_thread=True) or 0) / 1e9, time.process_time(), system_ns() / 1e9, clock

@@ -1,6 +1,6 @@
-"""The verdict: what holds the training back, by name, and why.
+"""The verdict: the name of the bottleneck, and why it is that.
 
-docs/profiling.md says what distinguishes each name in what is measured; the order of the questions is the order here.
+docs/profiling.md says by which measurements each is recognized; the questions are asked in the same order here.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ BOTTLENECKS = (
 )  # fmt: skip
 
 WAITING = 0.1
-"""Share of the time from which on waiting or copying holds a training back."""
+"""The share of the time from which waiting or copying counts as a bottleneck."""
 HELPS = 1.1
-"""How many times as fast something must be predicted to be, to be worth a word."""
+"""The least predicted speed-up that is worth mentioning."""
 _NAMES = {"kernels": "transform", "plan": "transform", "launch": "transform"}
 _LATE = 2.5e6  # ns: half of Python's switch interval
 _FEWEST = 4  # batches
 _FULL = ("shared memory", "no space left on device", "bus error")
-"""What torch says where /dev/shm is full, of which some part is in each of its texts."""
+"""Texts in torch's errors when /dev/shm is full."""
 NO_ROOM = "no room in the memory"
 
 
 @dataclass
 class Verdict:
-    """What holds the training back.
+    """The bottleneck of a training.
 
     Attributes:
         bottleneck: one of ``BOTTLENECKS``.
-        why: a sentence with the figures that say so.
-        stage: the stage that costs most in making a batch, and ``share``, its share of that.
-        flow: what it was judged by; None where nothing could be.
+        why: a sentence with the figures that show it.
+        stage: the stage that costs most in making a batch; ``share``: its share of that.
+        flow: the measurements that it was judged by; None if there are too few.
     """
 
     bottleneck: str
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def judge(measured: Measured) -> Verdict:
-    """Name what holds a training back; "none" where there is too little to judge."""
+    """Name the bottleneck of a training; "none" if there is too little to judge."""
     its = flow(measured)
     if measured.failed and any(text in measured.failed.lower() for text in _FULL):
         return Verdict("shm", f"a worker found no shared memory: {_last_line(measured.failed)}", flow=its)
@@ -62,12 +62,12 @@ def judge(measured: Measured) -> Verdict:
 
 
 def _last_line(error: str) -> str:
-    """Of an error that may be a worker's traceback."""
+    """The last line of an error, which may be a worker's traceback."""
     return error.strip().splitlines()[-1][-200:]
 
 
 def stage(its: Flow) -> tuple[str | None, float]:
-    """The stage that costs most in making a batch, by its name in ``STAGES``, and its share."""
+    """The name, in ``STAGES``, and the share of the stage that costs most in making a batch; None and 0 if unknown."""
     spent = sum(its.stages.values())
     if spent <= 0:
         return None, 0.0
@@ -76,7 +76,7 @@ def stage(its: Flow) -> tuple[str | None, float]:
 
 
 def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> Iterator[tuple[str, str]]:
-    """What holds the training back; the first that is given is."""
+    """Candidates for the bottleneck, each with the reason; the first is taken."""
     waiting, copying = its.wait / its.period, its.copy / its.period
     if text := _too_many_threads(measured, its):
         yield "threads", text
@@ -101,7 +101,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
         yield "gil", f"{waits}, though the workers could keep up; the main process holds the GIL (others come {late})"
     if text := _no_room(measured, its, name):
         yield "shm", f"{waits}; {text}"
-    # CPU time: the rest is waiting, for the GIL or for a worker's thread that hands over its shared memory
+    # only CPU time: the rest is waiting, for the GIL or for a worker's thread that hands over shared memory
     unpacked = predict.unpacked(its, computed=True)
     if unpacked > 0.5 * its.wait:
         yield "send", f"{waits}, {unpacked / 1e6:.1f} ms a batch of it to read and unpack what workers sent"
@@ -112,7 +112,7 @@ def _answers(measured: Measured, its: Flow, name: str | None, share: float) -> I
 
 
 def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits: str) -> tuple[str, str]:
-    """The stage that costs most; or that there are too few workers for ordinary work."""
+    """The most costly stage as the bottleneck; or "workers", if there are too few for ordinary work."""
     if name is None:
         return "none", f"{waits}; what the workers do was not measured"
     few = its.loader.num_workers
@@ -133,13 +133,13 @@ def _costly(measured: Measured, its: Flow, name: str | None, share: float, waits
 
 
 def loading(measured: Measured) -> list[Sample]:
-    """Samples of what makes the batches: the workers', where there are any."""
+    """Samples of code that makes batches: in workers, if there are any."""
     workers = {process.pid for process in measured.processes if process.role == "worker"}
     return [sample for sample in measured.samples if sample.loading and (not workers or sample.process in workers)]
 
 
 def hottest(measured: Measured) -> Sample | None:
-    """The statement of the user's where processes that make batches were found most often."""
+    """The user's statement that is most frequent in samples of making batches; None if there are none."""
     counts: dict[tuple[str, int], Sample] = {}
     for sample in loading(measured):
         found = counts.get((sample.file, sample.line))
@@ -151,17 +151,16 @@ def hottest(measured: Measured) -> Sample | None:
 
 
 def place(sample: Sample) -> str:
-    """A statement and where it stands, short enough for a line."""
+    """A statement with its file and line, short enough for one line."""
     text = sample.text.strip()
     text = text if len(text) <= 44 else text[:41] + "..."
     return f"{sample.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{sample.line} {text}".strip()
 
 
 def _starved(its: Flow, by_gil: bool = False) -> bool:
-    """Whether both sides wait for each other: what they could do alone is well above what they do together.
+    """Whether both sides wait for each other, as each alone would be much faster than they are together.
 
-    ``by_gil``: what of the main process takes what workers send has to wait for the GIL, and their sending for that; so
-    neither counts.
+    ``by_gil``: leave out receiving in the main process and sending, as one waits for the GIL and the other for it.
     """
     if not its.stages:
         return False
@@ -175,7 +174,7 @@ def _starved(its: Flow, by_gil: bool = False) -> bool:
 
 
 def _holds_the_gil(its: Flow) -> bool:
-    """Whether other threads of the main process come late, and not for want of a core."""
+    """Whether other threads of the main process get the GIL late, and not for lack of a core."""
     if its.main is None or its.gil_late is None:
         return False
     waits = (its.main.delayed_s or 0.0) / its.main.cpu_s if its.main.cpu_s else 0.0
@@ -183,7 +182,7 @@ def _holds_the_gil(its: Flow) -> bool:
 
 
 def _too_many_threads(measured: Measured, its: Flow) -> str | None:
-    """Whether threads beyond the one that each process must have fill the cores, and wait for them."""
+    """A text if threads beyond one for each process fill the cores and wait for them; else None."""
     own, others = in_use(measured)
     wanted = beyond = waited = used = 0.0
     for process in measured.processes:
@@ -201,7 +200,7 @@ def _too_many_threads(measured: Measured, its: Flow) -> str | None:
 
 
 def _no_room(measured: Measured, its: Flow, name: str | None) -> str | None:
-    """Whether shared memory holds the workers up: none free for what is on its way, or slots that ran out."""
+    """A text if workers lack shared memory, as too little is free or slots ran out; else None."""
     free, size = its.machine.shm_free, its.bytes or 0
     if free is not None and free < 2 * size and measured.backend == "torchvision":
         return f"/dev/shm has {free / 2**20:.0f} MB free for batches of {size / 2**20:.0f} MB"

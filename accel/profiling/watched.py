@@ -1,4 +1,4 @@
-"""What is known of the loaders of this process while it measures."""
+"""The loaders of this process, and their batches, while it measures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MANY = 256  # rows of workers that have ended
 
 
 class Watched:
-    """What is known of the loaders while this process measures."""
+    """The state of measuring this process's loaders."""
 
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
         self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
-        """By their process: the loader's number, and the worker's."""
+        """By the workers' process ids: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
         self.trials: dict[int, Trial | None] = {}
         self.failed: str | None = None
@@ -43,16 +43,16 @@ class Watched:
         """The backend in force when an epoch began: a script may leave it before measuring ends."""
         self.begun = self.until = 0
         self.unfinished = 0
-        """What stages took in a step that an error has ended, or that goes on."""
+        """The time of stages in a step that an error has ended, or that goes on."""
         self.images = 0
         self.uneven: set[int] = set()
-        """Loaders whose batches are not all as large: a collate function may drop samples."""
+        """Loaders whose batches differ in size, as a collate function may drop samples."""
         self._ended: list[measuring.Row] = []
         self._begun: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []
-        """Weakly each loader and its dataset, and what it is."""
+        """Weak references to each loader and its dataset, and the loader's description."""
         self._over: WeakSet[Any] = WeakSet()
-        """Iterators that have given their last batch."""
+        """Iterators that have returned their last batch."""
         self._extents: dict[tuple[int, ...] | None, tuple[int, int | None]] = {}
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
@@ -61,7 +61,7 @@ class Watched:
         return (self.until - self.begun + self.unfinished) / 1e9
 
     def begin(self, iterator: Any, loader: Any, asked: int) -> None:
-        """An epoch of a loader begins with this iterator, which somebody asked for at a time; 0: before measuring."""
+        """Begin an epoch of a loader with this iterator; ``asked``: when it was asked for, 0 if before measuring."""
         self.selection = switch.current()
         described = self._described(loader, iterator)
         number = described.number
@@ -71,7 +71,7 @@ class Watched:
         self._learn_workers(number, iterator)
 
     def _described(self, loader: Any, iterator: Any) -> Loader:
-        """What a loader is; one that takes the place of another, for the next epoch, is that."""
+        """The description of a loader; one that replaces another for the next epoch has the other's."""
         for known, _, described in self._known:
             if known() is loader:
                 return described
@@ -94,7 +94,7 @@ class Watched:
             self.workers[process.pid] = number, worker
 
     def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
-        """The loader of an iterator, the epoch, and when it began."""
+        """The loader of an iterator, the epoch's number, and when it was asked for."""
         found = self._epochs.get(iterator)
         if found is None:  # begun before it was measured
             self.begin(iterator, iterator, 0)
@@ -102,14 +102,14 @@ class Watched:
         return found
 
     def set_aside(self) -> None:
-        """Keep what workers have measured that have ended, for others may take their rows."""
+        """Keep the measurements of workers that have ended, as others may reuse their rows."""
         alive = {os.getpid(), *(process.pid for process in active_children())}
         self._ended += measuring.take(lambda pid: pid not in alive)
         if len(self._ended) > _MANY:
             self._ended = self.grouped([])
 
     def grouped(self, rows: list[measuring.Row]) -> list[measuring.Row]:
-        """Rows, with those of workers that took the place of each other, epoch after epoch, as one."""
+        """Merge the rows of workers that replaced each other, epoch after epoch."""
         places: dict[Any, list[measuring.Row]] = {}
         for row in (*rows[:1], *self._ended, *rows[1:]):
             pid = row.header["pid"]
@@ -117,7 +117,7 @@ class Watched:
         return [together(each) for each in places.values()]
 
     def extent(self, data: Any, loader: Loader, collated: bool) -> tuple[int, int | None]:
-        """The images and bytes of a batch; where its stages are not told apart, those of one before that is like it."""
+        """The images and bytes of a batch; if its stages are not told apart, those of a similar earlier one."""
         try:
             with torch._C.DisableTorchFunctionSubclass():  # it costs more than the rest
                 first = data[0] if type(data) in (list, tuple) else None
@@ -132,14 +132,14 @@ class Watched:
             return loader.batch_size or 1, None
 
     def started(self, iterator: Any) -> None:
-        """Its first batch is there."""
+        """Record the time to an iterator's first batch."""
         loader, epoch, asked = self._epochs[iterator]
         if asked:
             loader.startup_ns.append(clocks.now() - asked)
             self._epochs[iterator] = loader, epoch, 0
 
     def over(self, iterator: Any) -> None:
-        """It has given its last batch."""
+        """Note that an iterator has returned its last batch."""
         self._over.add(iterator)
 
     def ended(self, iterator: Any, took: int) -> None:
@@ -148,7 +148,7 @@ class Watched:
 
 
 def together(rows: list[measuring.Row]) -> measuring.Row:
-    """What processes measured that took each other's place, as one."""
+    """Merge the rows of processes that replaced each other."""
     header = dict(rows[-1].header)
     for name in ("ns", "cpu_ns", "delayed_ns", "images", *row_words.HEADER[row_words.BEFORE :]):
         header[name] = sum(row.header[name] for row in rows)
@@ -161,11 +161,11 @@ def together(rows: list[measuring.Row]) -> measuring.Row:
 
 
 _OF_MEASURING = ("number", "startup_ns", "ended_ns", "renewed", "draws")
-"""What of a ``Loader`` is no setting."""
+"""The fields of ``Loader`` that are no settings."""
 
 
 def _weakly(thing: Any) -> Callable[[], Any]:
-    """A reference that keeps nothing alive; to nothing, where there can be none."""
+    """A weak reference; one to None if the object allows none."""
     try:
         return ref(thing)
     except TypeError:
@@ -173,7 +173,7 @@ def _weakly(thing: Any) -> Callable[[], Any]:
 
 
 def _described(number: int, loader: Any, iterator: Any) -> Loader:
-    """What a loader is, by itself or (where it was not seen to begin) by its iterator."""
+    """Describe a loader, given itself or, if its ``iter()`` was not seen, only its iterator."""
     is_loader = isinstance(loader, DataLoader)
     dataset = loader.dataset if is_loader else loader._dataset
     workers = iterator._num_workers
@@ -200,10 +200,10 @@ def _described(number: int, loader: Any, iterator: Any) -> Loader:
 
 
 def kind(loader: Loader) -> tuple[str, int | None, int]:
-    """What loaders have in common that do the same work."""
+    """The settings that two loaders share if they do the same work."""
     return loader.dataset, loader.batch_size, loader.num_workers
 
 
 def dataset_name(dataset: Any) -> str:
-    """What a loader's dataset is called."""
+    """The name of a dataset: its class, with the module."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"

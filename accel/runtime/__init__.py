@@ -1,1 +1,1 @@
-"""Plans carried out: reading, backends, threads, and submissions ahead of use."""
+"""Running plans: reading files, calling backends, threads, and submissions ahead of use."""

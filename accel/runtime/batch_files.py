@@ -1,5 +1,5 @@
-"""The files of a batch, read behind one another into one piece of memory: no object is made of a file before somebody
-asks for it."""
+"""The files of a batch, read behind one another into one piece of memory; an object is made for a file only when it is
+asked for."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from accel.sources import Files, Numbers
 from accel.system import memory
 
 ALIGNED = 64
-"""What every file begins at a multiple of."""
+"""The alignment of files in memory, in bytes."""
 
 Claimed = Callable[[File], "Header | None"]
-"""Gives the header of a file; None for one that is not claimed."""
+"""Returns the header of a file; None for one that accel does not claim."""
 
 F = TypeVar("F", bound=Files)
 
-_PATIENCE = 4  # batches after which a source that outlives the others of its batch is kept, and not on its way
-_LARGEST = 1 << 26  # bytes of a file: of one that pretends to more than there is memory, only reading it tells
-_LEAST = 1 << 21  # bytes of room: a huge page, to which the system copies a small file in three quarters of the time
-_each = 0.0  # bytes that an image's file is expected to take
+_PATIENCE = 4  # batches after which a source that outlives its batch gets its own copy of its bytes
+_LARGEST = 1 << 26  # bytes of a file; larger ones, whose size may be false and exceed memory, are read one by one
+_LEAST = 1 << 21  # bytes of room: a huge page, into which copying a small file takes three quarters of the time
+_each = 0.0  # the expected bytes of a file
 
 
 class ReadFiles(Files):
-    """Files in memory that the batches to come would use again.
+    """Files in memory that later batches reuse.
 
     Attributes:
-        looked: the sources that were made.
+        looked: the sources that were made of them.
     """
 
     __slots__ = ("looked",)
@@ -55,14 +55,14 @@ class ReadFiles(Files):
 
 
 class _Before(threading.local):
-    """The batches that a thread has read last: they themselves, if they are still there, and their sources."""
+    """The batches that a thread has read last, if they are still alive, and the sources made of their files."""
 
     def __init__(self) -> None:
         self._batches: deque[tuple[weakref.ref[ReadFiles], list[weakref.ref[Source]]]] = deque()
 
     def add(self, files: ReadFiles) -> None:
-        """Add a batch. Of one that is long gone, the sources that somebody keeps have their bytes for themselves now:
-        a single one would keep the memory of all."""
+        """Add a batch. Sources that outlive an earlier batch get copies of their bytes: a single one would keep the
+        memory of all."""
         self._batches.append((weakref.ref(files), files.looked))
         if len(self._batches) > _PATIENCE:
             batch, looked = self._batches.popleft()
@@ -75,14 +75,14 @@ _before = _Before()
 
 
 def read(paths: Sequence[Any], selection: Selection, most: int, claimed: Claimed) -> Sequence[Source | None] | None:
-    """Read files into memory that is used again when nobody looks at any of them.
+    """Read files into memory that is reused once nobody refers to any of them.
 
-    ``most``: pixels; ``claimed`` is asked of a plain picture that has more, too. None where they are to be read one by
-    one; a file that is not claimed is None.
+    ``most``: pixels; ``claimed`` is called also for plain pictures that have more. None if the files must be read one
+    by one; a file that is not claimed is None in the result.
     """
     global _each
     room = int(len(paths) * _each * 9 / 8)
-    for _ in range(2):  # the first time it is found out how much room they need
+    for _ in range(2):  # the first attempt may find out how much room they need
         content = memory.results.lent(max(room, _LEAST))
         read = opening.read_behind(paths, content, ALIGNED, most)
         if read is None or read.gone or read.largest > _LARGEST:
@@ -105,7 +105,7 @@ def made(
     most: int,
     claimed: Claimed,
 ) -> tuple[F, set[int]]:
-    """Files that were read into ``content``, and the numbers of those that are not claimed."""
+    """Make an object of files that were read into ``content``; return it and the numbers of files not claimed."""
     known, places, headers, refused = read.known, read.places, dict[int, Header](), set[int]()
     for number in _asked(known, most) if read.asked else ():
         start, size = places[number].tolist()
@@ -128,21 +128,21 @@ def _asked(known: Numbers, most: int) -> list[int]:
 
 
 def without(files: Files, refused: set[int]) -> Sequence[Source | None]:
-    """The files, of which some are None."""
+    """The sources of the files, with None for those that are refused."""
     return [None if number in refused else files[number] for number in range(len(files))] if refused else files
 
 
 def starts(sizes: Numbers) -> Numbers:
-    """Where files of these sizes begin, one behind another."""
+    """Where files of these sizes begin if they lie one behind another, aligned."""
     taken = -(-sizes // ALIGNED) * ALIGNED
     return np.cumsum(taken) - taken
 
 
 def learnt(usual: float, needed: float) -> float:
-    """How many bytes an image is expected to take, after a batch whose images took so many.
+    """Update the expected bytes of an image after a batch whose images took ``needed`` each.
 
-    A guess at most doubles from one batch to the next, and one that is far too large is halved: after a single file of
-    hundreds of megabytes all other batches would take as much memory.
+    The estimate at most doubles from one batch to the next, and is halved if it is far too large: otherwise, after a
+    single file of hundreds of megabytes, all later batches would take as much memory.
     """
     usual = usual or needed
     lasting = 0.99 if 4 * needed > usual else 0.5

@@ -1,7 +1,7 @@
-"""Files of which a cache has something: looked up by their keys when they are opened, and not opened then.
+"""Files that a cache has entries of: looked up by their keys, so that they need not be opened.
 
-What is found is believed if it was made by the same versions of everything that has a part in pixels. What it lacks,
-the file itself has, which is read then (``accel.recipe.Source``).
+Entries are used if they were made by the same versions of everything that affects pixels. For what they lack the file
+itself is read (``accel.recipe.Source``).
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from accel.version import __version__
 private("PIL.Image", "_decompression_bomb_check")
 
 FORMAT = "2"
-"""Of what is kept: headers, and what is said of an entry (``meta``)."""
+"""Version of the format of headers and of entries' ``meta``."""
 
 VERSION = f"{entry.FORMAT} {FORMAT}"
-"""Of a folder that is used."""
+"""Version of a cache folder that can be used."""
 
 in_use = False
-"""Whether a backend has a cache, or had one before another: where none has, nobody need ask for one."""
+"""Whether a backend in force, or one before it, has a cache; if not, look-ups can be skipped."""
 
 MARK = 8
-"""Bytes of ``tag``."""
+"""The length of ``tag()`` in bytes."""
 
 _caches: dict[str, Cache | None] = {}
 _lock = fork.Lock()
 
 
 class Known(NamedTuple):
-    """What a cache has of a file, but for its stream index: a result, planes, or all pixels of one that has none.
+    """The entries that a cache has of a file, except its stream index: a result, planes, or (of no JPEG) all pixels.
 
-    ``fills``: planes are to be put in now, or the pixels.
-    ``said``: what ``packed`` gives. ``seconds``: what decoding all pixels took, of a file that the cache lacks.
+    ``fills``: whether to put in its planes or pixels as it is decoded. ``said``: the result of ``packed``.
+    ``seconds``: the time that decoding all pixels took, for a file that the cache lacks.
     """
 
     cache: Cache
@@ -72,7 +72,7 @@ class Known(NamedTuple):
 
 
 def prepare(options: Options) -> None:
-    """Open the cache that the options name, unless this process has it already."""
+    """Open the cache that the options name, unless this process has opened it already."""
     global in_use
     place = options.cache_size
     if place is None or options.cache is None:
@@ -84,7 +84,7 @@ def prepare(options: Options) -> None:
 
 
 def leave() -> None:
-    """No backend is in force any more: have what was put in be written."""
+    """Flush the caches, as no backend is in force any more."""
     global in_use
     if in_use:
         in_use = False
@@ -92,13 +92,13 @@ def leave() -> None:
 
 
 def of(options: Options) -> Cache | None:
-    """The cache for images of a backend with these options; None: there is none, or not for inexact ones."""
+    """The cache of a backend with these options; None if there is none, or results may be inexact."""
     found = _caches.get(options.cache or "")
     return found if found is not None and options.exact and not ImageFile.LOAD_TRUNCATED_IMAGES else None
 
 
 def flush(*, if_due: bool = False) -> None:
-    """Have other processes find what was put in; ``if_due``: if it has waited for long, for the end of a batch."""
+    """Let other processes find what was put in; ``if_due``: only if it has waited for long (after each batch)."""
     for each in tuple(_caches.values()):
         if each is not None:
             each.flush(if_due=if_due)
@@ -110,12 +110,12 @@ def flush(*, if_due: bool = False) -> None:
 def opened(
     path: Any, selection: Selection, status: os.stat_result | None = None, decoder: str = PILLOW
 ) -> Source | None:
-    """A file that need not be read, as far as the cache goes; None for all others.
+    """The source of a file that need not be read as the cache has entries of it; None for all others.
 
     Args:
-        status: of a file that is open already, which the path may name no more; without, whether it may be read is
-            looked up.
-        decoder: whose pixels are wanted of a file that is no JPEG.
+        status: of the file if it is open already, as the path may name another one now; without it, permission to
+            read the file is checked.
+        decoder: the one whose pixels are wanted, if the file is no JPEG.
     """
     cache = of(selection.options)
     if cache is None:
@@ -124,7 +124,7 @@ def opened(
         key = key_of(found := os.stat(path))
         if status is not None and not os.path.samestat(found, status):
             return None
-    except (OSError, ValueError, TypeError):  # Pillow will say it
+    except (OSError, ValueError, TypeError):  # Pillow will raise it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
     known = None if file is None else believed(cache, file)
@@ -134,17 +134,17 @@ def opened(
 
 
 def source(name: str, path: Any, key: Key | None, known: Known, selection: Selection) -> Source:
-    """The source of a file of which the cache has something that is believed, and that may be read."""
+    """The source of a readable file that the cache has usable entries of."""
     return Source(None, _header(known.said), name, selection, key=key, path=path, cached=known)
 
 
 def name_of(path: Any) -> str:
-    """What to call a file in messages."""
+    """The name of a file in messages."""
     return os.fsdecode(path) if isinstance(path, bytes) else str(path)
 
 
 def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
-    """A file's bytes, which are no JPEG, and which the cache knows, so that they need not be decoded; else None."""
+    """The source of a file's bytes that are no JPEG, if the cache has entries of them; else None."""
     found = known(key, selection, Raw(0, 0, "", decoder))
     if found is None or not isinstance(header := _header(found.said), Raw):
         return None
@@ -152,7 +152,7 @@ def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: 
 
 
 def decoded(source: Source, seconds: float) -> Source:
-    """A source of pixels of a file that the cache lacks, with what it took to decode them."""
+    """Record in a source of pixels, of a file that the cache lacks, the seconds that decoding them took."""
     cache = of(source.selection.options)
     if cache is not None:
         source.cached = Known(cache, seconds=seconds)
@@ -160,16 +160,16 @@ def decoded(source: Source, seconds: float) -> Source:
 
 
 def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> Known | None:
-    """What the cache has of a file that somebody, or another process, looked up."""
+    """The usable entries that the cache has of the file with this key; None if there are none."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
     return None if cache is None or file is None else believed(cache, file)
 
 
 def place(source: Source) -> Key | bytes:
-    """The key of what is kept of a source, which has one of its own.
+    """The key of a source's entries; the source must have a key of its own.
 
-    What another decoder gives of the same file is another one's.
+    The pixels that another decoder makes of the same file have another key.
     """
     assert source.key is not None
     return _place(source.key, getattr(source.header, "decoder", ""))
@@ -180,7 +180,7 @@ def _place(key: Key, decoder: str) -> Key | bytes:
 
 
 def whole(path: Any) -> Any:
-    """A path that stays right when the process goes to another folder; ".." after a link is the system's to follow."""
+    """The absolute form of a path, in which ".." is left to the system, as it may follow a link."""
     name = os.fspath(path)
     if os.path.isabs(name):
         return name
@@ -188,7 +188,7 @@ def whole(path: Any) -> Any:
 
 
 def believed(cache: Cache, file: File) -> Known | None:
-    """What a cache has of a file, made by the same versions of everything; None: nothing."""
+    """The entries of a file that were made by the same versions of everything; None if there are none."""
     mark = tag()
     if file.believed is None or file.believed[0] is not mark:
         file.believed = mark, _believed(cache, file, mark)
@@ -206,12 +206,12 @@ def _believed(cache: Cache, file: File, mark: bytes) -> Known | None:
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:
-    """The key of what is kept of a file besides the one entry of its kind; ``of`` tells which it is."""
+    """The key of a further entry of a file, of a kind that it has one of already; ``of`` identifies it."""
     return packed_key(key) + blake2b(of, digest_size=16).digest()
 
 
 def allowed(header: Header | Raw) -> bool:
-    """Whether Pillow would open a picture of this size; it warns as Pillow does."""
+    """Whether Pillow would open a picture of this size; warns as Pillow does."""
     try:
         Image._decompression_bomb_check((header.width, header.height))
     except Image.DecompressionBombError:
@@ -228,16 +228,16 @@ SAID = np.dtype({
     "offsets": [0, 2, 6],
     "itemsize": _HEADER.size,
 })  # fmt: skip
-"""What of it is of use for many at once."""
+"""The fields of ``_HEADER`` that are read for many files at once."""
 _MODES = ("", "L", "RGB")
 RGB = _MODES.index("RGB")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # as Known has them
+_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
 
 def packed(source: Source) -> bytes | None:
-    """What is to be known of a file to open it without reading it; None: it must be read."""
+    """Pack the header that allows a file to be opened without reading it; None if it must be read."""
     header = source.header
     if source.cached is not None and source.cached.said:
         return source.cached.said  # type: ignore[no-any-return]
@@ -248,7 +248,7 @@ def packed(source: Source) -> bytes | None:
 
 
 def packed_header(header: Header, data: Data) -> bytes | None:
-    """``packed`` of a JPEG file, whose bytes begin with ``data``."""
+    """``packed`` for a JPEG file whose bytes begin with ``data``."""
     if not (header.complete and header.ordinary) or header.pictures:
         return None
     exif = b"Exif" in bytes(data[: header.scan])
@@ -266,7 +266,7 @@ def _header(said: bytes) -> Header | Raw:
 
 @cache
 def tag() -> bytes:
-    """The versions of all that has a part in pixels, as what every entry's meta begins with."""
+    """A digest of the versions of everything that affects pixels, with which every entry's meta begins."""
     parts = (
         *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
         *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")),

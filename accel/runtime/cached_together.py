@@ -1,4 +1,4 @@
-"""Files of a batch that a cache has something of, looked up together: before they are read, or behind that."""
+"""Files of a batch that a cache has entries of, looked up together, before or after they are read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from accel.runtime.cached import Known
 from accel.sources import Sizes, Sources
 from accel.system.memory import Key, key_of
 
-_MANY = 8  # a batch of which one in so many was found; reading a file takes several times as long as looking it up
+_MANY = 8  # look up before reading if one file in so many was found; reading takes several times as long
 _finding: dict[Options, bool] = {}
 
 
 class _Looked(NamedTuple):
-    """A file of which a cache has something: its number, its path and key, and what there is, as it is believed."""
+    """A file that a cache has entries of: its number in the batch, path, key, all its entries, and the usable ones."""
 
     number: int
     path: Any
@@ -33,7 +33,7 @@ class _Looked(NamedTuple):
 
 
 class CachedFiles(Sources):
-    """Files of a batch of which a cache has something. A source is made of one when somebody looks at it."""
+    """Files of a batch that a cache has entries of. The source of a file is made when it is asked for."""
 
     __slots__ = ("_paths", "found")
 
@@ -62,14 +62,14 @@ class CachedFiles(Sources):
 
 
 def finds(selection: Selection) -> bool:
-    """Whether files are to be looked up before they are read: of the last batch some were found."""
+    """Whether to look files up before reading them, as enough of the last batch were found."""
     return _finding.get(selection.options, True)
 
 
 def opened(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> CachedFiles:
-    """``cached.opened`` of files that nobody has open: those of which there is something.
+    """``cached.opened`` for many files, none of them open: those that the cache has entries of.
 
-    ``read``: the keys of files that were read already, if they can be trusted.
+    ``read``: the keys of the files, if they were read already; keys that cannot be trusted are looked up.
     """
     cache = cached.of(selection.options)
     if cache is None:
@@ -93,7 +93,7 @@ def _whole(path: Any) -> Any:
 
 
 def _names(paths: Sequence[Any]) -> list[bytes | None]:
-    """The keys of files that may be read, by their paths, packed; None of one that is not to be trusted, or there."""
+    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted."""
     keys = opening.keys(paths)
     if keys is not None:
         return keys.packed()
@@ -103,5 +103,5 @@ def _names(paths: Sequence[Any]) -> list[bytes | None]:
 def _key(path: Any) -> Key | None:
     try:
         return key_of(os.stat(path)) if os.access(path, os.R_OK) else None
-    except (OSError, ValueError, TypeError):  # Pillow will say it
+    except (OSError, ValueError, TypeError):  # Pillow will raise it
         return None

@@ -1,6 +1,6 @@
 """Recipes to pixels or tensors, computed on the backend their sources were made under.
 
-A file that cannot be decoded raises DecodeError here, and in whatever has something computed.
+A file that cannot be decoded raises DecodeError here, and so wherever values are asked for.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def pixels(recipe: Recipe) -> npt.NDArray[np.uint8]:
 def tensors(
     recipes: Sequence[Recipe], *, interleaved: bool = False, allocate: Allocate = memory.results.empty
 ) -> torch.Tensor:
-    """Images that come out alike, as one plain tensor [images, channels, height, width] on the host.
+    """Compute images of one shape and dtype as one plain tensor [images, channels, height, width] on the host.
 
     Args:
         interleaved: strided as torch's channels_last.
-        allocate: makes the memory for the result.
+        allocate: returns the memory for the result.
 
-    Raises:
-        DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
+            Raises:
+                DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
     return only(several([(recipes, interleaved)], allocate))
 
@@ -57,7 +57,7 @@ def tensors(
 def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
-    """Compute several (recipes, interleaved) together: for each what ``tensors`` gives, or raises."""
+    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
     results: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
@@ -86,11 +86,11 @@ def from_cache(
     run: Run,
     fill: results.Fill,
 ) -> Sequence[Recipe]:
-    """The recipes with pixels that a cache has, or takes now, in place of sources and first steps (``results``).
+    """Replace sources and first steps by pixels that a cache has, or takes now (``results``).
 
     Args:
-        backend: the one that makes those that it takes. run: has it do so; they are on the host then.
-        fill: is told of files that the cache takes otherwise (``results.begun``).
+        backend: makes the pixels that the cache takes. run: runs its plans, with results on the host.
+        fill: called with the files whose planes or pixels are to be kept instead (``results.begun``).
     """
     if isinstance(recipes, Rows) and isinstance(recipes.sources, CachedFiles):
         found = results_together.rows_of(recipes, recipes.sources, pixels)
@@ -111,7 +111,7 @@ def from_cache(
 
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
-    """Whether a cache may have something of the images: one is in use, or was when they were opened."""
+    """Whether a cache may have entries of the images: one is in use, or was when they were opened."""
     sources = recipes.sources if isinstance(recipes, Rows) else [recipes[0].source]
     if isinstance(sources, Sources):
         return isinstance(sources, CachedFiles) or (cached.in_use and isinstance(sources, Files))
@@ -138,7 +138,7 @@ def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) ->
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:
-    """Images of an accelerator backend that come out alike, as one plain tensor on ``device``.
+    """Compute images of one shape and dtype on an accelerator backend, as one plain tensor on ``device``.
 
     Launched on torch's current stream there, which is not waited for.
     """
@@ -187,7 +187,7 @@ def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> to
 def _finished(
     batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
 ) -> list[torch.Tensor | Exception]:
-    """Compute batches that torchvision's kernels finish; the plans of all of them are run together."""
+    """Compute batches that end with torchvision's kernels; the plans of all of them are run together."""
     tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(_run_all(selection, plans, memory.results.empty))
@@ -226,7 +226,7 @@ def _parallel(threads: int | None) -> ParallelFor:
 
 
 def _placed(error: DecodeError, whole: TailedPlans, number: int) -> DecodeError:
-    """The error of a plan with the place of the image in the batch."""
+    """The error of a plan, with the image's position in the whole batch."""
     if error.position is None or len(whole.plans) == 1:
         return error
     position = whole.owners[whole.places.index((number, error.position))]
@@ -248,7 +248,7 @@ def _located(error: DecodeError, source: Source, position: int, count: int) -> D
 
 
 def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """The recipes with pixels in place of sources that are lazy themselves."""
+    """Replace sources that are lazy themselves by their pixels."""
     lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
     if not lazy:
         return list(recipes)

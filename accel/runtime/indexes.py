@@ -1,4 +1,4 @@
-"""Stream indexes in a cache's folder: of files that are decoded, because the cache has nothing better of them."""
+"""Stream indexes in a cache's folder, for files that must be decoded as the cache has nothing better of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from accel.runtime import cached, planes
 from accel.system import counters
 from accel.system.memory import Key
 
-_HIGHEST = 16  # rows of pixels in a row of MCUs, at most
+_HIGHEST = 16  # the most rows of pixels in a row of MCUs
 
 
 class Durable(NamedTuple):
-    """The index of one file in a cache (``accel.codec.stream_index.Durable``); ``header``: what the cache says of it.
+    """The index of one file in a cache (``accel.codec.stream_index.Durable``); ``header``: see ``cached.packed``.
 
-    Another one is written when a quarter more rows are known, so that the few bytes are not written in every epoch.
+    It is rewritten only when a quarter more rows are known, so that it is not written in every epoch.
     """
 
     cache: Cache
@@ -60,21 +60,21 @@ class Durable(NamedTuple):
 
 
 def _rows(index: npt.NDArray[np.uint8]) -> int:
-    """How many rows of MCUs an index knows."""
+    """The number of rows of MCUs that an index covers."""
     return int(index.view(np.uint16)[index_fields.ROWS]) if len(index) > 2 * index_fields.POINTS else 0
 
 
 def keep(source: Source, index: npt.NDArray[np.uint8]) -> None:
-    """Keep the index of a file that a decoder of whole batches has made, where a cache lacks it."""
+    """Put the index of a file, made by a decoder of whole batches, into the cache if that lacks it."""
     durable = of(source)
     if durable is not None and durable.lacks(index):
         durable.put(index.tobytes())
 
 
 def has_part(source: Source) -> bool:
-    """Whether a cache's folder has a part in decoding a file: it has an index that the run does not know, or takes one.
+    """Whether decoding a file involves the cache's folder: it has an index that this run lacks, or takes one.
 
-    That is where there is no room for planes. Another one is taken where a quarter of its file is not known there.
+    This is so only if there is no room for planes. A new index is taken if the old one lacks a quarter of the file.
     """
     cache, header = cached.of(source.selection.options), source.header
     if cache is None or source.key is None or planes.room(cache, header.height * header.width):
@@ -91,13 +91,13 @@ def has_part(source: Source) -> bool:
 
 
 def may_have_part(selection: Selection, pixels: int) -> bool:
-    """Whether it may have one in decoding some of files of at most so many pixels."""
+    """Whether ``has_part`` may be true for some file of at most ``pixels`` pixels."""
     cache = cached.of(selection.options)
     return cache is not None and not planes.room(cache, pixels)
 
 
 def of(source: Source) -> Durable | None:
-    """Where the index of a file outlives the run; None: there is no cache, or nothing to be said of the file there."""
+    """The index of a file in the cache's folder; None if there is no cache, or the file's index cannot be kept."""
     cache, key = cached.of(source.selection.options), source.key
     if cache is None or key is None or not isinstance(source.header, Header) or source.header.progressive:
         return None

@@ -1,7 +1,7 @@
-"""Decoded pictures that are kept: those of sources that are asked for again and again, as Pillow's images would be.
+"""Decoded pictures that are kept in memory: those of sources whose pixels are asked for repeatedly.
 
-A picture goes with its source. All of a process together take no more than their share of the machine's memory; what
-comes when it is full is decoded each time, unless a picture has not been looked at for long, which then makes room.
+A picture lives as long as its source. All pictures of a process together take no more than a share of the machine's
+memory. When it is full, pictures that were not used for long are dropped; if there are none, new ones are not kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from accel.system import cores, counters, fork
 Pixels = npt.NDArray[np.uint8]
 
 SHARE = 8
-"""The workers of a DataLoader together keep one part in so many of the memory, and so does their parent."""
+"""All workers of a DataLoader together keep one part in so many of the memory, and their parent as much."""
 
 _IDLE = 300.0  # seconds
 
 
 class Picture:
-    """``pixels``: uint8 [height, width, channels], of as many channels as the file has; None: not (to be) had."""
+    """A kept picture. ``pixels``: uint8 [height, width, channels of the file]; None if not yet, or not, decoded."""
 
     __slots__ = ("lock", "pixels", "tried", "used")
 
@@ -41,18 +41,18 @@ class Picture:
 
 
 class _Shelf:
-    """The pictures of a process. A forked child begins with none: those of its parent stay where they are, shared."""
+    """All pictures of a process. A forked child counts none: its parent's pictures stay in shared memory pages."""
 
     def __init__(self) -> None:
         self._lock = fork.Lock()
         self._places: dict[int, tuple[weakref.ref[Source], int]] = {}
-        self._gone: deque[int] = deque()  # sources that died, wherever the garbage collector found them
+        self._gone: deque[int] = deque()  # numbers of sources that died, noted by the garbage collector
         self._number = 0
         self._bytes = 0
         self._tidied = 0.0
 
     def place(self, source: Source, size: int) -> Picture | None:
-        """The place of a source's picture, there or to come; None where there is no room for its bytes."""
+        """The picture of a source, which may not be decoded yet; None if there is no room for its ``size`` bytes."""
         with self._lock:
             found: Picture | None = source.picture
             if found is not None:  # another thread was faster
@@ -65,7 +65,7 @@ class _Shelf:
                 return None
             self._number += 1
             gone, number = self._gone, self._number
-            # what is called then may run inside any allocation, and must not wait for the lock
+            # the callback may run inside any allocation, so it must not wait for the lock
             self._places[number] = weakref.ref(source, lambda _: gone.append(number)), size
             self._bytes += size
             made = source.picture = Picture()
@@ -92,9 +92,9 @@ fork.register(in_child=_shelf.__init__)  # type: ignore[misc]
 
 
 def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> Pixels | None:
-    """The picture of a source, which is kept from now on; read-only.
+    """The read-only picture of a source, which is kept from now on.
 
-    None where there is no room for its ``size`` bytes, or it could not be decoded.
+    None if there is no room for its ``size`` bytes, or it cannot be decoded.
     """
     picture = source.picture or _shelf.place(source, size)
     if picture is None:
@@ -112,9 +112,10 @@ def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> P
 
 
 def values_fit(size: int) -> bool:
-    """Whether a sample's values may take the place of what they are computed from, somebody having kept the sample.
+    """Whether the values of a sample that a dataset keeps may be stored in it, in place of its recipe.
 
-    As in torchvision's own; but what a worker inherited without values each worker would have for itself.
+    In the main process always, as with torchvision's own samples. In a worker only within ``limit()``, as each worker
+    would have its own copy.
     """
     global _values
     if get_worker_info() is None:
@@ -129,7 +130,7 @@ _values = 0
 
 
 def limit() -> int:
-    """The bytes that this process keeps at most: its share among the workers of a DataLoader, and torchrun's ranks."""
+    """The most bytes that this process keeps: its share among the workers of a DataLoader, and torchrun's ranks."""
     worker = get_worker_info()
     processes = (worker.num_workers if worker else 1) * cores.ranks()
     return memory() // SHARE // max(processes, 1)
@@ -137,7 +138,7 @@ def limit() -> int:
 
 @cache
 def memory() -> int:
-    """The bytes of memory of this machine, or of this container if they are fewer."""
+    """The bytes of memory of this machine, or of this container if those are fewer."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     said = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
     return min([machine, *(int(text) for text in said if text.strip().isdigit())])

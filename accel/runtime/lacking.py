@@ -1,4 +1,4 @@
-"""Files of a batch that a cache lacks, and about how much is decoded of each."""
+"""Files of a batch that a cache lacks, and an estimate of how much is decoded of each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Lacking(NamedTuple):
     """Files that a cache lacks.
 
     Attributes:
-        sources: of the batch, or some. numbers: which of them.
-        regions: of these, how many pixels are decoded the first time: all rows down to the end of what is shown.
+        sources: of the batch, or a part of it. numbers: the positions in ``sources`` of those that the cache lacks.
+        regions: for each of these the pixels that a first decode covers: all rows down to the end of the crop.
     """
 
     sources: Sequence[Source]
@@ -28,7 +28,7 @@ class Lacking(NamedTuple):
 
 
 def of_rows(rows: Rows, numbers: Sequence[int]) -> Lacking:
-    """Some of the files of rows."""
+    """The files of rows with these numbers."""
     which = np.asarray(numbers, np.int64)
     heights, widths, _ = rows.sizes()
     bottoms = heights[which]
@@ -38,13 +38,13 @@ def of_rows(rows: Rows, numbers: Sequence[int]) -> Lacking:
 
 
 def of_images(images: Sequence[tuple[Source, Steps]]) -> Lacking:
-    """Files, and the steps on pixels of each."""
+    """Files given as sources, each with its steps on pixels."""
     regions = [source.header.width * _bottom(source.header.height, steps) for source, steps in images]
     return Lacking([source for source, _ in images], np.arange(len(images)), np.array(regions, np.int64))
 
 
 def _bottoms(first: Form, numbers: Numbers, heights: Numbers) -> Numbers:
-    """Where the crop that images may begin with ends."""
+    """The last row (excluded) of each image's first crop; the height of one that begins otherwise."""
     if first.name != "crop" or any(isinstance(each, Slot) and each.real for each in first.params):
         return heights
     given = [numbers[:, each.column] if isinstance(each, Slot) else each for each in first.params]

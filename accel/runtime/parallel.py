@@ -23,7 +23,7 @@ class ParallelFor:
     """
 
     def __init__(self, threads: int | None, name: str) -> None:
-        """``threads``: how many share the work, the caller included; None: one for each of its cores."""
+        """``threads``: the number that share the work, the caller included; None for one a core."""
         self._threads = threads
         self._name = name
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -36,10 +36,10 @@ class ParallelFor:
         return self._threads or cores()
 
     def each(self, items: Iterable[T], do: Callable[[T], None]) -> None:
-        """Do something with every item, in any order; one that fails keeps nobody from the others.
+        """Call ``do`` with every item, in any order, also when it fails for some.
 
         Raises:
-            What the first of the items (in their order) that failed raised.
+            The error of the first item, in their order, for which ``do`` failed.
         """
         items = list(items)
         if len(items) <= 1:
@@ -58,7 +58,7 @@ class ParallelFor:
             return failed
 
         tasks: list[Future[dict[int, Exception]]] = []
-        with suppress(RuntimeError):  # the interpreter is ending, and starts no threads any more
+        with suppress(RuntimeError):  # the interpreter is ending, and starts no more threads
             tasks.extend(self._executor().submit(work) for _ in range(min(self.size, len(items)) - 1))
         failed = work()
         for task in tasks:

@@ -1,4 +1,4 @@
-"""Half-decoded pictures (``accel.codec.jpeg.planes``) of a cache, read in place of files, put in with a decode."""
+"""Half-decoded pictures (``accel.codec.jpeg.planes``) in a cache: read in place of files, put in with a decode."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from accel.sources import Files
 from accel.system import counters
 from accel.system.memory import Scratch
 
-_PART = 4  # one file of a batch in so many is enough to tell what a file takes
-_MOST = 0.75  # of these files, of which an index was: they took as long as all will
+_PART = 4  # the time of one file of a batch in so many is enough to estimate that of a file
+_MOST = 0.75  # if at least this part of the files had an index, their time counts as that of indexed files
 
 _packed, _pixels = Scratch(), Scratch()
 
 
 def packed(source: Source, box: Box) -> planes.Packed | None:
-    """What a cache has of a file's planes, as far as a region needs it; None where it has none, or they are damaged."""
+    """The parts of a file's planes that a region needs; None if the cache has none, or they are damaged."""
     entry = None if source.cached is None else source.cached.planes
     if entry is None:
         return None
@@ -49,11 +49,11 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
 
 
 class Together(NamedTuple):
-    """What a cache has of many files' planes, for compiled code that reads them (``reading_kernels``).
+    """The planes of many files in a cache, for compiled code that reads them (``reading_kernels``).
 
     Attributes:
-        files: that are read, which are to be held. largest: the bytes of the largest entry.
-        descriptions: uint16 [files, META_SIZE]. asked, numbers, begins: see ``reading.Together``; anew for each call.
+        files: the files to read, which must be kept open. largest: the bytes of the largest entry.
+        descriptions: uint16 [files, META_SIZE]. asked, numbers, begins: see ``reading.Together``; new for each call.
     """
 
     files: Sequence[Any]
@@ -65,7 +65,7 @@ class Together(NamedTuple):
 
 
 def has(source: Source) -> bool:
-    """Whether a cache has a file's planes, as far as is known without reading them, and they are to be used."""
+    """Whether to use a cache's planes of a file: it has some, judging without reading them, and no picture is kept."""
     known = source.cached
     if known is None or known.planes is None or source.picture is not None:
         return False
@@ -73,7 +73,7 @@ def has(source: Source) -> bool:
 
 
 def together(sources: Sequence[Source]) -> Together | None:
-    """The planes of files that a cache ``has``; None where they are to be read one by one."""
+    """The planes of files for which ``has`` is true; None if they must be read one by one."""
     caches = {source.cached.cache for source in sources}
     if len(caches) != 1:
         return None
@@ -86,11 +86,11 @@ def together(sources: Sequence[Source]) -> Together | None:
 
 
 def used(sources: Sequence[Source], regions: int, of: int, count: int, took: float) -> None:
-    """Note that regions of so many of these files were read, which took so many microseconds with all steps: what that
-    saves pays for others.
+    """Record that regions of ``count`` of these files were read, in ``took`` microseconds with all steps; the savings
+    pay for other files.
 
     Args:
-        regions: the ``pace.pixels`` of all of them. of: the files of the batch.
+        regions: the sum of their ``pace.pixels``. of: the number of files in the batch.
     """
     if not count:  # another thread has taken all
         return
@@ -106,12 +106,12 @@ def used(sources: Sequence[Source], regions: int, of: int, count: int, took: flo
 def decoded_together(
     selection: Selection, files: int, regions: int, of: int, used: int, count: int, took: float
 ) -> None:
-    """Note that regions of so many files were decoded, which took so many microseconds with all steps.
+    """Record that regions of ``count`` files were decoded, in ``took`` microseconds with all steps.
 
     Args:
-        files: of which these were some, and others were another thread's. regions: the ``pace.pixels`` of all of them.
-        of: the files of the batch.
-        used: of how many an index was: none, the first time; of some alone, it says nothing.
+        files: the number that several threads decoded together. regions: the sum of their ``pace.pixels``.
+        of: the number of files in the batch.
+        used: the number of files that had an index: none the first time. If only some had, the time is not used.
     """
     cache = cached.of(selection.options) if count else None
     if cache is not None and _tells(files, of) and not 0 < used < _MOST * count:
@@ -120,12 +120,12 @@ def decoded_together(
 
 
 def _tells(files: int, of: int) -> bool:
-    """Whether the time of so many files of a batch tells what others take: a call's own is that of few."""
+    """Whether so many files of a batch are enough to time: with few, the time is mostly that of the call itself."""
     return _PART * files >= of
 
 
 def region(source: Source, box: Box, channels: int) -> Pixels | None:
-    """The region of a file of which the cache has planes; None where it has none, or they are damaged."""
+    """A region decoded from a file's planes in the cache; None if it has none, or they are damaged."""
     known = source.cached
     if known.planes is None:
         return None
@@ -140,13 +140,13 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
 
 
 def fits(source: Source, engine: str = "auto") -> bool:
-    """Whether a file may have planes."""
+    """Whether a file can have planes."""
     header = source.header
     return isinstance(header, Header) and decode.choose(header, engine) == "accel" and planes.fits(header)
 
 
 def to_fill(source: Source) -> bool:
-    """Have a file's planes be put in when the host decodes it; False: there is no cache, or no room for them."""
+    """Mark a file so that its planes are put in when the host decodes it; False if there is no cache, or no room."""
     cache = cached.of(source.selection.options)
     if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
@@ -155,13 +155,13 @@ def to_fill(source: Source) -> bool:
 
 
 def mark_all(lacking: Lacking) -> None:
-    """Mark files that the cache lacks; the accelerator's backend says which of them the host decodes and puts in."""
+    """Mark all files that the cache lacks; the accelerator's backend chooses which of them the host decodes."""
     for number in lacking.numbers.tolist():
         _mark(lacking.sources[number])
 
 
 def mark_affordable(lacking: Lacking) -> None:
-    """Mark of files that the cache lacks those for which there is time now (``pace``)."""
+    """Mark those files that the cache lacks for which there is time now (``pace``)."""
     sources, numbers, regions = lacking
     if isinstance(sources, Files):
         heights, widths, _ = sources.sizes()
@@ -180,7 +180,7 @@ def mark_affordable(lacking: Lacking) -> None:
 
 
 def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Which files may have planes, each once, and their pixels. Those that are no JPEG are marked."""
+    """For each file, whether it can have planes (a repeated one: once), and its pixels. Mark those that are no JPEG."""
     seen, fitting = set[int](), []
     for source in sources:
         if isinstance(source.header, Raw):
@@ -197,7 +197,7 @@ def _mark(source: Source) -> None:
 
 
 def room(cache: Cache, pixels: int) -> bool:
-    """Whether a cache takes more planes, of a file of so many pixels."""
+    """Whether a cache has room for the planes of a file of ``pixels`` pixels."""
     return cache.room(PLANES, pixels * 3 // 2)  # which photos hardly exceed
 
 
@@ -206,7 +206,7 @@ def _size(header: Header | Raw) -> int:
 
 
 def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | None:
-    """The region of a file whose planes the cache takes now; None where it has to be decoded otherwise."""
+    """Decode a region of a file and put the file's planes into the cache; None if it must be decoded otherwise."""
     known, key, header = source.cached, source.key, source.header
     if (
         key is None

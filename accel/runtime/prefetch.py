@@ -1,9 +1,9 @@
 """Submissions of images to a device: where they wait, and when they start.
 
-A **submission** is what starts together, such as a batch: one or more tasks. A **part** of it is what one lazy tensor
-has of it. Submissions wait in a **queue**, one for each DataLoader: at most ``prefetch`` are under way or unused, the
-others wait as recipes; one that is used, or that nobody refers to any more, makes room for the next. Until the device
-of a queue is known, all of them wait.
+A **submission** is one or more tasks that start together, such as a batch. A **part** of it is the images that belong
+to one lazy tensor. Submissions wait in a **queue**, one for each DataLoader: at most ``prefetch`` are under way or
+unused, the others wait as recipes; one that is used, or that nobody refers to any more, makes room for the next. Until
+the device of a queue is known, all of them wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _numbers = itertools.count()
 
 
 class Submission:
-    """Tasks that start together. When nothing refers to it any more, what has not run never will."""
+    """Tasks that start together. When nothing refers to it any more, those that have not run are cancelled."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks = tuple(tasks)
@@ -48,7 +48,7 @@ class Submission:
 
     @property
     def foreign(self) -> bool:
-        """Whether it was made before this process was forked: it will not be heard of here."""
+        """Whether it was made before this process was forked, so that its results never arrive here."""
         return self._process != os.getpid()
 
     def __del__(
@@ -56,7 +56,7 @@ class Submission:
     ) -> None:
         if self._process != process():
             leave(self.tasks)
-        elif not ending():  # this module's names may be gone, and so may the threads
+        elif not ending():  # else this module's names and the threads may be gone
             for task in self.tasks:
                 task.future.cancel()
             if self.queue is not None:
@@ -68,11 +68,12 @@ _taking = fork.Lock()
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """The images of a task, next to each other, that one lazy tensor has of a submission.
+    """Successive images of a task in a submission, those that belong to one lazy tensor.
 
     Attributes:
-        first: its first image, of the task's. steps: casts and orders that were foreseen: the task has taken them.
-        shared: somebody else takes them too. copied: and is not to have the same memory.
+        first: the number of its first image in the task. steps: expected casts and memory orders, which the task has
+            applied already.
+        shared: another part takes the same images. copied: and must not share their memory.
     """
 
     submission: Submission
@@ -84,7 +85,7 @@ class Part:
     _taken: bool = False
 
     def twin(self, copied: bool = False) -> Part:
-        """The same part for somebody else, who gets a copy of what is on a device; of all, if that is wanted."""
+        """The same images for another tensor, as a copy if they are on a device, or if ``copied``."""
         return Part(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
 
     def __str__(self) -> str:
@@ -96,12 +97,12 @@ class Part:
         return "waits for its turn" if queue.is_waiting(self.submission) else f"launched on {queue.device}"
 
     def take(self, count: int) -> torch.Tensor | None:
-        """The values [count, channels, height, width], which nobody else has; on the submission's device.
+        """The values [count, channels, height, width] on the submission's device, in memory of their own unless shared.
 
-        Waits for the host's part of the work, and has the caller's current stream wait for the device's.
+        Waits for the host's part of the work, and makes the caller's current stream wait for the device's.
 
-        None where there is nothing to be had: they have been taken, it is not known what device they should go to,
-        they were submitted before this process was forked or with others, one of which failed.
+        None if they are not available: they were taken already, the device to use is not known, they were submitted
+        before this process was forked, or together with others, one of which failed.
 
         Raises:
             DecodeError: an image cannot be decoded.
@@ -130,23 +131,23 @@ class Part:
 
 
 def _detached(batch: torch.Tensor, first: int, count: int) -> torch.Tensor:
-    """Some images of a batch, as a tensor that shares nothing but memory with others (no version counter, as views)."""
+    """Some images of a batch, as a tensor that shares memory with it but, unlike a view, no version counter."""
     offset, shape = first * batch.stride(0), (count, *batch.shape[1:])
     images = torch.empty(0, dtype=batch.dtype, device=batch.device)
     return images.set_(batch.untyped_storage(), batch.storage_offset() + offset, shape, batch.stride())
 
 
 class PrefetchQueue:
-    """Submissions of one origin to the device of one selection, in order.
+    """The submissions of one origin (a loader or a thread) to the device of one selection, in order.
 
-    None of its methods waits for anything, whoever calls them: a pin thread, the garbage collector, two threads at
-    once. What is asked for is done here, or by the thread that is doing such a thing just now.
+    No method ever waits, whoever calls it: a pin thread, the garbage collector, two threads at once. A change is made
+    by the caller, or by the thread that is making changes at the moment.
     """
 
     def __init__(self, options: AcceleratorOptions) -> None:
         self.device: torch.device | None = None
         self.foreseen: dict[int, tuple[Step, ...]] = {}
-        """Casts and orders after submitting, by the place of a tensor in its batch; none where they vary."""
+        """Casts and orders expected after submitting, by a tensor's place in its batch; empty where they vary."""
         self._launchers: WorkQueue
         self._prefetch = options.prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
@@ -165,12 +166,12 @@ class PrefetchQueue:
         self._do(set_device)
 
     def learn_steps(self, place: int, steps: tuple[Step, ...]) -> None:
-        """Foresee for the tensors of this place the steps that were recorded on one that had been submitted."""
+        """Expect, for later tensors at this place, the steps that were recorded on a submitted one."""
         if self.foreseen.setdefault(place, steps) != steps:
             self.foreseen[place] = ()
 
     def add(self, submission: Submission) -> None:
-        """Let a submission wait for its turn."""
+        """Add a submission, which waits for its turn."""
         submission.queue = self
         number, reference = submission.number, weakref.ref(submission)
         self._do(lambda: self._waiting.__setitem__(number, reference))
@@ -185,7 +186,7 @@ class PrefetchQueue:
         self._do(start)
 
     def release(self, submission: Submission) -> None:
-        """Let the next submission start: somebody has this one's results, or nobody will."""
+        """Let the next submission start, as this one's results were taken, or never will be."""
         number = submission.number
 
         def release() -> None:
@@ -199,7 +200,7 @@ class PrefetchQueue:
         return submission.number in self._waiting
 
     def counts(self) -> tuple[int, int]:
-        """Count the submissions that are under way or unused, and those that wait."""
+        """The number of submissions that are under way or unused, and the number that wait."""
         return len(self._under_way), len(self._waiting)
 
     def _do(self, change: Callable[[], None]) -> None:
@@ -231,9 +232,9 @@ _lock = fork.Lock()
 
 
 def queue_of(selection: Selection, loader: int) -> PrefetchQueue:
-    """The queue of a loader (its number) or, with 0, of this thread.
+    """The queue of a loader, given by its number, or with 0 of this thread.
 
-    Its device is that of the ``device`` option or, as long as all queues have the same one, that of the others.
+    Its device is that of the ``device`` option or, if all other queues have the same one, theirs.
     """
     origin = loader or -threading.get_ident()
     options = selection.options
@@ -263,7 +264,7 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
 
 
 def compute_on_device(recipes: Sequence[Recipe], interleaved: bool, loader: int) -> torch.Tensor | None:
-    """Compute images now on the device of their queue, and bring them to the host; None where that is not known."""
+    """Compute images now on the device of their queue, and copy them to the host; None if the device is not known."""
     selection = selection_of(recipes)
     if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
         return None

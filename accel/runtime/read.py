@@ -1,4 +1,4 @@
-"""The pixels that a plan wants of a source: decoded, taken from those kept, or black where a file cannot be read."""
+"""The pixels that a plan needs of a source: decoded, from kept pictures or a cache, or black if the file is broken."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from accel.system.replaced import replaced
 
 room = Scratch()
 _LARGE, LARGEST = 1 << 20, 1 << 26
-"""Bytes of pixels that a thread decodes to the same memory: new one for each would be cleared by the system first."""
+"""Bytes of pixels, at least and at most, for which a thread reuses memory: the system would clear new memory first."""
 
 
 def only_decodes(source: Source) -> bool:
-    """Whether ``pixels`` would decode this source by a baseline decoder, and nothing else, if its file is sound.
+    """Whether ``pixels`` would only decode this source, by a baseline decoder, if its file is sound.
 
-    The stream index that the run has is used all the same, but none that is in a cache's folder, or to be put there.
+    The run's stream index may be used for that, but none in a cache's folder may be read or written.
     """
     header = source.header
     if source.path is not None or source.cached is not None or source.shared or source.asked:
@@ -38,7 +38,7 @@ def only_decodes(source: Source) -> bool:
 
 
 def which_only_decode(files: Files) -> npt.NDArray[np.bool_]:
-    """Of which files ``only_decodes`` is true: bool [files]. No source is made of one, but where a cache is full."""
+    """``only_decodes`` for each file: bool [files]. Sources are made of the files only if a cache is full."""
     which, looked = files.plain() & ~files.asked, files.made()
     if cached.in_use and which.any():
         heights, widths, _ = files.sizes()
@@ -50,9 +50,9 @@ def which_only_decode(files: Files) -> npt.NDArray[np.bool_]:
 
 
 def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> Pixels:
-    """Decode what a plan of ``of`` images wants of one source; the options say what becomes of a broken file.
+    """Decode the region of one source that a plan of ``of`` images needs; options say what becomes of a broken file.
 
-    What is not decoded now is a view of pixels that are there, which nobody may change.
+    The result may be a view of existing pixels, which must not be changed.
 
     Raises:
         DecodeError: under ``on_error="raise"``; names the file, the image's place in the batch and the reason.
@@ -69,7 +69,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         if isinstance(source, result_pixels.Result):
             return source.region(wanted.box, wanted.channels)
         data = source.data
-    except DecodeError as error:  # what was not read when it was opened is another file now, or gone
+    except DecodeError as error:  # the file was not read when it was opened, and is another one now, or gone
         raise _failure(error, str(error), wanted, of) from error
     if isinstance(source.header, Raw):
         result_entries.keep_all(source)
@@ -91,7 +91,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
 
 
 def _failure(error: DecodeError, text: str, wanted: Decode, of: int) -> DecodeError:
-    """The error of an image of a plan of ``of``."""
+    """The error of an image in a plan of ``of`` images, with its position."""
     position = wanted.items[0].position
     failure = type(error)(text + (f" (image {position} of a batch of {of})" if of > 1 else ""))
     failure.position = position
@@ -99,10 +99,9 @@ def _failure(error: DecodeError, text: str, wanted: Decode, of: int) -> DecodeEr
 
 
 def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pixels | None:
-    """All of a file that is asked for again (or ``again`` says that it will be), decoded once and kept from then on.
+    """The whole picture of a file that is asked for again, or will be if ``again``: decoded once, and kept.
 
-    None where only what is needed is to be decoded: it is the first time, or there is no room, or some engine declines
-    the whole file, whatever it makes of a region.
+    None if only the region is to be decoded: it is the first time, there is no room, or the whole cannot be decoded.
     """
     again = again or source.shared or source.asked > 0
     source.asked += 1
@@ -116,6 +115,6 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
             box = (0, 0, header.height, header.width)
             return decoded(source.data, header, box, channels, choose(header, engine))
         except Exception:
-            return None  # the region's own decoding will tell
+            return None  # decoding the region will raise it
 
     return kept.pixels(source, header.height * header.width * channels, whole)

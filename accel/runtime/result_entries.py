@@ -1,7 +1,7 @@
-"""What a cache's entry says of a result, and putting one in.
+"""Entries of results: what their meta says, and putting them into a cache.
 
-A result is uint8 pixels in bands of rows, found by the file's key and the exact steps. Of a file that is no JPEG, which
-has no planes, all pixels may be kept, as the result of no step.
+A result is uint8 pixels in bands of rows, found by the file's key and the exact steps. A file that is no JPEG has no
+planes; all its pixels may be kept instead, as the result of no step.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from accel.system import counters
 from accel.system.memory import Key
 
 _BAND, _BANDS = 1 << 15, 64
-"""Bytes of a part of a result, about, and how many of them there are at most: what is read is whole parts."""
+"""The approximate bytes of a band, and the most bands of a result. Only whole bands are read."""
 
-_SMALL = 3 << 17  # bytes that any result may have; a larger one no more than the picture has samples
-_PAYS = 1e-9  # seconds of decoding that a byte of pixels must spare; reading and checking it takes a third of that
-_META = struct.Struct("<BBHII")  # the reference, the mode, how many steps, the width and height
+_SMALL = 3 << 17  # bytes that any resized result may have; a larger one no more than the picture has samples
+_PAYS = 1e-9  # seconds of decoding that a byte of pixels must save; reading and checking it takes a third of that
+_META = struct.Struct("<BBHII")  # reference, mode, number of steps, width, height
 _REFERENCES = "pillow", "torchvision", "none", *DECODERS
 _MODES = "", "L", "RGB"
 
 
 def channels(raw: Raw | Header) -> int:
-    """How many channels the pixels of a mode have."""
+    """The number of channels: 3 for RGB, else 1."""
     return 3 if raw.mode == "RGB" else 1
 
 
 def size_of(raw: Raw) -> int:
-    """The bytes of its pixels."""
+    """The bytes of the pixels."""
     return raw.height * raw.width * channels(raw)
 
 
 class Found(NamedTuple):
-    """An entry of a cache, what it holds, and of how many steps."""
+    """An entry that is a result, the size and mode of its pixels, and the number of steps that it is the result of."""
 
     entry: Entry
     raw: Raw
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Beginning:
-    """The steps on pixels that a recipe begins with, and how entries tell the first so many of them."""
+    """The steps on pixels that a recipe begins with, and the text by which entries identify the first ``count``."""
 
     __slots__ = ("_told", "steps")
 
@@ -67,7 +67,7 @@ class Beginning:
 
 
 def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found | None:
-    """The first entry that is a result of the first steps."""
+    """The first of the entries that is a result of the recipe's first steps; None if none is."""
     for entry in entries:
         raw = None if entry is None else _fits(source, begins, entry)
         if entry is not None and raw is not None:
@@ -76,12 +76,12 @@ def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found
 
 
 def steps_of(entry: Entry) -> int:
-    """Of how many steps a result is."""
+    """The number of steps that an entry is the result of."""
     return int(_META.unpack_from(entry.meta, cached.MARK)[2])
 
 
 def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
-    """What an entry holds, if that is a result of the first steps; None: it is not."""
+    """The size and mode of an entry's pixels, if it is a result of the first steps; else None."""
     if not entry.meta.startswith(cached.tag()):
         return None
     reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
@@ -94,14 +94,14 @@ def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
 
 
 def variant(source: Source, steps: Steps) -> bytes:
-    """The key of a result besides the first of its file."""
+    """The key of a further result of a file that has one already."""
     return cached.variant(
         cached.place(source), bytes([_reference(source)]) + (kind_of(Recipe(source, steps)).text or b"")
     )
 
 
 def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
-    """The reference of a result's decoding, its size, and its steps; None where these cannot be read again."""
+    """The reference decoder, size and steps of a result; None if the steps cannot be parsed."""
     reference, mode, _, width, height = _META.unpack_from(entry.meta, cached.MARK)
     try:
         steps = literal_eval(entry.meta[cached.MARK + _META.size :].decode())
@@ -116,9 +116,9 @@ def _reference(source: Source) -> int:
 
 
 class Kind(NamedTuple):
-    """What results of pictures of one size by the same steps have in common.
+    """Properties shared by all results of pictures of one size by the same steps.
 
-    ``shelf``: that they have in the cache. ``text``: the steps; None where a parameter is no plain value.
+    ``shelf``: theirs in the cache. ``text``: the steps; None if a parameter is no plain value.
     ``resized``: whether a resize is among them.
     """
 
@@ -129,7 +129,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(before: Recipe) -> Kind:
-    """What a result is."""
+    """The kind of the result of a recipe."""
     (width, height, *_), steps = before.source.header, before.steps
     given = height, width, channels(before.source.header), steps
     try:
@@ -149,21 +149,21 @@ def _kind(height: int, width: int, count: int, steps: Steps) -> Kind:
 
 
 def is_worth_it(before: Recipe) -> bool:
-    """Whether a result is to be kept: of a resize, or of a small part, and of a size that is worth its bytes."""
+    """Whether to keep the result of a recipe: it has steps, and few enough pixels to be worth their bytes."""
     (width, height, *_), kind = before.source.header, kind_of(before)
     return bool(before.steps) and _pays(kind, height * width)
 
 
 def _pays(kind: Kind, pixels: int) -> bool:
-    """Whether results of a kind are to be kept, of pictures of so many pixels."""
+    """Whether to keep results of a kind, made of pictures of ``pixels`` pixels."""
     own = size_of(kind.raw)
     return kind.text is not None and own <= (max(3 * pixels, _SMALL) if kind.resized else pixels)
 
 
 def pays_as_a_whole(source: Source) -> bool:
-    """Whether all pixels of a file that is no JPEG are worth their bytes; of a JPEG it is planes that are kept.
+    """Whether all pixels of a file that is no JPEG are worth their bytes; True for a JPEG, whose planes are kept.
 
-    A BMP file takes less to decode than its pixels take to be read and checked; a PNG file thirty times of that.
+    Decoding a BMP file takes less time than reading and checking its pixels; decoding a PNG file thirty times as much.
     """
     if isinstance(source.header, Header):
         return True
@@ -172,7 +172,7 @@ def pays_as_a_whole(source: Source) -> bool:
 
 
 def keep_all(source: Source) -> None:
-    """Keep all pixels of a file that is no JPEG, where they are to be (``Known.fills``) and there is room for them."""
+    """Keep all pixels of a file that is no JPEG, if it is marked (``Known.fills``) and there is room."""
     known, raw = source.cached, source.header
     if known is None or not known.fills or not isinstance(raw, Raw):
         return
@@ -184,9 +184,9 @@ def keep_all(source: Source) -> None:
 
 
 class Told(NamedTuple):
-    """What is kept of results of JPEG pictures of one size by the same steps.
+    """The entry to put in for results of JPEG pictures of one size by the same steps.
 
-    ``said``: of each, its entry's meta but for the versions; None: it is not worth it. ``ends``: where its bands end.
+    ``said``: its meta without the versions; None if it is not worth keeping. ``ends``: where its bands end.
     """
 
     raw: Raw
@@ -197,7 +197,7 @@ class Told(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def told(structure: Structure, height: int, width: int, count: int, row: tuple[int, ...]) -> Told:
-    """What is kept of results of pictures of ``count`` channels, of all steps of a row, which are some."""
+    """Describe the entry of a result of pictures of ``count`` channels by all steps of a row, at least one."""
     steps = structure.steps(row)
     raw, shelf, as_text, _ = kind = _kind(height, width, count, steps)
     said = None
@@ -207,14 +207,14 @@ def told(structure: Structure, height: int, width: int, count: int, row: tuple[i
 
 
 def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
-    """Keep results, each with its key and size, whose pixels lie side by side."""
+    """Keep results, given with their keys and sizes, whose pixels lie side by side in ``content``."""
     cache = cached.of(results[0][0].source.selection.options)
     files: list[Given] = []
     for (source, steps), key, raw in results:
         header, said = cached.packed(source), _said(source, steps, raw)
         if header is not None and said is not None:
             files.append((key, header, said, _ends(raw)))
-    if cache is None or len({each[0] for each in files}) < len(results):  # a file came twice, or is none to be kept
+    if cache is None or len({each[0] for each in files}) < len(results):  # a file came twice, or cannot be kept
         for each in results if cache is not None and len(results) > 1 else ():
             size = size_of(each[-1])
             put([each], shelf, content[:size])
@@ -231,7 +231,7 @@ def _ends(raw: Raw) -> list[int]:
 
 
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
-    """What is said of a result, its entry's meta; None where a parameter is no plain value."""
+    """The meta of a result's entry; None if a parameter of a step is no plain value."""
     as_text = kind_of(Recipe(source, steps)).text
     return None if as_text is None else cached.tag() + _packed(_reference(source), raw, steps, as_text)
 

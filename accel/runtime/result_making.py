@@ -1,4 +1,4 @@
-"""Results that are to be made, most of them for a cache: what they are, and what becomes of them then."""
+"""Making results, most of them for a cache: planning them, keeping them, and beginning recipes with them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from accel.sources import PicturesApart, Sources
 from accel.system.memory import Key
 
 Run = Callable[[Selection, Sequence[Plan]], list[Tensor | Exception]]
-"""Has a backend compute plans; the results are on the host then."""
+"""Runs plans on a backend, with results on the host."""
 
 
 class Wanted(NamedTuple):
-    """A result to be made: the number of its recipe, its steps, and the key that it is to be found by.
+    """A result to be made: the number of the recipe that it begins, and the recipe of the result itself.
 
-    ``key``: None, of one that is not kept. ``shelf``: that it has in the cache (``accel.cache.worth``).
-    ``raw``: what its pixels are. ``made_of``: a recipe of the same pixels, which may begin with what the cache has.
+    ``key``: the one to keep it by; None if it is not kept. ``shelf``: its shelf in the cache (``accel.cache.worth``).
+    ``raw``: its size and mode. ``made_of``: a recipe of the same pixels, which may begin with a shorter cached result.
     """
 
     number: int
@@ -47,14 +47,14 @@ class Wanted(NamedTuple):
 
 
 Begins = Mapping[int, tuple[Source, int]]
-"""By the numbers of recipes: pixels that they begin with, and how many of their first steps these stand for."""
+"""By the recipes' numbers: the pixels that a recipe begins with, and the number of steps that these replace."""
 
 
 @lru_cache(maxsize=16)
 def strict(selection: Selection, *, indexed: bool = True) -> Selection:
-    """The same, but that a damaged file is an error: black in its place is nothing to be kept.
+    """The same selection, except that a damaged file is an error, as a black image must not be kept.
 
-    ``indexed``: whether it has stream indexes.
+    ``indexed``: whether it uses stream indexes.
     """
     options = selection.options
     cache = options.cache if indexed else None
@@ -64,7 +64,7 @@ def strict(selection: Selection, *, indexed: bool = True) -> Selection:
 def made(
     wanted: list[Wanted], recipes: Sequence[Recipe], backend: Backend, run: Run
 ) -> list[tuple[Sequence[Wanted], Pixels]]:
-    """Results of recipes that are wanted, each plan's side by side; without those of files that cannot be decoded."""
+    """Make results; return those of each plan, side by side, without those of files that cannot be decoded."""
     wanted.sort(key=lambda each: (each.key is None, each.shelf))
     plans = _plans(wanted, recipes, backend)
     since, selection = process_time(), strict(wanted[0].made_of.source.selection)
@@ -74,16 +74,16 @@ def made(
     alone = [
         each for several, values in found if len(several) > 1 and not isinstance(values, Tensor) for each in several
     ]
-    if alone:  # of those one at least is damaged, and the others are kept
+    if alone:  # at least one of these is damaged; the others are kept
         again = run(selection, [plan for each in alone for plan, _ in plans_of([_in_parts(each)], (True,))])
         found += [([each], values) for each, values in zip(alone, again, strict=True)]
     return [
         (own, _in_memory(values)) for own, values in found if isinstance(values, Tensor)
-    ]  # else the recipe will tell
+    ]  # for the others, running the recipe will raise the error
 
 
 def _plans(wanted: Sequence[Wanted], recipes: Sequence[Recipe], backend: Backend) -> list[tuple[Plan, Sequence[int]]]:
-    """Plans of images of any sizes, interleaved, and which of them each makes."""
+    """Interleaved plans of images of any sizes, each with the numbers of the results that it makes."""
     rows = _rows(wanted, recipes)
     if rows is not None:
         planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
@@ -97,13 +97,13 @@ def _in_parts(each: Wanted) -> tuple[Source, Steps, Steps, Steps]:
 
 
 def _in_memory(values: Tensor) -> Pixels:
-    """Interleaved pixels as they lie in memory."""
+    """Interleaved pixels as one flat array, in their order in memory."""
     pixels = values.numpy() if values.ndim == 1 else values.permute(0, 2, 3, 1).numpy()
     return pixels.reshape(-1)
 
 
 def _rows(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
-    """How results are made of recipes, as rows; None where those have no structure in common."""
+    """The recipes of results as rows; None if they have no structure in common."""
     if isinstance(recipes, Rows) and all(each.made_of is each.before for each in wanted):
         which, lengths = [each.number for each in wanted], [len(each.before.steps) for each in wanted]
         if (rows := rows_before(recipes, which, lengths)) is not None:
@@ -112,7 +112,7 @@ def _rows(wanted: Sequence[Wanted], recipes: Sequence[Recipe]) -> Rows | None:
 
 
 def _took(wanted: Sequence[Wanted], seconds: float) -> None:
-    """Note how long it took to make results, in one go: that is what they save, but for reading them."""
+    """Record the time that making all results took, as what they save (less reading them)."""
     cache = cached.of(wanted[0].made_of.source.selection.options)
     sizes: dict[int, int] = {}
     for each in wanted:
@@ -124,7 +124,7 @@ def _took(wanted: Sequence[Wanted], seconds: float) -> None:
 
 
 def keep(wanted: Sequence[Wanted], pixels: Pixels) -> None:
-    """Keep those of results that are to be kept; the pixels of all lie side by side."""
+    """Keep the results that have keys; the pixels of all lie side by side."""
     for shelf, group in groupby(_places(wanted), lambda each: each[0].shelf):
         own = [(each.before, each.key, each.raw, begin, end) for each, begin, end in group if each.key is not None]
         if own:
@@ -134,7 +134,7 @@ def keep(wanted: Sequence[Wanted], pixels: Pixels) -> None:
 def after(
     recipes: Sequence[Recipe], begins: Begins, made: Sequence[tuple[Sequence[Wanted], Pixels]]
 ) -> Sequence[Recipe]:
-    """The recipes, which begin with pixels that a cache has, or with results that were made."""
+    """Let recipes begin with pixels that a cache has, or with results that were made."""
     found = dict(begins)
     for wanted, pixels in made:
         found.update(_begins(wanted, pixels))
@@ -154,20 +154,20 @@ def after(
 
 
 def _begins(wanted: Sequence[Wanted], pixels: Pixels) -> Iterator[tuple[int, tuple[Source, int]]]:
-    """What recipes begin with, of results whose pixels lie side by side."""
+    """``Begins`` of results whose pixels lie side by side."""
     for each, begin, end in _places(wanted):
         name, selection = each.before.source.name, each.before.source.selection
         yield each.number, (Source(pixels[begin:end].data, each.raw, name, selection), len(each.before.steps))
 
 
 def _places(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, int, int]]:
-    """Where each begins and ends, side by side."""
+    """Where the pixels of each result begin and end, side by side."""
     ends = [0, *accumulate([size_of(each.raw) for each in wanted])]
     return zip(wanted, ends, ends[1:], strict=False)
 
 
 def _pictures(wanted: Sequence[Wanted], pixels: Pixels, selection: Selection) -> Sources | None:
-    """Results of all images as one piece of memory; None where they are of several modes."""
+    """Results of all images as one piece of memory; None if they have several modes."""
     raws, name = {each.raw for each in wanted}, "results that a cache takes"
     if len(raws) == 1 and [each.number for each in wanted] == [*range(len(wanted))]:
         raw = raws.pop()

@@ -1,6 +1,6 @@
-"""The pixels of results that a cache has: a source for one image, and for a batch that begins with them alike, rows.
+"""The pixels of results that a cache has: as a source of one image, or as rows of a batch in which all begin alike.
 
-Of results of one mode several are read in one call.
+Several results of one mode are read in one call.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from accel.system.memory import Scratch
 Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
 
 _parts = Scratch()
-_MOSTLY = 2  # times the pixels that a crop shows: results that are no larger are read whole
+_MOSTLY = 2  # results of at most so many times the pixels of a crop are read whole
 
 
 class Result(Source):
-    """Pixels that a cache has; where they are damaged, what they are ``of`` is computed anew."""
+    """A source of pixels that a cache has; if they are damaged, the recipe that they are ``of`` is computed anew."""
 
     __slots__ = ("compute", "entry", "of")
 
@@ -49,7 +49,7 @@ class Result(Source):
         return self.region((0, 0, self.header.height, self.header.width), channels(self.header)).tobytes()
 
     def region(self, box: Box, depth: int) -> Pixels:
-        """The pixels of a box (top, left, height, width), uint8 [height, width, depth]; only its bands are read."""
+        """Read a box (top, left, height, width) of pixels: uint8 [height, width, depth]. Only its bands are read."""
         ends, width, own = self.entry.ends, self.header.width, channels(self.header)
         top, left, height, shown = box
         band = max(ends[0] // (width * own), 1)  # its rows
@@ -62,7 +62,7 @@ class Result(Source):
         return region(self.computed(), box, depth)
 
     def computed(self) -> Pixels:
-        """All pixels, computed anew, of one whose entry is damaged."""
+        """Compute all pixels anew, as the entry is damaged: uint8 [height, width, channels]."""
         known = self.of.source.cached
         damaged = {name: None for name in ("result", "pixels") if getattr(known, name) is self.entry}
         self.of.source.cached = known._replace(**damaged)
@@ -71,10 +71,10 @@ class Result(Source):
 
 
 class Unread(Sources):
-    """Results of one mode, which are read together, or each by whoever looks at it.
+    """Results of one mode that are not read yet; they are read together, or one by one as sources.
 
     Attributes:
-        raws: what each is. mode: of all.
+        raws: the size of each. mode: of all.
     """
 
     __slots__ = ("_cache", "_entries", "_make", "_sizes", "mode", "raws")
@@ -87,7 +87,7 @@ class Unread(Sources):
         selection: Selection,
         make: Callable[[int], Source],
     ) -> None:
-        """``make``: gives the source of one."""
+        """``make``: makes the source of one, given its place."""
         super().__init__(selection)
         self._entries, self.raws, self.mode = entries, raws, raws[0].mode
         self._cache, self._make = cache, make
@@ -104,7 +104,7 @@ class Unread(Sources):
         return self._sizes
 
     def read(self, out: Pixels) -> bool:
-        """Read all, one behind the other; False: one is damaged, and each is to be asked."""
+        """Read all, one behind the other; False if one is damaged, and each must be read by itself."""
         begun = thread_time()
         if self._cache.read_all([(entry, 0, entry.parts) for entry in self._entries], out):
             return False
@@ -113,19 +113,19 @@ class Unread(Sources):
         return True
 
     def asked(self) -> reading.Together | None:
-        """All of them as compiled code reads them; None where each is to be asked."""
+        """All results in the form that compiled code reads; None if each must be read by itself."""
         if self._cache.worth.asks:
             self._measure()
         return self._cache.together(self._entries)
 
     def _measure(self) -> None:
-        """Note how long it takes to read one."""
+        """Measure how long reading one result takes."""
         entry, out, begun = self._entries[0], _parts.take(self._entries[0].size), thread_time()
         if self._cache.read(entry, 0, entry.parts, out):
             self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
 
     def used(self, count: int) -> None:
-        """Note that so many were read, and were sound."""
+        """Count results that were read and are sound."""
         counters.count(counters.RESULT_HITS, count)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,9 +135,9 @@ class Unread(Sources):
 def rows_after(
     rows: Rows, sources: Sequence[Source], lengths: Sequence[int], pictures: Sources | None = None
 ) -> Rows | None:
-    """Rows whose images begin with pixels of so many of their first steps; None where these are not the same ones.
+    """Rows whose images begin with pixels, in place of the first ``lengths`` steps of each; None if these differ.
 
-    ``pictures``: the same pixels as ``sources``, where they are in one piece of memory.
+    ``pictures``: the same pixels as ``sources``, if they are in one piece of memory.
     """
     structure = structure_after(rows, lengths)
     if structure is None:
@@ -152,7 +152,7 @@ def rows_after(
 
 
 def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Rows | None:
-    """Rows of so many of the first steps of some of the images; None where these are not the same ones."""
+    """Rows of some of the images with only their first ``lengths`` steps; None if these differ."""
     numbers = rows.numbers[which]
     structures = split(rows.structure, numbers, lengths)
     if structures is None:
@@ -163,13 +163,13 @@ def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Row
 
 
 def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
-    """What is left of rows behind so many of their first steps; None where these are not the same ones."""
+    """The structure of rows after the first ``lengths`` steps of each image; None if these differ."""
     structures = split(rows.structure, rows.numbers, lengths)
     return None if structures is None else structures[1]
 
 
 def split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tuple[Structure, Structure] | None:
-    """The first steps, so many of which each image has, and the others."""
+    """Split a structure after the first ``lengths`` steps of each image; None if these are different steps."""
     forms = structure.forms
     if all(form.drawn < 0 for form in forms):
         return _split_at(structure, lengths[0]) if len(set(lengths)) == 1 else None
@@ -181,7 +181,7 @@ def split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tup
 
 
 def converted(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Of which images the first step is the one that grey files alone have."""
+    """Whether each image begins with the step that only grey files have (a conversion): bool [images]."""
     name, _, drawn = (rows.structure.forms or (Form(""),))[0]
     if name != "convert" or drawn < 0:
         return np.full(len(rows), name == "convert")
@@ -192,13 +192,13 @@ def converted(rows: Rows) -> npt.NDArray[np.bool_]:
 @lru_cache(maxsize=64)
 def _split_at(structure: Structure, count: int) -> tuple[Structure, Structure] | None:
     first = structure.forms[:count]
-    if len(parts(tuple([(form.name, form.params) for form in first]))[0]) < count:  # one led others
+    if len(parts(tuple([(form.name, form.params) for form in first]))[0]) < count:  # a step was moved to the front
         return None
     return Structure.of(*first), Structure.of(*structure.forms[count:])
 
 
 def _shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
-    """Whether the first step shows most of a result, so that all of it may be read; they are of one size."""
+    """Whether the first step shows so much of a result that all of it may be read; results are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
         return True
@@ -207,7 +207,7 @@ def _shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) 
 
 
 def _together(sources: Sequence[Source]) -> Unread | None:
-    """Results that are read together; None where they are of several modes, or some are there already."""
+    """Results to be read together; None if they have several modes, or some are in memory already."""
     results = [each for each in sources if isinstance(each, Result)]
     raws = [each.header for each in results if isinstance(each.header, Raw)]
     if len(raws) < len(sources) or len({each.mode for each in raws}) > 1:
@@ -217,7 +217,7 @@ def _together(sources: Sequence[Source]) -> Unread | None:
 
 
 def _read(together: Unread) -> Pictures | None:
-    """All of them as one array; None where they are of several sizes, or one is damaged."""
+    """Read all results into one array; None if they have several sizes, or one is damaged."""
     header = together.raws[0]
     if any(each != header for each in together.raws):
         return None

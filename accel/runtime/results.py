@@ -1,6 +1,6 @@
-"""Results of steps that are the same each time a file comes, kept by a cache: recipes that begin with one, or make one.
+"""Cached results of steps that are the same each time a file comes: recipes that begin with one, or make one.
 
-A recipe is written anew with pixels for its source, and the steps that are left; whoever runs it need not know.
+A recipe is rewritten with pixels as its source and the remaining steps, so that a backend runs it as any other.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from accel.runtime.result_making import Begins, Wanted
 from accel.runtime.result_pixels import Compute, Result, structure_after
 
 _NOTED, _ASKED = 16, 2
-"""How many images of a batch are looked at to learn which steps come each time; and of those that have a result of
-some of their steps, how many are asked for more."""
+"""The number of images of a batch from which is learnt which steps come each time; and the number of those with a
+result of some steps for which a result of more steps is looked for."""
 
 _again = cycle([True, False, False, False])
-"""Of which batches whose images begin otherwise each time that is noted once more."""
+"""Whether to learn from the next batch whose first steps are known: from one in four."""
 
 ALONG = 1 << 16
-"""For each image of a batch, pixels of others that are decoded whole though a crop would do: that takes as long as to
-plan an image by itself."""
+"""The most pixels, for each image of a batch, to decode beyond what crops need so that all images begin alike: that
+takes as long as planning an image by itself."""
 
 Fill = Callable[[Lacking], None]
 
@@ -52,7 +52,7 @@ prefixes = Prefixes()
 
 
 class _Image(NamedTuple):
-    """An image of which the cache may have something: its number, its source, and its steps on pixels."""
+    """An image that the cache may have entries of: its number, its source, and its steps on pixels."""
 
     number: int
     source: Source
@@ -64,19 +64,19 @@ class _Image(NamedTuple):
 
 
 def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begins, list[Wanted]]:
-    """What recipes begin with that a cache has, and the results to be made of others.
+    """Find the cached pixels that recipes can begin with, and the results to be made for others.
 
     Args:
-        compute: the pixels of a recipe, for what is damaged.
-        fill: is told of files that the cache lacks, whose recipes begin otherwise each time: the planes, or all
-            pixels, are to be kept.
+        compute: computes the pixels of a recipe, in place of a damaged entry.
+        fill: called with the files that the cache lacks and whose recipes begin otherwise each time, so that planes
+            or all pixels should be kept.
     """
     begins: dict[int, tuple[_Image, Found]] = {}
     made: dict[tuple[int, int], Result] = {}
     wanted: list[Wanted] = []
 
     def result(image: _Image, found: Found) -> Result:
-        """The source of an entry, which is one for all recipes of a file."""
+        """The source of an entry, the same object for all recipes of a file."""
         entry, raw, count = found
         known = made.get((id(image.source), count))
         if known is None:
@@ -101,7 +101,7 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
     if others:
         there = [each for each in others if each[1] is not None]
         prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in others[:_NOTED]])
-        if all(_longer(*each, lacking) is each[1] for each in there[:_ASKED]):  # a batch is of one pipeline
+        if all(_longer(*each, lacking) is each[1] for each in there[:_ASKED]):  # images of a batch have one pipeline
             begins.update({image.number: (image, found) for image, found in there if found is not None})
             others = [each for each in others if each[1] is None]
     for image, found in others:
@@ -121,10 +121,10 @@ def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begi
 
 
 def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
-    """The same results of a batch's other images, which are made and not kept, so that all begin alike and are rows;
-    none where the others' regions alone take much less.
+    """Results to be made, not kept, of a batch's other images, so that all begin alike and are rows; none if decoding
+    only the others' regions takes much less.
 
-    ``lengths``: how many steps there are results of, by the images' numbers.
+    ``lengths``: by the images' numbers, the number of steps that there is a result of.
     """
     others = [number for number in range(len(rows)) if number not in lengths]
     if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > ALONG * len(rows):
@@ -141,8 +141,8 @@ def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
 
 
 def first_steps(rows: Rows) -> int | None:
-    """How many first steps come each time, but for the one that grey files alone have, as some images tell; None: they
-    are to be asked each."""
+    """The number of first steps that come each time, without the one that only grey files have, judging by some images;
+    None if each image must be looked at."""
     looked = ENOUGH if next(_again) else _ASKED
     heights, widths, _ = (each[:looked].tolist() for each in rows.sizes())
     steps = [parts(rows.structure.steps(row)) for row in rows.numbers[:looked].tolist()]
@@ -157,14 +157,14 @@ def first_steps(rows: Rows) -> int | None:
 
 
 def _length(size: tuple[int, int], steps: Steps) -> int | None:
-    """How many steps come each time, but for the one that grey files alone have; None: it is not known."""
+    """The number of steps that come each time, without the one that only grey files have; None if not known."""
     length = prefixes.length(size, steps)
     return length - (steps[0][0] == "convert") if length else length
 
 
 def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:
-    """What takes the place of the first steps: a result of more of them than what was ``found``, there or to be made;
-    else that. Of a file that is ``lacking`` in the cache no result is kept.
+    """A result of more first steps than ``found``, cached or to be made; else ``found``. A file of which no result is
+    to be kept, and which the cache lacks, is added to ``lacking``.
     """
     number, source, on_pixels = image.number, image.source, image.on_pixels
     cache, known = cached.of(source.selection.options), source.cached
@@ -177,7 +177,7 @@ def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted
             lacking.append(image)
         return found
     key = cached.place(source)
-    if known is not None and known.result is not None:  # which has the place already
+    if known is not None and known.result is not None:  # another result has the file's own key
         key = variant(source, before.steps)
         if (there := _result_at(cache, key, source, before.steps)) is not None:
             return there
@@ -191,8 +191,8 @@ def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found 
 
 
 def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
-    """What the cache has of an image's file that its recipe may begin with: entries, and the steps that they are of;
-    None: of planes."""
+    """The cached entries that an image's recipe may begin with, and the steps that each is the result of; None for
+    planes."""
     source, on_pixels = recipe.source, parts(recipe.steps)[0]
     known = source.cached
     if known is None or source.key is None:
@@ -208,14 +208,14 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
 
 
 def _on_pixels(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, Beginning | None]]:
-    """The sources, and their steps on pixels; None where steps branch."""
+    """The sources, each with its steps on pixels; None in their place if steps branch."""
     if not isinstance(recipes, Rows):
         return [(source, _beginning(steps)) for source, steps in recipes]
     return zip(recipes.sources, beginnings(recipes), strict=True)
 
 
 def beginnings(rows: Rows) -> Iterable[Beginning | None]:
-    """Of each image the steps on pixels, the same object for the same ones; None where steps branch."""
+    """The steps on pixels of each image, one object for equal ones; None if steps branch."""
     structure = structure_on_pixels(rows.structure)
     if structure is None:
         return repeat(None, len(rows))
@@ -229,13 +229,13 @@ def _beginning(steps: Steps) -> Beginning | None:
 
 @lru_cache(maxsize=1024)
 def beginning_of_row(structure: Structure, row: tuple[int, ...]) -> Beginning:
-    """Of steps that come each time, for each size of pictures."""
+    """The beginning of a row: cached, as the steps that come each time differ only by the size of pictures."""
     return Beginning(structure.steps(row))
 
 
 @lru_cache(maxsize=256)
 def structure_on_pixels(structure: Structure) -> Structure | None:
-    """A structure's steps on pixels; None where steps branch."""
+    """A structure's steps on pixels; None if steps branch."""
     pixels, values, tail = parts(tuple([(form.name, form.params) for form in structure.forms]))
     forms = structure.forms[: len(pixels) + len(values)]
     if _branches(tail):

@@ -1,5 +1,5 @@
-"""A batch of files of which a cache has no results, of which no source is made: where first steps come each time, their
-results are made, kept and read together; else planes are to be kept."""
+"""Batches of files that a cache has no results of, handled without making sources: if first steps come each time, their
+results are made, kept and read together; else planes are kept."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from accel.system import counters
 
 
 class Unknown(NamedTuple):
-    """A batch of JPEG files of none of which a cache has a result.
+    """A batch of JPEG files, none of which has a result in the cache.
 
     Attributes:
-        rows: the batch. lacking: the numbers of those of which it has no planes either.
-        length: how many first steps come each time, but for the one that grey files alone have.
+        rows: the batch. lacking: the numbers of those that have no planes there either.
+        length: the number of first steps that come each time, without the one that only grey files have.
     """
 
     rows: Rows
@@ -41,14 +41,14 @@ class Unknown(NamedTuple):
     length: int
 
     def fills(self, fill: Fill) -> bool:
-        """Whether its recipes begin otherwise each time, so that planes are to be kept: ``fill`` is told."""
+        """Whether its recipes begin otherwise each time; if so, ``fill`` is called, so that planes are kept."""
         if self.lacking and self.length == 0:
             fill(of_rows(self.rows, self.lacking))
         return self.length == 0
 
 
 def unknown(rows: Rows) -> Unknown | None:
-    """A batch as some of its images tell; None where it is another one, or is to be asked of each."""
+    """Describe a batch, judging by some of its images; None if it is no such batch, or each must be looked at."""
     sources = rows.sources
     files = isinstance(sources, Files) or not isinstance(sources, Sources)
     lacking = _without_planes(sources) if files and cached.of(rows.selection.options) is not None else None
@@ -59,9 +59,9 @@ def unknown(rows: Rows) -> Unknown | None:
 
 
 def _without_planes(sources: Sequence[Source]) -> list[int] | None:
-    """Which of JPEG files have no planes in the cache; None: some are others, or may have more there."""
+    """The numbers of JPEG files without planes in the cache; None if some are no JPEG or may have other entries."""
     looked: Iterable[tuple[int, Source]] = enumerate(sources)
-    if isinstance(sources, Files):  # of one that nobody has looked at the cache has nothing
+    if isinstance(sources, Files):  # a file of which no source was made has no entries
         if not sources.keys().trusted.all():
             return None
         looked = sources.made()
@@ -78,12 +78,12 @@ def _without_planes(sources: Sequence[Source]) -> list[int] | None:
 
 
 class Anew(NamedTuple):
-    """Results that are to be made of a batch's files.
+    """Results to be made of a batch's files.
 
     Attributes:
-        rows: the batch. before: the steps that results are of. after: what is left.
-        keys: of the files. results: what is kept of each. kept: the numbers of those that are; the others are made so
-            that all begin alike. shelf: that they have in the cache.
+        rows: the batch. before: rows of the steps that the results are of. after: the structure of the other steps.
+        keys: of the files. results: the entry of each. kept: the numbers of those that are kept; the others are made
+            so that all begin alike. shelf: theirs in the cache.
     """
 
     rows: Rows
@@ -96,11 +96,11 @@ class Anew(NamedTuple):
     cache: Cache
 
     def made(self, run: Run) -> Rows | None:
-        """The batch, which begins with its results; None where some file cannot be decoded."""
+        """Make the results; return the batch that begins with them, None if some file cannot be decoded."""
         planned = columns.plan_apart(self.before)
         if planned is None:
             return None
-        # an index is of use of files that another pipeline has decoded, and of those that will be decoded again
+        # indexes are useful for files that another pipeline has decoded, and for those that will be decoded again
         indexed = len(self.kept) < len(self.rows) or stream_index.knows(key_of_row(self.keys[0]))
         since = process_time()
         values = run(strict(self.rows.selection, indexed=indexed), [planned])[0]
@@ -114,13 +114,13 @@ class Anew(NamedTuple):
         return Rows(sources, self.after, self.rows.numbers[:, : self.after.columns])
 
     def _took(self, seconds: float) -> None:
-        """Note how long it took to make all of them."""
+        """Record the time that making all results took."""
         sizes = [size_of(each.raw) for each in self.results]
         own = sum([sizes[number] for number in self.kept])
         self.cache.worth.made(self.shelf, 1e6 * seconds * own / sum(sizes), own)
 
     def _keep(self, pixels: Pixels, begins: Sequence[int]) -> None:
-        """Keep those that are to be kept, each of which begins there."""
+        """Keep results, whose pixels begin at ``begins``."""
         said, mark = self._said(), cached.tag()
         told = [(self.keys[number], said[number], self.results[number]) for number in self.kept]
         files = [(key, header, mark + (of.said or b""), of.ends) for key, header, of in told]
@@ -128,7 +128,7 @@ class Anew(NamedTuple):
         counters.count(counters.RESULTS, sum(done))
 
     def _said(self) -> list[bytes]:
-        """What is to be known of each file."""
+        """The packed headers of the files."""
         files, said = self.before.sources, list[bytes]()
         assert isinstance(files, Files)
         for row, start in zip(files.known.tolist(), files.places[:, 0].tolist(), strict=True):
@@ -140,7 +140,7 @@ class Anew(NamedTuple):
 
 
 def of(unknown: Unknown) -> Anew | None:
-    """The results of a batch; None where it is to be asked of each image, and of an accelerator's."""
+    """The results to make of a batch; None if each image must be looked at, or the backend is an accelerator's."""
     rows, lacking, length = unknown
     files, cache = rows.sources, cached.of(rows.selection.options)
     if cache is None or not isinstance(files, Files) or len(lacking) < len(rows) or not files.plain().all():

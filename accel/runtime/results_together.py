@@ -1,4 +1,4 @@
-"""A batch of files of all of which a cache has the results that they begin with: no source is made of any."""
+"""Batches of files all of which begin with a cached result, handled without making sources."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accel.runtime.results import beginning_of_row, first_steps, structure_on_pi
 
 
 def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
-    """The rows, which begin with results; None where some file has none of all steps that come each time, or they are
-    not read together.
+    """The rows that begin with results; None if some file has none of all the steps that come each time, or the results
+    cannot be read together.
 
-    ``compute``: the pixels of a recipe, for what is damaged.
+    ``compute``: computes the pixels of a recipe, in place of a damaged entry.
     """
     structures = _split(rows, files)
     if structures is None:
@@ -47,8 +47,8 @@ def rows_of(rows: Rows, files: CachedFiles, compute: Compute) -> Rows | None:
 
 
 def _split(rows: Rows, files: CachedFiles) -> tuple[Structure, Structure] | None:
-    """The steps that the first file's result is of, and the others; None where it has none of all steps that come each
-    time."""
+    """Split the steps after those that the first file's result is of; None if it has no result of all the steps that
+    come each time."""
     result, on_pixels = files.found[0].known.result, structure_on_pixels(rows.structure)
     if result is None or on_pixels is None:
         return None

@@ -1,4 +1,4 @@
-"""Plans run by a backend and, where it does not support what some of the images need, its host backend."""
+"""Running plans on a backend and, for images that need what it does not support, on its host backend."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from accel.system.memory import Allocate
 
 
 def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
-    """``AcceleratorBackend.run_on``, of images that the host computes as well."""
-    finished = isinstance(plan, ColumnPlan) and plan.ahead is not None  # by a worker, which has asked
+    """``AcceleratorBackend.run_on``, with the images that it does not support computed on the host."""
+    finished = isinstance(plan, ColumnPlan) and plan.ahead is not None  # by a worker, which has checked this
     parts = None if finished else _parts(backend, plan, device)
     if parts is None:
         return backend.run_on(plan, device)
@@ -27,7 +27,7 @@ def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> tor
 
 
 def run_all(backend: HostBackend, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
-    """``HostBackend.run_all``, of images that another backend computes as well."""
+    """``HostBackend.run_all``, with the images that it does not support computed by its host backend."""
     parts = [_parts(backend, plan) for plan in plans]
     if not any(parts):
         return backend.run_all(plans, allocate)
@@ -40,9 +40,9 @@ def run_all(backend: HostBackend, plans: Sequence[Plan], allocate: Allocate) -> 
 
 
 def describe(backend: Backend, plan: Plan) -> list[str]:
-    """Lines for ``accel.explain``: how a backend would run a plan, what it would leave to its host, and how that does.
+    """Lines for ``accel.explain``: how a backend would run a plan, what it leaves to its host, and how that runs it.
 
-    ``Backend.describe`` says the first.
+    The first part comes from ``Backend.describe``.
     """
     lines, parts = backend.describe(plan), _parts(backend, plan)
     if parts is not None:
@@ -52,7 +52,7 @@ def describe(backend: Backend, plan: Plan) -> list[str]:
 
 
 def merge(result: torch.Tensor, places: Sequence[int], values: torch.Tensor, rows: Sequence[int]) -> None:
-    """Copy rows of values to places of a result, successive ones at once; launches alone, where both are on a GPU."""
+    """Copy rows of values to places of a result, successive ones at once; on a GPU the copies are only launched."""
     first = 0
     for end in range(1, len(rows) + 1):
         if end == len(rows) or (places[end], rows[end]) != (places[end - 1] + 1, rows[end - 1] + 1):
@@ -62,7 +62,7 @@ def merge(result: torch.Tensor, places: Sequence[int], values: torch.Tensor, row
 
 
 def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> Partition | None:
-    """The parts of a plan that a backend does not run all by itself."""
+    """Split a plan into the backend's own part and its host's; None if the backend supports all of it."""
 
     def refused(wanted: Decode) -> str | None:
         stages = (stage for item in wanted.items for stage in item.stages)
@@ -80,7 +80,7 @@ def _parts(backend: Backend, plan: Plan, device: torch.device | None = None) -> 
 def _together(
     backend: Backend, parts: Partition, run: Callable[[Plan], torch.Tensor], allocate: Allocate
 ) -> torch.Tensor | Exception:
-    """The result of both parts of a plan, or the error of the first image that failed, which speaks for the batch."""
+    """Run both parts of a plan: the result, or the error of the first image that failed."""
     for reason in parts.reasons.elements():
         counters.fallback(f"{reason}; the host ran it")
     if backend.on_host is backend:

@@ -1,8 +1,8 @@
-"""Work on streams of accel's own, and results that cross over to the caller's stream. No other file names a stream.
+"""Work on streams of accel's own, and handing results to the caller's stream. No other file names a stream.
 
-A result is made on a stream of our own, with an event behind it. Whoever takes it has its current stream wait for
-that event; the host waits for nothing. Each thread has a stream, so that what one sends to the device goes over while
-it computes for another. On the host there are no streams, and nothing is done about them.
+A result is made on a stream of accel's own, followed by an event. The caller's current stream waits for that event;
+the host does not wait. Each thread has its own stream, so that one's copies to the device run while the device computes
+for another. The host has no streams, so there all this does nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _side: dict[tuple[torch.device, int], Any] = {}
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
-    """Run ``work`` with this thread's stream of our own as the current one of ``device``.
+    """Run ``work`` with this thread's own stream as the current one of ``device``.
 
     Returns:
-        its result, and the event after which that is complete.
+        its result, and the event after which that is complete (None on the host).
     """
     module = _module(device)
     if module is None:
@@ -36,9 +36,9 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
 
 
 def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
-    """``result``, for use on the caller's current stream of its device, which waits for ``event``.
+    """Make ``result`` usable on the caller's current stream of its device, which waits for ``event``; return it.
 
-    Its memory, which belongs to our stream, is used again only after what the caller's stream does with it.
+    Its memory, which belongs to accel's stream, is reused only after the caller's stream has used it.
     """
     module = _module(result.device)
     if module is not None:
@@ -49,9 +49,9 @@ def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
 
 
 def mark() -> Any:
-    """An event behind all that was given to this thread's current stream of the GPU; None where none is in use.
+    """An event behind all work on this thread's current stream of the GPU; None if no GPU is in use.
 
-    Whether the GPU has come by it is asked (``query``), and never waited for.
+    It is only queried (``query``), never waited for.
     """
     if not (torch.cuda.is_initialized() and usable(torch.device("cuda"))):
         return None
@@ -61,21 +61,21 @@ def mark() -> Any:
 
 
 def indexed(device: torch.device) -> torch.device:
-    """The device with its index; without one, a device is the current one of its type."""
-    index: Any = device.index  # which torch's stubs take for an int
+    """The device with an index, by default that of the current device of its type."""
+    index: Any = device.index  # an int according to torch's stubs
     if index is not None or device.type == "cpu":
         return device
     return torch.device(device.type, torch.get_device_module(device).current_device())
 
 
 def usable(device: torch.device) -> bool:
-    """Whether this process may use the device: a forked child may not if its parent did."""
+    """Whether this process may use the device; a forked child may not if its parent did."""
     in_bad_fork = getattr(torch.get_device_module(device), "_is_in_bad_fork", None)
     return in_bad_fork is None or not in_bad_fork()
 
 
 def _module(device: torch.device) -> Any:
-    """torch's module for a type of devices that have streams, else None."""
+    """torch's module for the device's type; None for the host, which has no streams."""
     return None if device.type == "cpu" else torch.get_device_module(device)
 
 

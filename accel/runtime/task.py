@@ -1,4 +1,4 @@
-"""Tasks: images that come out alike, computed ahead of whoever will use them, on the host or on a device."""
+"""Tasks: images of one shape and dtype, computed ahead of use, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from accel.system.cores import cores
 
 
 class Task:
-    """Images that come out alike, computed as one tensor.
+    """Images of one shape and dtype, computed as one tensor.
 
     Attributes:
-        owners: how many lazy tensors have a part in it.
+        owners: the number of lazy tensors that have a part in it.
         future: its result [images, channels, height, width].
     """
 
@@ -31,7 +31,7 @@ class Task:
         self._event: Any = None
 
     def run(self, device: torch.device | None) -> None:
-        """Compute it on a device, or (None) on the host; unless it was cancelled."""
+        """Compute it on a device, or on the host if None, unless it was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -41,23 +41,23 @@ class Task:
                 result, self._event = _launch(self.recipes, self.interleaved, device)
         except Exception as error:
             self.future.set_exception(error)
-        except BaseException:  # an interrupt, which is this thread's; others who wait compute for themselves
+        except BaseException:  # an interrupt of this thread; other waiting threads compute for themselves
             self.future.set_exception(CancelledError())
             raise
         else:
             self.future.set_result(result)
 
     def result(self) -> torch.Tensor:
-        """The result, which on a device may not be complete yet; the caller's current stream waits for it."""
+        """Wait for the host's work and return the result; the caller's current stream waits for the device's."""
         return streams.arrive(self.future.result(), self._event)
 
     def error(self) -> BaseException | None:
-        """The exception that it failed with, once it has run."""
+        """The exception that it failed with, or None; waits until it has run."""
         return None if self.future.cancelled() else self.future.exception()
 
     def call_when_done(self, function: Callable[[Task], None]) -> None:
         """Call ``function`` with this task when it has run, or was cancelled."""
-        functions = [function]  # emptied then, for the future would keep it
+        functions = [function]  # emptied at the call, as the future keeps its callbacks
         self.future.add_done_callback(lambda _: functions.pop()(self))
 
 
@@ -71,11 +71,11 @@ def _launch(recipes: Sequence[Recipe], interleaved: bool, device: torch.device) 
 
 
 def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None:
-    """Run tasks one after another, for a ``work_queue``; with ``now`` False, at the interpreter's end, cancel them."""
+    """Run tasks one after another, for a ``work_queue``; cancel them if not ``now``, as the interpreter is ending."""
     for task in tasks:
         if now:
             task.run(device)
-        else:  # whoever still waits for the result computes it
+        else:  # a thread that still waits for the result computes it
             task.future.cancel()
         on_host.discard(task)
 
@@ -89,6 +89,6 @@ def start_on_host(tasks: Sequence[Task]) -> None:
 
 
 on_host: set[Task] = set()
-"""Tasks that were given to the host and have not run."""
+"""Tasks that were queued on the host and have not run."""
 
 fork.register(in_child=on_host.clear)

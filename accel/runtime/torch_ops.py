@@ -1,4 +1,4 @@
-"""torchvision's kernels on values that are there: on the host image by image, on a device as many at once as can be."""
+"""Running torchvision's kernels on computed values: on the host image by image, on a device in batches if possible."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from accel.system.memory import Allocate
 def on_host(
     whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool, allocate: Allocate, parallel: ParallelFor
 ) -> torch.Tensor:
-    """Finish images that plans made, one by one: every number is then as torchvision has it."""
+    """Finish images that plans made, one by one, so that every value equals torchvision's."""
     bases = [made[plan][image] for plan, image in whole.places]
     first = _image(bases, whole.tails[0])
     channels, height, width = first.shape
     result = Plan((), (len(whole.tails), channels, height, width), first.dtype, interleaved).empty(allocate)
     result[0] = first
 
-    # kernels have threads of their own: of twice as many as ours, some run while others wait for each other
+    # kernels have threads of their own; with twice as many as ours, some run while others wait for each other
     threads = max(map(_threads, whole.tails))
     turn = threading.Semaphore(max(2 * parallel.size // threads, 1))
 
@@ -49,7 +49,7 @@ def _threads(tail: Tail) -> int:
 
 
 def _check_alike(image: torch.Tensor, first: torch.Tensor) -> None:
-    """Raise ValueError for an image that would not be stacked, but broadcast or cast."""
+    """Raise ValueError if an image has another shape or dtype than the first, and so would be broadcast or cast."""
     if (image.shape, image.dtype) != (first.shape, first.dtype):
         raise ValueError(
             f"images of one program must come out alike, got {list(image.shape)} {image.dtype} and "
@@ -70,7 +70,7 @@ def _finished(bases: Sequence[torch.Tensor], tail: Tail) -> torch.Tensor:
 
 
 def _steps(recorded: Sequence[Step]) -> Iterator[tuple[Step, int | None]]:
-    """Each step, and the number of threads that torch is to run it on; None: any."""
+    """Each step, with the number of threads that torch must run it on; None for any number."""
     threads = None
     for step in recorded:
         name, params = step
@@ -89,9 +89,9 @@ def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, th
 
 
 def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
-    """Finish images that plans made on a device, there.
+    """Finish images that plans made, on their device.
 
-    Images that have the same elementwise steps before them up to the end take these together.
+    Images whose remaining elementwise steps are the same take these together.
     """
     bases = [made[plan][image] for plan, image in whole.places]
     with arithmetic.as_recorded(bases[0].device.type):
@@ -117,7 +117,7 @@ def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: boo
 def _batched(
     steps: Sequence[tuple[int, Step, int | None, torch.Tensor]],
 ) -> Iterator[tuple[Step, int | None, list[int]]]:
-    """The steps of several images, with the numbers of those that may take a step in one call."""
+    """Group the steps of several images: each step with the numbers of the images that may take it in one call."""
     groups: dict[Any, list[int]] = {}
     for number, (name, params), threads, values in steps:
         op = tensor_op(name)
@@ -130,7 +130,7 @@ def _batched(
 
 
 def on_batch(batch: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
-    """Take steps that were recorded on a batch."""
+    """Apply steps that were recorded on a batch."""
     with arithmetic.as_recorded(batch.device.type):
         for step, threads in _steps(steps):
             batch = _applied((), batch, step, threads)

@@ -1,4 +1,4 @@
-"""Queues of work with threads of accel's own, made when they are needed, and anew in a forked child."""
+"""Queues of work with threads of their own, made when first needed, and anew in a forked child."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from queue import SimpleQueue
 from accel.system import fork, log
 
 Work = Callable[[bool], None]
-"""A function that a queue calls with True; or with False, if the interpreter ends before its turn."""
+"""A function that a queue calls with True, or with False if the interpreter ends before its turn."""
 
 
 class WorkQueue:
-    """Work that a few threads do, in the order in which it came."""
+    """A queue of work for a few threads, first in, first out."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -27,14 +27,14 @@ class WorkQueue:
             thread.start()
 
     def put(self, work: Work) -> None:
-        """Add work. Never waits, and may be called by a finaliser, which may run inside any other call."""
+        """Add work. Never waits, so a finaliser, which may run inside any other call, may call it."""
         if self._ending:
             work(False)
         else:
             self._queue.put(work)
 
     def end(self) -> None:
-        """Let what is being done be finished, and nothing else be begun."""
+        """Wait for the work that is running; what is still queued is called with False."""
         self._ending = True
         for _ in self._threads:
             self._queue.put(None)
@@ -45,7 +45,7 @@ class WorkQueue:
         log.is_ours()
         while (work := self._queue.get()) is not None:
             work(not self._ending)
-            del work  # and what it refers to, before the next one comes
+            del work  # release it, and what it refers to, before waiting for the next
 
 
 _queues: dict[str, WorkQueue] = {}
@@ -53,7 +53,7 @@ _lock = fork.Lock()
 
 
 def named(name: str, threads: int) -> WorkQueue:
-    """The queue of that name, made with so many threads if there is none."""
+    """The queue of this name, made with so many threads if there is none."""
     with _lock:
         if name not in _queues:
             _queues[name] = WorkQueue(name, threads)

@@ -1,4 +1,4 @@
-"""Plans on the host: each image is decoded and computed by one thread, straight into the batch."""
+"""Running plans on the host: each image is decoded and computed by one thread, straight into the batch."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class CpuOptions(Options):
     """The cpu backend's options.
 
     Args:
-        threads: how many threads share a batch outside DataLoader workers; None: one for each core that this
-            process may use. A worker uses its own thread alone.
+        threads: the number of threads that share a batch outside DataLoader workers; None for one for each core that
+            this process may use. A worker uses only its own thread.
         decode: the JPEG decoder: "auto", or one of ``accel.codec.decode.ENGINES``.
     """
 
@@ -52,7 +52,7 @@ class CpuOptions(Options):
 
 
 class CpuBackend(HostBackend):
-    """Exact always: ``exact=False`` changes nothing here."""
+    """The backend on the host. Always exact: ``exact=False`` changes nothing."""
 
     Options = CpuOptions
     auto_rank = 100
@@ -76,7 +76,7 @@ class CpuBackend(HostBackend):
                 kept = [] if self.options.cache_size is None else of_cache
                 units.ready([columns.UNIT, passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
-                opening.agrees()  # what opens files in workers, and reads a cache, is shared by those that are forked
+                opening.agrees()  # checked here, so that forked workers inherit it
                 stages.resizes_as_pillow()
                 self._prepared = True
 
@@ -91,7 +91,7 @@ class CpuBackend(HostBackend):
             todo: list[Any] = [first]
             for position, run in todo:
                 try:
-                    todo.extend(run() or ())  # what is left of many at once is done one by one
+                    todo.extend(run() or ())  # images that a call for many leaves are run one by one
                 except Exception as error:
                     failed[number, position] = error
 
@@ -104,9 +104,9 @@ class CpuBackend(HostBackend):
             work,
         )
         results: list[torch.Tensor | Exception] = [tensor for tensor, _ in targets]
-        for number, position in sorted(failed, reverse=True):  # a plan's first image that failed speaks for it
+        for number, position in sorted(failed, reverse=True):  # a plan's first image that failed decides
             results[number] = failed[number, position]
-        failed.clear()  # the errors refer to it
+        failed.clear()  # the errors' tracebacks refer to it
         return results
 
     def _tasks(self, plan: Plan, target: npt.NDArray[Any]) -> Iterable[rows.Task]:
@@ -127,7 +127,7 @@ class CpuBackend(HostBackend):
         ]
 
     def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
-        """The files of the plan that compiled calls take together; it takes all others one by one."""
+        """The files of the plan that compiled calls process together; all others are run one by one."""
         sources, shared = plan.rows.sources, list[rows.Shared]()
         if isinstance(sources, Unread) and (sources.mode == "RGB") == (plan.columns.channels == 3):
             return [result_shares.Shared(plan.columns, sources)]
@@ -151,13 +151,13 @@ class CpuBackend(HostBackend):
 
     @property
     def runs_apart(self) -> bool:  # type: ignore[override]
-        """Rows of several sizes run by their columns, or not at all."""
+        """Whether rows of several sizes can be run by their columns; they cannot be run otherwise."""
         return stages.resizes_as_pillow()
 
     def agrees(self, op: str) -> bool:
-        """Whether its kernel of an op ("resize" among them) equals the installed Pillow and torchvision.
+        """Whether the kernel of an op, or of "resize", equals the installed Pillow and torchvision.
 
-        Accelerators whose kernels repeat its arithmetic ask.
+        Called by accelerators whose kernels repeat the same arithmetic.
         """
         return stages.resizes_as_pillow() if op == "resize" else effects.agrees(op)
 
@@ -166,7 +166,7 @@ class CpuBackend(HostBackend):
         pixels = read(wanted)
         part = pixels
         for position, chain, table, patches in wanted.items:
-            if not pixels.flags.c_contiguous:  # a view of more: of that only what this image reads
+            if not pixels.flags.c_contiguous:  # a view of a larger picture: copy only what this image reads
                 first, *later = chain
                 top, left, height, width = box = first.reads
                 part = np.ascontiguousarray(pixels[top : top + height, left : left + width])
@@ -178,4 +178,4 @@ class CpuBackend(HostBackend):
 
 
 _preparing = fork.Lock()
-"""One for all instances: they import and compile the same."""
+"""One lock for all instances, as they import and compile the same."""

@@ -50,7 +50,7 @@ def mean_luma(src: Any) -> Any:
 
 @njit
 def _histograms(src: Any) -> Any:
-    """``counts[c, v]``: how many pixels of channel c are v. Two counters for each hide the latency of memory."""
+    """``counts[c, v]``: the number of pixels of channel c with value v. Two counters for each hide memory latency."""
     channels, flat = src.shape[2], flattened(src)
     counts = np.zeros((2, 3, 256), np.uint32)
     odd = flat.shape[0] // (2 * channels) * (2 * channels)

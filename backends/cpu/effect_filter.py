@@ -44,9 +44,9 @@ def sharpen(src: Any, factor: Any, out: Any) -> None:
 
 @njit(error_model="numpy")
 def _blurred(source: Any, target: Any, sums: Any, count: int, radius: int, inner: Any, outer: Any) -> None:
-    """``target[k]`` from ``source[k - radius - 1]`` to ``source[k + radius + 1]``, each of many values side by side.
+    """Box blur: ``target[k]`` is a mean of ``source[k - radius - 1]`` to ``source[k + radius + 1]``, rows of values.
 
-    BoxBlur.c: positions beyond the ends show these; weights have 24 bits after the binary point. ``sums``: a workspace.
+    As BoxBlur.c: ends are repeated outwards; weights have 24 bits after the binary point. ``sums``: a workspace.
     """
     last, size = count - 1, sums.shape[0]
     first, end = source[0], source[last]
@@ -69,7 +69,7 @@ def _blurred(source: Any, target: Any, sums: Any, count: int, radius: int, inner
 
 @njit(error_model="numpy")
 def _repeated(strips: Any, sums: Any, count: int, passes: int, radius: int, inner: int, outer: int) -> Any:
-    """Blur ``strips[0]`` so many times; returns which of the two strips has the result."""
+    """Blur ``strips[0]`` ``passes`` times; return which of the two strips has the result."""
     for n in range(passes):
         _blurred(strips[n % 2], strips[1 - n % 2], sums, count, radius, _U32(inner), _U32(outer))
     return passes % 2
@@ -92,7 +92,7 @@ def blur_down(src: Any, passes: int, radius: int, inner: int, outer: int, strips
 
 @njit(error_model="numpy")
 def blur_across(src: Any, passes: int, radius: int, inner: int, outer: int, strips: Any, lines: Any, out: Any) -> None:
-    """Box blurs along the rows, 16 of which are turned into columns.
+    """Box blurs along the rows, 16 of which at a time are turned into columns.
 
     ``strips`` [2, more than width + 15, 16 * channels] and ``lines`` [16, whole vectors]: workspaces; ``out`` may be
     ``src``.

@@ -81,13 +81,13 @@ def _constant(value: float) -> Any:
 
 
 def _pixel(builder: Any, address: Any) -> Any:
-    """Four bytes from an address on, as doubles."""
+    """Load four bytes as doubles."""
     loaded = load(builder, address, ir.VectorType(_BYTE, _LANES))
     return builder.uitofp(builder.zext(loaded, ir.VectorType(_WORD, _LANES)), _DOUBLES)
 
 
 def _put(builder: Any, value: Any, address: Any) -> None:
-    """The first three of four doubles, cut to integers, as bytes."""
+    """Store the first three of four doubles, truncated to integers, as bytes."""
     words = builder.fptosi(value, ir.VectorType(_WORD, _LANES))
     for lane in range(3):
         byte = builder.trunc(builder.extract_element(words, ir.Constant(_WORD, lane)), _BYTE)
@@ -100,7 +100,7 @@ def _linear(builder: Any, taps: list[Any], share: Any) -> Any:
 
 
 def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
-    """Geometry.c's BICUBIC, its sums in its order."""
+    """Geometry.c's BICUBIC, with its order of additions."""
     a, b, c, d = taps
     minus_a = builder.fneg(a)
     p2 = builder.fadd(minus_a, c)
@@ -112,7 +112,7 @@ def _cubic(builder: Any, taps: list[Any], share: Any) -> Any:
 
 @emitted(types.void, None, None, types.float64, types.float64, types.int64)
 def _interpolate(builder: Any, rows: Any, columns: Any, dx: Any, dy: Any, to: Any) -> None:
-    """Two or four rows' addresses, as many columns' offsets in bytes, the shares, and where the pixel goes."""
+    """Interpolate a pixel, to ``to``. ``rows``: two or four addresses; ``columns``: as many byte offsets."""
     dx, dy = splat(builder, dx, _LANES), splat(builder, dy, _LANES)
     rows, columns = cgutils.unpack_tuple(builder, rows), cgutils.unpack_tuple(builder, columns)
     mixed = _linear if len(rows) == 2 else _cubic
@@ -131,7 +131,7 @@ def _clip(position: int, length: int) -> Any:
 
 @njit
 def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill: Any, line: Any, out: Any) -> None:
-    """``warp`` of pixels of three bytes, row by row through ``line``, which has room for one."""
+    """``warp`` for pixels of three bytes, row by row through ``line``, which has room for one row."""
     channels = out.shape[2]
     base, made, pitch = image.ctypes.data, line.ctypes.data, width * 3
     for y in range(out.shape[0]):
@@ -172,13 +172,13 @@ def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill:
 
 @njit(error_model="numpy")
 def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
-    """Each output pixel at its place in the input (Geometry.c, ImagingGenericTransform), or ``fill``.
+    """Interpolate each output pixel at its place in the input (Geometry.c, ImagingGenericTransform), or ``fill`` it.
 
     ``a``: six coefficients of an affine transform, or eight of a perspective one. ``resample``: Pillow's code,
     0 nearest, 2 bilinear, 3 bicubic.
     """
     height, width, channels = src.shape
-    # pixels of three bytes are read as four, grey ones are three alike: in a copy with one byte more
+    # a copy with one byte more, as pixels of three bytes are read as four; grey ones are repeated three times
     image = np.empty(height * width * 3 + 1, np.uint8)
     flat = flattened(src)
     if channels == 3:
@@ -192,9 +192,9 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
 
 @njit(error_model="numpy")
 def transpose(src: Any, out: Any) -> None:
-    """Rows become columns; in blocks, so that both sides stay in the cache.
+    """Transpose, in blocks, so that both sides stay in the cache.
 
-    Pixels of three bytes are copied as four but in the last row: the fourth is written over by the pixel below's.
+    Pixels of three bytes are copied as four except in the last row; the pixel below overwrites the fourth.
     """
     height, width, channels = src.shape
     flat, result = flattened(src), flattened(out)

@@ -1,4 +1,4 @@
-"""Effects of a plan on one image by compiled kernels, or by Pillow should a version of it ever differ."""
+"""Running a plan's effects on one image: by compiled kernels, or by Pillow if the installed version differs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLOUR, _FILTER, _WARP = _unit("colour", 2.5), _unit("filter", 1), _unit("warp"
 
 
 def _compiled(unit: units.Unit, name: str, signature: str) -> units.Function:
-    """A function of the file that is named like the unit, which says what it does; its arrays are C-contiguous."""
+    """A function of the file that is named like the unit, which documents it; its arrays are C-contiguous."""
     return unit.function(f"backends.cpu.effect_{unit.name}", name, signature)
 
 
@@ -52,9 +52,9 @@ _warped = _compiled(_WARP, "warp", "u1[3] f8[1] int u1[1] u1[3]w")
 
 
 def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
-    """The result on pixels [height, width, channels]: new pixels, and a table in which to look them up.
+    """Run an effect on pixels [height, width, channels]; return new pixels, and a table to look them up in, or None.
 
-    The pixels given are left as they are.
+    The given pixels are not changed.
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
@@ -67,7 +67,7 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
 
 
 def is_known(effect: Effect) -> bool:
-    """Whether the kernel makes of an image of this size what the installed libraries make of it."""
+    """Whether the kernel equals the installed libraries for an image of this size."""
     shape = (*effect.box[2:], effect.channels)
     return (effect.op != "gaussian_blur" or gaussian.order_of(effect.params, shape) is not None) and agrees(effect.op)
 
@@ -117,7 +117,7 @@ def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
 
 
 def _warp(pixels: Pixels, params: Params, out: Pixels) -> None:
-    """An affine transform, of six coefficients, or a perspective one, of eight."""
+    """An affine transform, with six coefficients, or a perspective one, with eight."""
     matrix, resample, fill = params[2:]
     coefficients, colour = np.array(matrix, np.float64), np.resize(np.array(fill, np.uint8), pixels.shape[2])
     if resample or len(coefficients) == 8:
@@ -127,9 +127,9 @@ def _warp(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
-    """By torchvision's own functions on tensors, which is what it does with Pillow images."""
+    """Run torchvision's own functions on tensors, as it does for Pillow images."""
     displacement, interpolation, fill, version = params
-    writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of others
+    writable = pixels if pixels.flags.writeable else pixels.copy()  # torch warns of read-only arrays
     image = torch.from_numpy(writable).permute(2, 0, 1)
     with arithmetic.by_default():
         if version == 1:
@@ -140,7 +140,7 @@ def _elastic(pixels: Pixels, params: Params, out: Pixels) -> None:
 
 
 def _jpeg(pixels: Pixels, params: Params, out: Pixels) -> None:
-    """Pillow encodes it, as for torchvision; the file is decoded as any other."""
+    """Encode by Pillow, as torchvision does, and decode the file as any other."""
     file = BytesIO()
     image_of(pixels).save(file, format="JPEG", quality=params[0])
     data = file.getvalue()
@@ -173,7 +173,7 @@ def _box_blur(pixels: Pixels, radii: Sequence[float], passes: int, out: Pixels) 
 def _by(
     unit: units.Unit, name: str, more: str = "", arguments: Callable[[Params], tuple[object, ...]] = lambda params: ()
 ) -> Kernel:
-    """A compiled function of pixels, ``more`` arguments, which the parameters give, and the result."""
+    """A kernel from a compiled function of pixels, ``more`` arguments made from the parameters, and the result."""
     function = _compiled(unit, name, f"u1[3] {more} u1[3]w")
     return lambda pixels, params, out: function(pixels, *arguments(params), out)
 
@@ -211,7 +211,7 @@ _KERNELS: dict[str, Kernel] = {
 
 @cache
 def agrees(name: str) -> bool:
-    """Whether an effect's kernel equals what is installed, on a small picture with all of the op's samples."""
+    """Whether an effect's kernel equals the installed library, on a small picture with all of the op's samples."""
     op = OPS[name]
     picture = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     picture[:9, :17] = 250  # flat, and clipped

@@ -1,7 +1,7 @@
-"""Arithmetic that may stand in for a value table: of ToTensor with Normalize, ``(v / 255 - mean) / std`` in float32.
+"""Arithmetic that may replace a value table: that of ToTensor with Normalize, ``(v / 255 - mean) / std`` in float32.
 
-It is computed with each division as a multiplication by a reciprocal of twice the precision, or of single precision
-where torchvision multiplies itself (v2's ToDtype). ``pass_blocks.stands_in`` compares it with the table.
+Each division is computed as a multiplication by a reciprocal of twice the precision, or of single precision where
+torchvision itself multiplies (v2's ToDtype). ``pass_blocks.stands_in`` compares the result with the table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _near(value: float) -> npt.NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=64)
 def find_factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
-    """Factors float32 [5, 4] that may reproduce a float32 table, [0, 4] where none are found.
+    """Factors float32 [5, 4] that may reproduce a float32 table; [0, 4] if none are found.
 
     Rows: the two parts of 1 / 255, the mean, the two parts of 1 / std; one column per channel.
     """
@@ -50,7 +50,7 @@ def find_factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
 
 
 def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
-    """One channel's factors.
+    """Find one channel's factors; None if there are none.
 
     A straight line through the table gives mean and std to within a few units in the last place.
     """
@@ -68,6 +68,6 @@ def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
 
 
 def _is_straight(values: npt.NDArray[np.float32]) -> bool:
-    """Whether a line is worth trying, by three places: a colour op's table, another for every image, is none."""
+    """Whether a line is worth trying, judging by three points; a colour op's table, new for every image, is no line."""
     first, span = float(values[0]), float(values[255]) - float(values[0])
     return all(abs(first + span * n / 255 - float(values[n])) < 1e-5 * abs(span) for n in (67, 131, 202))

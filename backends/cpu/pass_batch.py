@@ -1,4 +1,4 @@
-"""A whole batch through the kernel: pictures that each have a part of one piece of memory."""
+"""The fused pass of a whole batch of pictures that lie in one piece of memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def run_batch(
     resample: int, rows_first: Any, fills: Any, table: Any, item: int, factors: Any,
     out: Any, planar: bool, scratch: Any,
 ) -> Any:  # fmt: skip
-    """``passes.run`` of pictures ``first`` to ``stop``, all of which have the same table.
+    """``passes.run`` for pictures ``first`` to ``stop`` (excluded), all of which have the same table.
 
-    ``parts``: where each begins, its height and width. ``rows``, ``columns``: the start, step, length and size of each
-    one's axes, and more. Returns what ``run_pass`` does, of the first that it is not 0 of.
+    ``parts``: where each begins, its height and width. ``rows``, ``columns``: the start, step, length, size (and more)
+    of each one's axes. Returns 0, or the first other result of ``run_pass``.
     """
     shape = out.shape[1:]
     size, channels = item * shape[0] * shape[1] * shape[2], table.shape[0]

@@ -1,4 +1,4 @@
-"""Sixteen pixels at a time to the output, where arithmetic can stand in for the value table.
+"""Writing sixteen pixels at a time to the output, where arithmetic can replace the value table.
 
 A table look-up takes one byte at a time.  Two kinds of table need none: the identity, and ToTensor with Normalize,
 ``(v / 255 - mean) / std`` in float32, by the numbers that ``normalization`` finds.  None of this is taken on trust:
@@ -24,8 +24,8 @@ PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""
 
 _AHEAD = 4096
-"""Bytes of an image, some rows of it, that are asked for ahead: of a batch's pictures most lie in memory far away, and
-the processor sees no further than a row."""
+"""Bytes, some rows of an image, to prefetch ahead: most pictures of a batch are in no cache, and the processor's own
+prefetching does not go beyond a row."""
 
 _FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, LANES)
@@ -45,7 +45,7 @@ def _normalised(builder: Any, values: Any, factors: list[Any]) -> Any:
 def _emit_row(
     builder: Any, values: Sequence[Any], channels: int, *, planar: bool, mirrored: bool, scaled: bool
 ) -> None:
-    """The code for a row of ``count >= 16`` pixels of ``channels`` bytes, 16 pixels at a time.
+    """Emit the code for a row of ``count >= 16`` pixels of ``channels`` bytes, 16 pixels at a time.
 
     ``values``: ``source`` is the address of the row's first pixel, ``factors`` that of ``find_factors``' result,
     ``target`` that of its place in the output, whose planes lie ``plane`` bytes apart. ``scaled``: to float32, else to
@@ -79,7 +79,7 @@ def _emit_row(
 
 
 def _fetch(builder: Any, address: Any) -> None:
-    """A hint that memory will be read; there need be none."""
+    """Emit a prefetch of an address, which need not be valid."""
     byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
     fetch = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
@@ -99,7 +99,7 @@ _LAYOUTS = tuple(product(((1, True), (3, True), (3, False)), (False, True)))
 def _write_row(
     builder: Any, item: Any, step: Any, pixel: Any, source: Any, factors: Any, target: Any, plane: Any, count: Any
 ) -> None:
-    """A row whose pixels lie ``step`` bytes apart, to ``pixel`` items of ``item`` bytes each."""
+    """Write a row whose pixels lie ``step`` bytes apart, to ``pixel`` items of ``item`` bytes each."""
     values = source, factors, target, plane, count
     for scaled in (False, True):
         with builder.if_then(builder.icmp_signed("==", item, _constant(4 if scaled else 1))):
@@ -114,7 +114,7 @@ def _write_row(
 def write_blocks(
     line: int, step: int, factors: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
 ) -> None:
-    """``count >= 16`` pixels of 1 or 3 bytes as ``write_run`` does, by the arithmetic that fits the size of an item.
+    """Write ``count >= 16`` pixels of 1 or 3 bytes as ``write_run`` does, by the arithmetic for the item's size.
 
     1: the identity; 4: float32 normalisation by ``factors``.
     """
@@ -124,7 +124,7 @@ def write_blocks(
 
 @njit
 def stands_in(table: Any, item: int, factors: Any, step: int, planar: bool, memory: int) -> Any:
-    """Whether ``write_blocks`` writes exactly what ``table`` [1 or 3, 256] says, whose items have so many bytes."""
+    """Whether ``write_blocks`` equals a look-up in ``table`` [channels, 256], whose items have ``item`` bytes."""
     channels = table.shape[0]
     if channels == 4 or item not in (1, 4) or (item == 4 and factors.shape[0] == 0):
         return False

@@ -1,6 +1,6 @@
-"""The horizontal pass of a resize to far fewer columns, by dot products: ``pass_resize.resize_columns`` does the same.
+"""The horizontal pass of a resize to far fewer columns, by dot products, equal to ``pass_resize.resize_columns``.
 
-There every tap of a column costs as much; here four do, once a column's weights are taken apart (pass_quads.py).
+There a tap of a column costs as much as four do here, once a column's weights are split into digits (pass_quads.py).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _DIGIT: Any = np.int8 if DIGIT_BITS == 8 else np.int16
 
 @njit
 def pays(taps: int) -> Any:
-    """Whether columns of so many taps are made faster here."""
+    """Whether columns of so many taps are computed faster here."""
     return taps >= 7
 
 
 @njit
 def _quads_of(taps: int) -> Any:
-    """The most quads that so many neighbours may be in."""
+    """The most quads over which so many neighbours may spread."""
     return (taps + 6) // 4
 
 
 @njit
 def tile_size(n_bytes: int, channels: int, taps: int) -> Any:
-    """Bytes that 16 rows take as quads, with what is turned and read behind them; before them, room for rows' ends."""
+    """Bytes for 16 rows as quads, with what is written and read beyond them, and before them room for rows' ends."""
     return LANES * (n_bytes + 2 * QUAD) + _quads_of(taps) * channels * QUAD
 
 
@@ -54,13 +54,13 @@ def weights_size(taps: int, size: int) -> Any:
 
 @njit
 def _leftmost(bounds: Any, i: int, first: int, step: int) -> Any:
-    """The leftmost column of the image that column i is made of."""
+    """The leftmost column of the image that column i is computed from."""
     return first + step * (bounds[i, 0] if step > 0 else bounds[i, 0] + bounds[i, 1] - 1)
 
 
 @njit
 def _weigh(bounds: Any, coefficients: Any, first: int, step: int, count: int, memory: int) -> Any:
-    """The weights of all columns, of ``count`` quads each, as the image's columns lie; False: one has more digits."""
+    """Write all columns' weights, ``count`` quads each, in the image's order; False if one does not fit the digits."""
     digits = carray(pointer(memory), (bounds.shape[0] * count * DIGITS * 4,), _DIGIT)
     digits[:] = 0
     fits = np.int64(0)
@@ -93,7 +93,7 @@ def shrink_columns(
     source: int, stride: int, n_rows: int, n_bytes: int, beyond: int, first: int, step: int, channels: int,
     bounds: Any, coefficients: Any, shift: int, weights: int, tile: int, sums: int, target: int, target_stride: int,
 ) -> Any:  # fmt: skip
-    """Resample every row of an image to ``len(bounds)`` columns; False: coefficients are too large.
+    """Resample every row of an image to ``len(bounds)`` columns; False if coefficients are too large.
 
     ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and
     ``n_bytes`` bytes in each, in memory that ends at ``beyond``; view column p is its column ``first + step * p``.
@@ -103,7 +103,7 @@ def shrink_columns(
     columns, most = bounds.shape[0], np.int32(0)
     for i in range(columns):
         most = max(most, bounds[i, 1])
-    count = _quads_of(np.int64(most))  # as many for all: the end of the loop is no surprise
+    count = _quads_of(np.int64(most))  # the same for all columns, so that the loop's end is predicted
     room = count * QUAD_WEIGHTS
     if not _weigh(bounds, coefficients, first, step, count, weights):
         return False

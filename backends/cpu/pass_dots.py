@@ -1,9 +1,9 @@
-"""Columns resampled row by row, where the processor multiplies bytes four at a time (AVX-512 with VBMI and VNNI).
+"""Resampling of columns row by row, on processors that multiply bytes four at a time (AVX-512 with VBMI and VNNI).
 
 Sixteen bytes of a resampled row are a *group*.  Four taps of each are fetched by one instruction, from 64 neighbouring
-bytes of the row, and multiplied by a coefficient's digits: of base 256, from -128 to 127, of which three suffice.  The
-sums of products with equal digits, shifted and added, are modulo 2**32 what `pass_resize` has.  Which bytes and what
-digits a group needs is found out once for all rows.
+bytes of the row, and multiplied by the digits of their coefficients: three of base 256, each from -128 to 127.  The
+sums of products for each digit, shifted and added, equal those of `pass_resize` modulo 2**32.  The bytes and digits
+that a group needs are determined once for all rows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from accel.native.intrinsics import FEATURES, called, emitted, load, splat, stor
 HAS_DOTS = HAS_VNNI and "+avx512vbmi" in FEATURES
 
 MOST_QUADS = 4
-"""Groups have up to so many times four taps."""
+"""The most quadruples of taps of a group."""
 
-_WINDOW = 4 * LANES  # neighbouring bytes that a group's four taps are among
+_WINDOW = 4 * LANES  # neighbouring bytes from which four taps of a group are fetched
 _DIGITS = 3
-_QUAD = (1 + _DIGITS) * LANES  # words that describe four taps of a group: which bytes, and their digits
+_QUAD = (1 + _DIGITS) * LANES  # words that describe four taps of a group: the bytes to fetch, and the digits
 _TOGETHER = 4  # rows whose sums are packed together
 _AT_ONCE = 8  # rows: they stay in the nearest cache while group after group reads them
 _BALANCED, _EACH = 0x808080, 0x01010101
@@ -42,7 +42,7 @@ def groups_memory(count: int) -> Any:
 
 
 def _sums(quads: int) -> Any:
-    """One group of ``rows`` rows: ``target`` is where it belongs in the first, ``plan`` its ``quads * _QUAD`` words."""
+    """Compute a group of ``rows`` rows: ``target`` is its place in the first, ``plan`` its ``quads * _QUAD`` words."""
 
     @emitted(types.void, *[types.int64] * 8)
     def sums(
@@ -92,8 +92,8 @@ def _describe(
     n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, quads: int, windows: Any,
     plan: Any,
 ) -> Any:  # fmt: skip
-    """Fill ``windows`` [groups, quads], where in a row each begins, and ``plan``; False: a group's taps are too far
-    apart, or a coefficient has more digits."""
+    """Fill ``plan`` and ``windows`` [groups, quads], where in a row each window begins; False if a group's taps are too
+    far apart, or a coefficient has more digits."""
     windows[:] = n_bytes - _WINDOW
     for x in range(bounds.shape[0]):
         begin, end = x * channels // LANES, (x * channels + channels - 1) // LANES
@@ -136,7 +136,7 @@ def resize_by_dots(
     source: int, stride: int, n_rows: int, n_bytes: int, first: int, step: int, channels: int,
     bounds: Any, coefficients: Any, shift: int, memory: int, target: int, target_stride: int,
 ) -> Any:  # fmt: skip
-    """What ``pass_resize.resize_columns`` does, and takes; False: it does not fit here, and nothing was written.
+    """``pass_resize.resize_columns``, with the same arguments; False if these do not fit, and nothing was written.
 
     ``memory``: ``groups_memory(len(bounds) * channels)`` bytes.
     """

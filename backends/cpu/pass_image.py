@@ -1,4 +1,4 @@
-"""One image through the whole kernel: what is needed of it, its workspace, and the passes in order."""
+"""The fused pass of one image: the part of it that is needed, its workspace, and the passes in order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from accel.backends.shared.coefficient_kernels import compute, known, memory_siz
 
 @njit
 def _needed(length: int, begin: float, span: float, size: int, window: Any, resample: int) -> Any:
-    """Codes and positions that an axis shows: the lowest code, the resampled positions, the view positions below.
+    """The part of an axis that is needed: the lowest code, the range of resampled positions, that of view positions.
 
-    Both ranges are half-open, and empty where all is fill.
+    Both ranges are half-open, and empty if all is fill.
     """
     lowest, first, stop = shown(window)
     if first == stop or not _resampled(begin, span, size):
@@ -43,7 +43,7 @@ def _inside(start: int, step: int, first: int, stop: int, extent: int) -> Any:
 
 @njit
 def _room(count: int, wanted: bool) -> Any:
-    """``count`` bytes of workspace, rounded up to a cache line; none where they are not wanted."""
+    """``count`` bytes of workspace, rounded up to a cache line; 0 if not ``wanted``."""
     return (count + 63) // 64 * 64 if wanted else 0
 
 
@@ -55,9 +55,9 @@ def run_pass(
     resample: int, rows_first: bool, fills: Any, table: Any, item: int, factors: Any,
     out: Any, planar: bool, scratch: Any,
 ) -> Any:  # fmt: skip
-    """``passes.run``, for tables and outputs of ``item`` bytes each.
+    """``passes.run``, for tables and outputs with items of ``item`` bytes.
 
-    Returns 0, or the size of the workspace it would need, or -1 where arguments do not fit.
+    Returns 0, or the bytes of workspace that it needs, or -1 if arguments do not fit.
     """
     src_height, src_width, channels = src.shape
     n_rows, n_cols = row_window.shape[0], col_window.shape[0]
@@ -96,7 +96,7 @@ def run_pass(
     height, width = bottom - top, (right - left) * channels
     shown_rows, shown_cols = y_stop - y_first, x_stop - x_first
 
-    # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image moves to a larger place.
+    # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image is copied to a larger place.
     small = ((by_rows or by_cols) and width < LANES) or (by_cols and height < LANES)
     rows_first = rows_first and by_rows and by_cols
     full_width, full_height, full_shown = padded(width), max(height, LANES), max(shown_rows, LANES)

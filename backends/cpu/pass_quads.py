@@ -1,8 +1,8 @@
 """Vector primitives of the horizontal pass, which works on *quads*: four neighbouring pixels of a channel, in 16 rows.
 
-A quad is 64 bytes, row by row, so that its weighted sums are dot products of four bytes: one instruction where there is
-AVX-512 VNNI.  That takes weights of 8 bits.  A weight is therefore taken apart into digits, each of which has a sum of
-its own.  Without VNNI a digit has 16 bits, and two products are one instruction on most processors.
+A quad is 64 bytes, row by row, so that its weighted sums are dot products of four bytes: one instruction with AVX-512
+VNNI, which takes weights of 8 bits.  A weight is therefore split into digits, each of which has its own sum.  Without
+VNNI a digit has 16 bits, and two products are one instruction on most processors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accel.native.intrinsics import emitted, lanes_of, load, splat, store
 
 QUAD = 4 * LANES
 DIGIT_BITS, DIGITS = (8, 3) if HAS_VNNI else (16, 2)
-"""Of a weight, each signed."""
+"""The bits of a digit of a weight, which is signed, and the number of digits."""
 QUAD_WEIGHTS = DIGITS * DIGIT_BITS // 2
 """The bytes of four weights: their lowest digits, then the next ones."""
 
@@ -52,11 +52,11 @@ def _turn(channels: int) -> Any:
 
 
 turn1, turn3, turn4 = _turn(1), _turn(3), _turn(4)
-"""Write the whole quads in 64 bytes of 16 rows, ``stride`` bytes apart: of all channels side by side."""
+"""Write the whole quads in 64 bytes of 16 rows, ``stride`` bytes apart; quads of all channels lie side by side."""
 
 
 def _dot_of_four(builder: Any, total: Any, values: Any, weights: Any) -> Any:
-    """The sums, with the products of 64 bytes and four digits; each row has two sums where a digit has 16 bits."""
+    """Add the products of 64 bytes and four digits to the sums; each row has two sums if a digit has 16 bits."""
     if HAS_VNNI:
         spread = splat(builder, load(builder, weights, _WORD), LANES)
         return dots(builder, total, builder.bitcast(values, _SUMS), spread)
@@ -66,7 +66,7 @@ def _dot_of_four(builder: Any, total: Any, values: Any, weights: Any) -> Any:
 
 
 def _total(builder: Any, digits: Sequence[Any], shift: Any) -> Any:
-    """The sums of each digit as one, shifted."""
+    """Combine the sums of all digits, and shift."""
     sums = [Lanes(builder, each) for each in digits]
     if not HAS_VNNI:
         sums = [each.shuffle(range(0, 2 * LANES, 2)) + each.shuffle(range(1, 2 * LANES, 2)) for each in sums]
@@ -75,7 +75,7 @@ def _total(builder: Any, digits: Sequence[Any], shift: Any) -> Any:
 
 
 def _clipped(builder: Any, totals: Sequence[Any]) -> Any:
-    """Bytes of up to four vectors of 16 sums, one behind the other, and others behind them."""
+    """Up to four vectors of 16 sums clipped to bytes, one behind the other; there may be unused bytes at the end."""
     if not HAS_VNNI or len(totals) == 1:
         parts = [Lanes(builder, total).clamp(0, 255).narrow(8) for total in totals]
         return parts[0].value if len(parts) == 1 else parts[0].join(parts[1]).join(parts[2].join(parts[-1])).value
@@ -85,7 +85,7 @@ def _clipped(builder: Any, totals: Sequence[Any]) -> Any:
 
 
 def _sum_quads(channels: int) -> Any:
-    """The weighted sums of as many quads that lie side by side; all sums are kept in registers."""
+    """The weighted sums of as many quads side by side as there are ``channels``; all sums are kept in registers."""
 
     @emitted(types.void, *[types.int64] * 6)
     def sum_quads(builder: Any, source: Any, stride: Any, weights: Any, count: Any, shift: Any, target: Any) -> None:
@@ -94,7 +94,7 @@ def _sum_quads(channels: int) -> Any:
         shift = builder.trunc(shift, _WORD)
         one = ir.Constant(_WORD, 1)
         half = splat(builder, builder.shl(one, builder.sub(shift, one)), LANES)
-        if not HAS_VNNI:  # a row has two sums, of which one begins with it
+        if not HAS_VNNI:  # a row has two sums, one of which begins with the half
             none = ir.Constant(_SUMS, None)
             half = builder.shuffle_vector(half, none, lanes_of([i // 2 + LANES * (i % 2) for i in range(2 * LANES)]))
         for of_channel in sums:
@@ -116,7 +116,7 @@ def _sum_quads(channels: int) -> Any:
 
 
 sum_quads1, sum_quads3 = _sum_quads(1), _sum_quads(3)
-"""Write 16 bytes of each channel, of three 64 in all: a pixel in 16 rows, of ``count`` quads ``stride`` bytes apart.
+"""Write a pixel in 16 rows: 16 bytes a channel (64 for three). It is made of ``count`` quads, ``stride`` bytes apart.
 
 clip8((2 ** (shift - 1) + sum(weight * byte)) >> shift), in sums that wrap at 32 bits, as in Pillow's Resample.c.
 """

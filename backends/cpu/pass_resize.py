@@ -64,7 +64,7 @@ def resize_columns(
 def resize_row(
     source: int, stride: int, n_bytes: int, coefficients: Any, i: int, taps: int, shift: int, target: int
 ) -> None:
-    """One output row: the sum of ``taps`` rows of ``n_bytes >= 16`` bytes, weighted by ``coefficients[i]``."""
+    """Compute an output row: the sum of ``taps`` rows of ``n_bytes >= 16`` bytes, weighted by ``coefficients[i]``."""
     done, coefficient = 0, np.int64(coefficients.ctypes.data) + i * coefficients.shape[1] * coefficients.itemsize
     while done + 4 * LANES <= n_bytes:
         weighted_sum64(source + done, stride, coefficient, taps, shift, target + done)

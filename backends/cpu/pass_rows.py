@@ -1,4 +1,4 @@
-"""Finished pixels to the output, row by row: window, fills, value table, layout and dtype."""
+"""Writing finished pixels to the output, row by row: window, fills, value table, layout and dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel.backends.shared.numba_memory import pointer
 
 @njit
 def shown(window: Any) -> Any:
-    """The lowest code, and the half-open range of shown positions, which is empty where all is fill."""
+    """The lowest code, and the half-open range of shown positions, which is empty if all is fill."""
     lowest, first, stop = np.int64(0), np.int64(1 << 31), np.int64(0)
     for code in window:
         lowest, stop = min(lowest, code), max(stop, code + 1)
@@ -45,9 +45,9 @@ def longest_run(window: Any) -> Any:
 def write_run(
     line: int, step: int, table: Any, item: int, out: int, start: int, plane: int, pixel: int, count: int
 ) -> None:
-    """``count`` pixels, ``step`` bytes apart from address ``line`` on, looked up, to the output at address ``out``.
+    """Look up ``count`` pixels, ``step`` bytes apart from address ``line`` on, and write them to address ``out``.
 
-    Channel c of pixel x goes to item ``start + c * plane + x * pixel``; ``item``: its bytes.
+    Channel c of pixel x goes to item ``start + c * plane + x * pixel``; ``item``: the bytes of an item.
     """
     channels, values = table.shape[0], table.ctypes.data
     if item == 1:
@@ -77,7 +77,7 @@ def _write_run(
 def gather_line(
     line: int, first: int, step: int, window: Any, row_code: int, fills: Any, begin: int, end: int, target: int
 ) -> None:
-    """Any window as a row of finished pixels at ``target``: position p is at pixel ``first + step * p`` of the line.
+    """Gather any window into a row of pixels at ``target``: position p is pixel ``first + step * p`` of the line.
 
     The lower of a row's and a column's code wins.  Positions ``begin`` to ``end`` show pixels in order.
     """

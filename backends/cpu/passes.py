@@ -1,7 +1,7 @@
 """A fused pass on the host: crop, resize, flip, pad, value table, layout and dtype in one call.
 
-An image is read once and its output written once.  In between there are only the rows of one pass of the resize and
-one finished row, in a workspace that each thread keeps.  The calls hold no lock and run in any number of threads.
+An image is read once and its output written once.  In between are only the rows of one pass of the resize and one
+finished row, in a workspace that each thread keeps.  The calls hold no lock and run in any number of threads.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _run_batch = UNIT.function(
 )
 
 MOST_RETAINED = 16 << 20
-"""A thread keeps a workspace of up to this many bytes."""
+"""The most bytes of workspace that a thread keeps."""
 
 
 class Axis(NamedTuple):
     """One axis of an image: a view of the source, resampled, then shown through a window.
 
     Position p of the view, below ``length``, is source position ``start + step * p`` (step 1 or -1).  ``span`` of the
-    view, from ``begin`` on, is resampled to ``size`` positions, or left alone where it has so many from 0 on.
+    view, from ``begin`` on, is resampled to ``size`` positions, or not at all if it begins at 0 and equals ``size``.
     ``window`` is C-contiguous int32: the resampled position each output position shows, or -1 - i for fill colour i.
     """
 
@@ -65,7 +65,7 @@ def run(
     All arrays are C-contiguous.
 
     Args:
-        src: uint8 [h, w, C], C in 1, 3, 4; only the positions that something shown depends on need to lie inside.
+        src: uint8 [h, w, C], C in 1, 3, 4; only the positions that the output depends on must lie inside.
         rows: the vertical axis.
         cols: the horizontal axis.
         resample: Pillow's code of the filter (1 Lanczos, 2 bilinear, 3 bicubic, 4 box, 5 Hamming), or one of
@@ -74,7 +74,7 @@ def run(
         table: [C, 256] of uint8, uint16, uint32 or uint64: the bit patterns of the output values.
         out: ``table``'s dtype, [C, rows, cols] if ``planar``, else [rows, cols, C].
         planar: the layout of ``out``.
-        factors: the table's ``factors_of``, or ``NO_FACTORS`` to do without; None: it is looked for.
+        factors: the table's ``factors_of``, or ``NO_FACTORS`` to use the table; None to look for factors.
 
     Raises:
         ValueError: shapes, codes, positions or the filter do not fit; nothing was written.
@@ -98,7 +98,7 @@ def run_ordered(
     out: npt.NDArray[Any],
     planar: bool,
 ) -> None:
-    """``run`` where it is known whether the rows come first (``order``), and what the factors are."""
+    """``run`` with a given order of the axes (``order``: rows first) and given factors."""
     item = _itemsize(table, out)
     _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
 
@@ -118,13 +118,13 @@ def run_batch(
     *,
     factors: npt.NDArray[np.float32],
 ) -> None:
-    """``run`` of some of many pictures, in one call, to their places in ``out`` [images, ...].
+    """``run`` for some of many pictures, in one call, to their places in ``out`` [images, ...].
 
     Args:
-        pictures: uint8 [bytes]. parts: [images, 3], where in them each one's [h, w, C] begins, h and w.
-        which: of the pictures, one after another.
-        rows, cols: of every picture the axis (``accel.planning.columns``), [images, 6], onto the whole, and its window.
-        order: of every picture ``resample.rows_first``.
+        pictures: uint8 [bytes]. parts: [images, 3], where in it each picture [h, w, C] begins, its h and w.
+        which: the numbers of the pictures to run.
+        rows, cols: the axis of every picture (``accel.planning.columns``), [images, 6], and its window.
+        order: ``resample.rows_first`` of every picture.
 
     Raises:
         ValueError, TypeError: as ``run``; some pictures may have been written.
@@ -143,7 +143,7 @@ def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
 
 def _with_workspace(function: units.Function, *given: Any) -> None:
     memory = workspace.memory
-    while (status := function(*given, memory)) > 0:  # the bytes that it takes
+    while (status := function(*given, memory)) > 0:  # the bytes of workspace that it needs
         memory = larger(status)
     if status:
         described = [each.shape if isinstance(each, np.ndarray) else each for each in given]
@@ -151,7 +151,7 @@ def _with_workspace(function: units.Function, *given: Any) -> None:
 
 
 def larger(size: int) -> npt.NDArray[np.uint8]:
-    """A workspace of so many bytes, which the thread keeps if it is none of the largest."""
+    """Make a workspace of ``size`` bytes, which the thread keeps unless it is larger than ``MOST_RETAINED``."""
     memory = np.empty(size, np.uint8)
     if size <= MOST_RETAINED:
         workspace.memory = memory
@@ -159,12 +159,12 @@ def larger(size: int) -> npt.NDArray[np.uint8]:
 
 
 def factors_of(table: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Arithmetic that may stand in for a table, where there is some; the search takes longer than an image."""
+    """The factors of arithmetic that may replace a table (``find_factors``); the search takes longer than an image."""
     return find_factors(table.tobytes(), len(table)) if table.dtype == np.uint32 else NO_FACTORS
 
 
 class _Workspace(threading.local):
-    """Memory that a thread's calls use one after the other, so that they need not allocate."""
+    """Memory that all calls of a thread reuse, so that they need not allocate."""
 
     memory = np.empty(0, np.uint8)
 

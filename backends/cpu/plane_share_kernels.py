@@ -1,4 +1,4 @@
-"""A thread's share of a batch of half-decoded pictures in one call: of each its parts, checked, and the pass."""
+"""A thread's share of a batch of half-decoded pictures in one call: reading and checking parts, then the pass."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run_plane_share(
     rows_first: Any, left: Any, said: Any, needed: Any, read: Any, unpack: Any, fused: Any, span: Any, windows: Any,
     pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    """Take one picture after the other, as other threads do, until there is none; ``plane_shares`` says what is what.
+    """Process pictures one after the other, shared with other threads, until none is left; see ``plane_shares``.
 
-    What is damaged is noted in ``left``. It returns early, to be called again, where it ``said`` that it needs more
-    working memory. When the decoding of each began and ended is written to ``times``, if it has a place for each.
+    Damaged pictures are listed in ``left``. If more working memory is needed, it says so in ``said`` and returns, to
+    be called again. ``times``, unless empty, gets the times at which the decoding of each began and ended.
     """
     while True:
         number = taken(counter, said)

@@ -1,6 +1,6 @@
-"""A batch of half-decoded pictures of a cache shared by threads, of which each takes its images in one compiled call.
+"""Batches of a cache's half-decoded pictures, shared by threads that each process their images in one compiled call.
 
-What the call leaves, because it is damaged, goes the way of a single image.
+Damaged pictures, which the call leaves, are run as single images.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _parts = Scratch()
 
 
 class Shared:
-    """The images of a batch that a cache has half-decoded. ``others``: the places of those that it has not."""
+    """The images of a batch that a cache has half-decoded. ``others``: the places of the other images."""
 
     def __init__(self, columns: Columns, sources: Sequence[Source]) -> None:
         sizes = columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels
@@ -60,7 +60,7 @@ class Shared:
         return len(self.positions)
 
     def run(self, given: shares.Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
-        """Take images until there is none; the places of those that are left to Python."""
+        """Process images until none is left; return the places of those that are left to Python."""
         assert self._found is not None
         columns, item, (_, largest, *pictures) = self.columns, target.dtype.itemsize, self._found
         parts, pixels = _parts.take(largest), read.room.take(self.room)

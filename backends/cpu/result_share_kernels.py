@@ -1,4 +1,4 @@
-"""A thread's share of a batch of results of a cache in one call: of each its pixels, checked, and the pass."""
+"""A thread's share of a batch of cached results in one call: reading and checking pixels, then the pass."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def run_result_share(
     left: Any, said: Any, read: Any, fused: Any, windows: Any, pixels: Any, out: Any, parts: Any, item: int,
     channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    """Take one result after the other, as other threads do, until there is none; ``result_shares`` says what is what.
+    """Process results one after the other, shared with other threads, until none is left; see ``result_shares``.
 
-    What is damaged is noted in ``left``. It returns early, to be called again, where it ``said`` that it needs more
-    working memory.
+    Damaged results are listed in ``left``. If more working memory is needed, it says so in ``said`` and returns, to be
+    called again.
     """
     while True:
         number = taken(counter, said)

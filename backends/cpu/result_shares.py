@@ -1,6 +1,6 @@
-"""A batch of results of a cache shared by threads, of which each takes its images in one compiled call.
+"""Batches of cached results, shared by threads that each process their images in one compiled call.
 
-What the call leaves, because it is damaged, goes the way of a single image.
+Damaged results, which the call leaves, are run as single images.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _pixels = Scratch()
 
 
 class Shared:
-    """The images of a batch that begin with results. ``others``: the places of all, where compiled code may not read
-    them."""
+    """The images of a batch that begin with results. ``others``: the places of all images if compiled code cannot read
+    the results, else none."""
 
     def __init__(self, columns: Columns, results: Unread) -> None:
         self.columns, self._results = columns, results
@@ -46,7 +46,7 @@ class Shared:
         return len(self._results) - len(self.others)
 
     def run(self, given: shares.Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
-        """Take images until there is none; the places of those that are left to Python."""
+        """Process images until none is left; return the places of those that are left to Python."""
         assert self._asked is not None
         assert self._sizes is not None
         columns, item, (sizes, axes) = self.columns, target.dtype.itemsize, self._sizes
@@ -73,8 +73,8 @@ class Shared:
 def _bands(
     columns: Columns, results: Unread, asked: reading.Together
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Ask for those bands of rows that are shown: of what is read the heights and widths, [images, 2], and the axes
-    onto that; None where an entry has no such bands."""
+    """Set ``asked`` to the bands of rows that are shown; return the heights and widths of what is read, [images, 2],
+    and the axes for that. None if an entry's bands are not as expected."""
     _, rows, numbers, begins = asked
     heights, widths, _ = results.sizes()
     row, counts = widths * columns.channels, rows[:, rd.COUNT]

@@ -1,6 +1,6 @@
-"""A plan of rows on the host: what stands for an image on the way is a row of numbers.
+"""Running plans of rows on the host: each image is a row of numbers.
 
-Of files the region is decoded and one compiled call makes the values; pictures of one array are one call for all.
+For a file the region is decoded and one compiled call makes the values; pictures in one array are run in one call.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
 Work = Callable[[], "Iterable[Task] | None"]
 Task = tuple[int, Work]
-"""The first image that it computes, and the work, which gives more of it that it leaves."""
+"""The first image that a task computes, and its work, which returns further tasks for what it leaves."""
 
 _AT_LEAST = 16
-"""Pictures that a thread takes at a time."""
+"""The least number of pictures that a thread takes at a time."""
 
 Shared = shares.Shared | plane_shares.Shared | result_shares.Shared
-"""Images of a batch that threads take together, in compiled calls."""
+"""Images of a batch that threads process together, in compiled calls."""
 
 
 def tasks(
     plan: ColumnPlan, target: Target, read: Read, threads: int, share: Callable[[], Sequence[Shared]]
 ) -> Iterator[Task] | None:
-    """The work that computes a plan into the bits of its result; None where its rows are to be run one by one.
+    """The tasks that compute a plan into the bits of its result; None if its rows must be run one by one.
 
-    ``read`` gives the pixels of a decode; of its items it looks at their positions. ``share``: says what of its files
-    threads take together.
+    ``read``: returns the pixels of a decode, of whose items it uses only the positions. ``share``: returns the files
+    that threads process together.
     """
     columns = plan.columns
     if columns.resample in SUPPORT and not stages.resizes_as_pillow():
@@ -60,7 +60,7 @@ def tasks(
 class _Run:
     def __init__(self, columns: Columns, fills: Pixels, values: ValueTable, target: Target, planar: bool) -> None:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
-        self._all = target.reshape(-1)  # of images of several sizes there is no other
+        self._all = target.reshape(-1)  # images of several sizes have no other shape
 
     def of_pictures(self, pictures: PicturesApart, shape: tuple[int, ...], threads: int) -> Iterator[Task]:
         columns, count = self._columns, len(pictures)
@@ -112,7 +112,7 @@ def _axis(shown: int, start: int, step: int, length: int, size: int, window: int
 
 
 def _windows(axis: Numbers, length: int) -> npt.NDArray[np.int32]:
-    """What each image's window shows, int32 [images, length]."""
+    """The positions that each image's window shows, or -1: int32 [images, length]."""
     which = axis[:, [SIZE, WINDOW, WINDOW_STEP]]
     if len(axis) > 1 and (which == which[0]).all():
         return np.repeat(_window(length, *which[0].tolist())[None], len(axis), 0)

@@ -1,18 +1,18 @@
-"""What is in the arrays that a thread's share of a batch of files works on (``shares``, ``share_kernels``)."""
+"""The fields of the arrays that a thread's share of a batch works on (``shares``, ``share_kernels``)."""
 
 POSITION, DATA, BYTES, HAS_KEY = range(4)
-"""Of an image that the batch's threads share: its place in the batch, where its file is, how long that is."""
+"""Fields of a shared image: its place in the batch, the address and bytes of its file, and whether it has a key."""
 IMAGE = 4
 
 CURRENT, LEFT, DONE, WANTED, ROOM, USED, DROPPED, KEPT, FULL, CROWDED = range(10)
-"""What a share says: the image to go on with (-1: the next one), how many are left to Python, and are done, the working
-memory that it needs more of and how much; how many indexes were used, did not fit, and are kept for the first time,
-whether there is no room for more, and how many had no slot."""
+"""Fields of a share's answer: the image to go on with (-1 for the next one); the numbers of images left to Python and
+done; which working memory is too small, and the room needed; the numbers of indexes that were used, did not fit, and
+were kept for the first time; whether there is no room for more; the number of indexes that had no slot."""
 SAID = 10
 
 ENDS, PLANES, INDEX, PASS = range(4)
-"""Working memory that a share may need more of."""
+"""The kinds of working memory that may be too small."""
 
 LARGEST, REGION = range(2)
-"""What the list of a batch's files says: the bytes of the largest, and of the pixels of the largest region."""
+"""Fields of the list of a batch's files: the bytes of the largest file, and of the pixels of the largest region."""
 LISTED = 2

@@ -1,4 +1,4 @@
-"""A thread's share of a batch of files in one call: of each its index, the region decoded, and the pass."""
+"""A thread's share of a batch of files in one call: looking up the index, decoding the region, then the pass."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def list_files(
     known: Any, plain: Any, places: Any, content: Any, boxes: Any, channels: int, limit: int, images: Any, keys: Any,
     asked: Any, said: Any,
 ) -> Any:  # fmt: skip
-    """List the files of a batch that are the plain case, and how many they are; see ``shares``.
+    """List the files of a batch that are the plain case, and return their number; see ``shares``.
 
     Args:
-        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true.
-        limit: bytes of pixels of a region at most.
+        known, places, content, asked: of ``Files``. plain: for each file, whether ``read.only_decodes`` is true.
+        limit: the most bytes of a region's pixels.
         images, keys: are filled. said: see ``share_fields``.
     """
     listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0
@@ -60,11 +60,11 @@ def run_share(
     index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int,
     planar: bool,
 ) -> Any:  # fmt: skip
-    """Take one image after the other, as other threads do, until there is none; see ``shares`` for what is what.
+    """Process images one after the other, shared with other threads, until none is left; see ``shares``.
 
-    What is not the plain case is noted in ``left`` and untouched, or written over. It returns early, to be called
-    again, where it ``said`` that it needs more working memory. When each image's decoding began and ended is written to
-    ``times``, if it has a place for each.
+    Images that are not the plain case are listed in ``left``; their output may be overwritten. If more working memory
+    is needed, it says so in ``said`` and returns, to be called again. ``times``, unless empty, gets the times at which
+    the decoding of each image began and ended.
     """
     while True:
         number = taken(counter, said)

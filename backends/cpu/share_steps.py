@@ -1,4 +1,4 @@
-"""What shares of a batch have in common, wherever pixels come from: the pass of an image, and what becomes of it."""
+"""The steps common to all shares of a batch, wherever pixels come from: an image's pass, and settling its state."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from accel.planning.column_fields import BEGIN, LENGTH, SHOWN, SIZE, START, STEP
 from . import share_fields as sh
 
 DONE, OTHERWISE, ROOM = 0, 1, 2
-"""What becomes of an image: it is done, left to Python, or to be tried again with more working memory."""
+"""States of an image: done, left to Python, or to be tried again with more working memory."""
 
 BEGUN, ENDED = 0, 1
-"""Moments of an image's decoding."""
+"""Moments of an image's decoding, for ``note_time``."""
 
 _pass = caller(ps.SIGNATURE)
 
 
 @emitted(types.void, types.int64, None)
 def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
-    """Write what a clock of libc's shows: seconds and nanoseconds."""
+    """Write the time of a libc clock: seconds and nanoseconds."""
     kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
     look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
     builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
@@ -37,14 +37,14 @@ def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
 
 @njit
 def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
-    """Write when the decoding of an image has begun or ended, if there is a place for that."""
+    """Write the time at which decoding an image begins or ends, unless ``times`` is empty."""
     if len(times) != 0:
         _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
 
 
 @njit
 def taken(counter: Any, said: Any) -> Any:
-    """The number of the next image, which no other thread takes: the one that wanted more working memory first."""
+    """Take the next image: the one that needed more working memory, else one that no other thread takes."""
     number = said[sh.CURRENT]
     if number < 0:
         number = take_numbers(pointer_to(counter), 1)
@@ -53,7 +53,7 @@ def taken(counter: Any, said: Any) -> Any:
 
 @njit
 def settled(state: Any, number: Any, position: Any, left: Any, said: Any) -> Any:
-    """Say what became of an image; False: it wants more working memory."""
+    """Record an image's state; False if it needs more working memory."""
     said[sh.CURRENT] = number if state == ROOM else -1
     said[sh.DONE] += state == DONE
     if state == OTHERWISE:
@@ -67,7 +67,7 @@ def passed(
     position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
     pixels: Any, out: Any, parts: Any, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    """The pass of an image whose region is in ``pixels``, to its part of ``out``."""
+    """Run the pass of an image whose region is in ``pixels``, into its part of ``out``; return its state."""
     show(fused, 0, pixels.ctypes.data, height, width, channels)
     fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
     for axis in range(2):
@@ -92,7 +92,7 @@ def wants(said: Any, what: int, size: Any) -> Any:
 
 @njit
 def _axis(fused: Any, place: int, axes: Any, axis: int, position: Any, window: Any, shown: int) -> None:
-    """Say what one axis of an image is, whose parameters begin at a place; as ``rows.windows`` does."""
+    """Set the parameters of one axis of an image, from ``place`` on; windows as in ``rows._windows``."""
     fused[FIRST + place], fused[FIRST + place + 1] = axes[axis, position, START], axes[axis, position, STEP]
     size, begin, step = axes[axis, position, SIZE], axes[axis, position, WINDOW], axes[axis, position, WINDOW_STEP]
     fused[FIRST + place + 2] = axes[axis, position, LENGTH]

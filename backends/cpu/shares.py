@@ -1,7 +1,7 @@
-"""A batch of files shared by threads, of which each takes its images in one compiled call.
+"""Batches of files, shared by threads that each process their images in one compiled call.
 
-That is the plain case: a baseline JPEG file that is here, decoded by accel's own decoder, with its stream index. What
-the call leaves, because it is none, goes the way of a single image.
+This is for the plain case: baseline JPEG files in memory, decoded by accel's own decoder, with their stream indexes.
+Other files, which the call leaves, are run as single images.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STEPS = (
     *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
     *("native/call_kernels.py", "native/call_fields.py"),
 )
-"""What compiled code of any share consists of."""
+"""The source files of all shares' compiled code."""
 
 _SOURCES = "backends/cpu/share_kernels.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/opening_fields.py"
 UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
@@ -54,7 +54,7 @@ Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 
 
 class Shared:
-    """The images of a batch that are the plain case. ``others``: the places of those that are not."""
+    """The images of a batch that are the plain case. ``others``: the places of the other images."""
 
     def __init__(self, columns: Columns, sources: Sequence[Source], cache: str | None) -> None:
         self.columns, self._sources = columns, sources
@@ -72,7 +72,7 @@ class Shared:
             self.others = sorted({*range(count)}.difference(self.images[:, sh.POSITION].tolist()))
 
     def _asked(self, positions: list[int], more: int) -> None:
-        """Count that these are decoded, or (-1) that they were not."""
+        """Count images as decoded, or (-1) as not decoded after all."""
         if self._files is not None:
             self._files.ask(positions, more)
             return
@@ -80,7 +80,7 @@ class Shared:
             self._sources[position].asked += more
 
     def _regions(self) -> tuple[int, int]:
-        """How many files there are, and the pixels of their regions (``pace.pixels_of_all``)."""
+        """The number of files, and the pixels of their regions (``pace.pixels_of_all``)."""
         positions = self.images[:, sh.POSITION]
         if self._files is None:
             widths = np.array([self._sources[each].header.width for each in positions.tolist()], np.int64)
@@ -92,7 +92,7 @@ class Shared:
         return len(self.images)
 
     def run(self, given: Given, target: npt.NDArray[Any], planar: bool) -> list[int]:
-        """Take images until there is none; the places of those that are left to Python."""
+        """Process images until none is left; return the places of those that are left to Python."""
         columns, item = self.columns, target.dtype.itemsize
         entries = store.current()
         layout, own = (store.NO_STORE, store.NO_STORE.places) if entries is None else (entries.layout, entries.own())
@@ -132,8 +132,8 @@ class Shared:
 
 
 class _Listed(NamedTuple):
-    """Images that are the plain case: rows of numbers (``share_fields``), and the keys; what holds their files; the
-    bytes of the largest file, and of the pixels of the largest region."""
+    """Images that are the plain case: rows of numbers (``share_fields``) and keys; the objects that keep their files
+    alive; the bytes of the largest file, and of the pixels of the largest region."""
 
     images: npt.NDArray[np.int64]
     keys: npt.NDArray[np.uint64]
@@ -143,7 +143,7 @@ class _Listed(NamedTuple):
 
 
 def _of_files(columns: Columns, files: Files) -> _Listed:
-    """List those of files, of which it is noted that they are decoded."""
+    """List the plain files, and count them as decoded."""
     count, which, said = len(files), read.which_only_decode(files), np.empty(sh.LISTED, np.int64)
     images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
     given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, columns.channels
@@ -166,9 +166,9 @@ def _of_sources(columns: Columns, sources: Sequence[Source]) -> _Listed:
 
 
 def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
-    """The pass of images of a plan, of which compiled code shows the pixels, the axes and where it goes.
+    """The call of the pass for a plan's images, in which compiled code sets the pixels, the axes and the output.
 
-    The thread's last one, where it was given the same objects.
+    It is the thread's last one if that was made of the same objects.
     """
     made_of = columns.resample, *given, item, planar
     if _last.call is None or not all(map(is_, made_of, _last.made_of)):
@@ -187,7 +187,7 @@ class _Last(threading.local):
     index = np.empty(0, np.uint64)
 
     def room(self, words: int) -> npt.NDArray[np.uint64]:
-        """Room for an index."""
+        """An array of at least ``words`` words for an index."""
         if len(self.index) < words:
             self.index = np.empty(words, np.uint64)
         return self.index

@@ -2,9 +2,9 @@
 
 Numba has no vector types, and LLVM does not find these shapes in scalar loops by itself, so they are
 written as generic LLVM vector IR, which it lowers to AVX-512, AVX2, SSE or NEON, whichever the machine has.
-Only `packed` and `dots` name instructions: those that LLVM takes store bytes in a slower way, and it does not
-find dot products.  Addresses are plain int64 numbers and unaligned ones are fine; the caller answers for every
-byte lying inside its buffer.
+Only `packed` and `dots` name instructions: LLVM's own way to store bytes is slower, and it does not find dot products.
+Addresses are plain int64 numbers and need not be aligned; the caller must see to it that every byte lies inside its
+buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LANES = 16
 
 _HAS_PACKS = "+avx512bw" in FEATURES
 HAS_VNNI = _HAS_PACKS and "+avx512vnni" in FEATURES
-"""Whether there are ``dots`` and ``packed``."""
+"""Whether the processor has the instructions for ``dots`` and ``packed``."""
 
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(32)
@@ -42,7 +42,7 @@ def transpose16(builder: Any, source: Any, source_stride: Any, target: Any, targ
 
 
 def transposed(builder: Any, rows: Sequence[Any]) -> Sequence[Any]:
-    """16 vectors of 16 lanes with rows and columns exchanged.
+    """Exchange rows and columns of 16 vectors of 16 lanes.
 
     Interleaving the two halves of the block rotates the 8 bits of a lane's (row, column) index by one;
     after four interleavings row and column have changed places.
@@ -56,13 +56,13 @@ def transposed(builder: Any, rows: Sequence[Any]) -> Sequence[Any]:
 
 
 def dots(builder: Any, sums: Any, values: Any, digits: Any) -> Any:
-    """16 int32 sums, each with the products of four bytes of ``values`` and four, which are signed, of ``digits``."""
+    """Add to each of 16 int32 sums the products of four bytes of ``values`` and four signed ones of ``digits``."""
     function = called(builder, "llvm.x86.avx512.vpdpbusd.512", *[_WORDS] * 4)
     return builder.call(function, [sums, values, digits])
 
 
 def packed(builder: Any, sums: Sequence[Any]) -> Any:
-    """Up to four vectors of 16 int32 as bytes, as ``saturated``: in words, of which each fourth is of the same one."""
+    """Up to four vectors of 16 int32 as saturated bytes, four to a word; every fourth word is of the same vector."""
     shorts, quarters = ir.VectorType(ir.IntType(16), 2 * LANES), ir.VectorType(_BYTE, 4 * LANES)
     first, second, third, fourth = (*sums, *[sums[-1]] * 3)[:4]
     halves = [
@@ -74,7 +74,7 @@ def packed(builder: Any, sums: Sequence[Any]) -> Any:
 
 
 def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
-    """Up to four vectors of 16 int32 as bytes: 0 for what is less, 255 for what is more."""
+    """Up to four vectors of 16 int32 as bytes, clamped to 0..255."""
     if not _HAS_PACKS:
         made = []
         for value in sums:
@@ -89,7 +89,7 @@ def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
 
 
 def _weighted_sum(blocks: int) -> Any:
-    """The weighted sum over ``16 * blocks`` neighbouring bytes, all accumulators kept in registers."""
+    """The weighted sum of rows of ``16 * blocks`` neighbouring bytes, with all accumulators in registers."""
 
     @emitted(types.void, *[types.int64] * 6)
     def weighted_sum(builder: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> None:

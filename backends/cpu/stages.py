@@ -1,4 +1,4 @@
-"""Stages of a plan on one image: the compiled kernel, and Pillow itself should the two ever disagree."""
+"""Running a plan's stages on one image: by the compiled kernel, or by Pillow if the two disagree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accel.system import counters
 
 
 class ValueTable(NamedTuple):
-    """A value table as the kernel takes it: the bits of its entries, and arithmetic that may stand in for them."""
+    """A value table for the kernel: the bits of its entries, and the factors of arithmetic that may replace them."""
 
     table: npt.NDArray[Any]
     factors: npt.NDArray[np.float32]
@@ -30,7 +30,7 @@ class ValueTable(NamedTuple):
 
 @lru_cache(maxsize=64)
 def value_table(table: torch.Tensor) -> ValueTable:
-    """For a table that comes again; it is remembered by its identity."""
+    """The value table of a tensor that comes repeatedly; remembered by the tensor's identity."""
     entries = bits(table)
     return ValueTable(entries, passes.factors_of(entries))
 
@@ -40,7 +40,7 @@ def run(pixels: Pixels, stages: tuple[Stage, ...], values: ValueTable, out: npt.
 
     ``out``: of the table's dtype, [channels, rows, columns] if ``planar``, else [rows, columns, channels].
     """
-    pending: Levels | None = None  # to be looked up before anything else looks at the pixels
+    pending: Levels | None = None  # a table to look pixels up in before anything else uses them
     for number, stage in enumerate(stages):
         if isinstance(stage, Effect):
             pixels, table = effects.run(effects.looked_up(pixels, pending), stage)
@@ -49,7 +49,7 @@ def run(pixels: Pixels, stages: tuple[Stage, ...], values: ValueTable, out: npt.
         if pending is not None:
             if stage.resample or stage.fills:
                 pixels = effects.looked_up(pixels, pending)
-            else:  # it only moves pixels: they may as well be looked up afterwards
+            else:  # it only moves pixels, so they can be looked up afterwards
                 stage = stage._replace(levels=composed(pending, stage.levels))
             pending = None
         if number == len(stages) - 1:
@@ -77,12 +77,12 @@ def _pass(pixels: Pixels, stage: Pass, values: ValueTable, out: npt.NDArray[Any]
 
 @lru_cache(maxsize=64)
 def colours(fills: tuple[tuple[int, ...], ...], channels: int) -> Pixels:
-    """Fill colours as the kernel takes them, uint8 [colours, channels]."""
+    """Fill colours for the kernel, uint8 [colours, channels]."""
     return np.array(fills, np.uint8).reshape(-1, channels)
 
 
 def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
-    """The stage's view as an image of its own (taps may lie in padding there), and the stage on that."""
+    """The stage on its view, and the view as an image of its own (in which taps may lie in padding)."""
     (height, width, channels), views = pixels.shape, (stage.rows.view, stage.columns.view)
     rows = _resizing(height, height)._replace(window=positions(views[0], height))
     columns = _resizing(width, width)._replace(window=positions(views[1], width))
@@ -92,7 +92,7 @@ def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
 
 
 def _resizing(length: int, size: int) -> passes.Axis:
-    """A whole axis, resized."""
+    """A whole axis, resized from ``length`` to ``size``."""
     return passes.Axis(0, 1, length, 0.0, length, size, np.arange(size, dtype=np.int32))
 
 
@@ -105,7 +105,7 @@ def _axis(axis: Axis) -> Any:
 
 @cache
 def _same(channels: int) -> ValueTable:
-    """The table of uint8 values that stay as they are."""
+    """The identity table of uint8 values."""
     return ValueTable(np.tile(np.arange(256, dtype=np.uint8), (channels, 1)), NO_FACTORS)
 
 
@@ -113,12 +113,12 @@ def _same(channels: int) -> ValueTable:
 
 
 _TRIED = ((61, 53, 22, 25), (97, 31, 24, 29), (29, 97, 40, 33), (97, 1, 5, 2))
-"""Height and width, before and after."""
+"""Heights and widths before and after a resize."""
 
 
 @cache
 def resizes_as_pillow() -> bool:
-    """Whether the kernel's resize equals the installed Pillow's, on a few images of all proportions."""
+    """Whether the kernel's resize equals the installed Pillow's, on a few images of different proportions."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 97, 3), np.uint8)
     for resample in SUPPORT:
         for height, width, new_height, new_width in _TRIED:
@@ -133,7 +133,7 @@ def resizes_as_pillow() -> bool:
 
 
 def _resized_by_pillow(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
-    """The stage's view, resized as a whole by Pillow, and what is left of the stage."""
+    """The rest of the stage, and its view resized as a whole by Pillow."""
     stage, view = _viewed(pixels, stage, fills)
     rows, columns = stage.rows, stage.columns
     box = box_of(rows.extent, columns.extent, view.shape[:2])

@@ -1,8 +1,8 @@
 """The ``cuda`` backend: the whole batch in a few launches on a GPU, or on the host through the same sources.
 
 ``backend`` runs plans: ``lowering`` makes a schedule of launches (``passes`` and ``effects`` add the stages),
-``execute`` runs it on a ``device``. The kernels are the .cu files, whose headers declare what they are told;
-``declarations`` reads it there, ``compile`` builds them for a GPU, ``host`` for the host.
+``execute`` runs it on a ``device``. The kernels are the .cu files, whose headers declare their descriptors, which
+``declarations`` reads; ``compile`` builds the kernels for a GPU, ``host`` for the host.
 """
 
 from accel.backends.cuda.backend import CudaBackend, CudaOptions

@@ -1,4 +1,4 @@
-"""Plans on a GPU: decode, upload, and one fused launch for every stage of the whole batch."""
+"""Running plans on a GPU: decoding, uploading, and one fused launch for every stage of the whole batch."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class CudaOptions(AcceleratorOptions):
     """The cuda backend's options.
 
     Args:
-        decode: "accel": accel's own decoder on the device, which is exact, and the host for the files that it does not
-            take; "nvimgcodec": nvImageCodec on the device, which is not exact and asks for ``exact=False``; "host": the
-            host decodes the regions and sends pixels; "auto": accel's, or nvImageCodec's under ``exact=False``.
-        threads: how many threads decode on the host; None: one for each core that this process may use.
-        memory: bytes that a batch may take on the device besides its result, and on the host to be sent; what
-            takes more runs in chunks, with the same result. None: an eighth of what is free on the device, for two
-            batches may be on their way at once; at most 16 GiB, and a sixteenth of the host's memory.
+        decode: "accel": accel's own decoder on the device, which is exact, and the host for files that it does not
+            take; "nvimgcodec": nvImageCodec on the device, which is not exact and needs ``exact=False``; "host": the
+            host decodes the regions and sends pixels; "auto": accel's, or nvImageCodec under ``exact=False``.
+        threads: the number of threads that decode on the host; None for one for each core that this process may use.
+        memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
+            larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as two
+            batches may be under way at once, but at most 16 GiB, and a sixteenth of the host's memory.
     """
 
     decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
@@ -67,7 +67,7 @@ class CudaOptions(AcceleratorOptions):
 
     @property
     def decoder(self) -> str:
-        """The decoder: "accel" or "nvimgcodec" on the device, or the "host"."""
+        """The decoder without "auto": "accel" or "nvimgcodec" on the device, or "host"."""
         if self.decode == "auto":
             return "accel" if self.exact else "nvimgcodec"
         return self.decode
@@ -89,7 +89,7 @@ class CudaBackend(AcceleratorBackend):
         fork.register(in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked child must not touch what belongs to its parent's GPU, nor end it."""
+        """Abandon all objects of the parent's GPU, which a forked child must neither use nor release."""
         fork.leave_to_parent(self._engines)
         self._engines = {}
 
@@ -109,7 +109,7 @@ class CudaBackend(AcceleratorBackend):
         units.ready(_UNITS)
         if self.options.device == "cpu":
             self._engine(torch.device("cpu")).device.prepare()
-        # a GPU is not touched before it is used: forked workers inherit nothing of it
+        # a GPU is not initialized before it is used, so that forked workers inherit nothing of it
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
         """See ``accel.backend.AcceleratorBackend``.
@@ -169,7 +169,7 @@ class CudaBackend(AcceleratorBackend):
         ]
 
     def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
-        """The bytes that each source takes on the device, with what is made of it, and its decoding."""
+        """The bytes that each source takes on the device, with its decoding and the images made of it."""
         if isinstance(plan, ColumnPlan) and plan.ahead is not None:
             return sizes_of(plan.ahead)
         decodes = self.options.decoder == "accel"
@@ -183,7 +183,7 @@ class CudaBackend(AcceleratorBackend):
         return np.array(each, np.int64)
 
     def _decoder(self, engine: _Engine) -> str:
-        """The decoder that is asked for, or the one in its place where that cannot be had."""
+        """The decoder of the options, or the one in its place if that is not available."""
         decoder = self.options.decoder
         if decoder == "nvimgcodec" and not engines.has_nvimgcodec():
             counters.fallback("nvImageCodec is not installed; the host decoded in its place")
@@ -232,9 +232,9 @@ class CudaBackend(AcceleratorBackend):
         except BaseException as error:
             execution.abandon()
             if isinstance(error, DecodeError) and error.position is not None:
-                if isinstance(execution, Ready):  # its files were not launched: planned here, they will tell
+                if isinstance(execution, Ready):  # its files were not launched: planned here, the first error is found
                     self._run(plan._replace(), engine, result, decoder)
-                for number in decoding.flagged():  # one of them may fail as well, and come before
+                for number in decoding.flagged():  # one of them may fail as well, and be an earlier image
                     if plan.decodes[number].items[0].position < error.position:
                         read.pixels(plan.decodes[number], plan.shape[0], self.options)
             raise
@@ -246,21 +246,21 @@ class CudaBackend(AcceleratorBackend):
         if cached.in_use:
             for number, index in decoding.made.each().items():
                 indexes.keep(jpeg.source_of(plan, number), index)
-            cached.flush(if_due=True)  # what the host has decoded
-        if told:  # their places in the result are filled once more, in the order of the stream
+            cached.flush(if_due=True)  # the entries of what the host has decoded
+        if told:  # their places in the result are written again, later on the same stream
             for _ in told:
                 counters.fallback("accel declined a JPEG on the device; the host decoded it")
             flagged = tuple([plan.decodes[number] for number in told])
             self._run(plan._replace(decodes=flagged), engine, result, "host")
 
     def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
-        """Decode on the host, into the memory that is uploaded."""
+        """Decode on the host, into the memory to be uploaded."""
         pixels = read.pixels(wanted, of, self.options)
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
 _UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT, store.UNIT)
-"""What workers and their parent call; workers inherit it."""
+"""The compiled code that workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {
     "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
@@ -274,7 +274,7 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
 
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
-    """What the host is to decode of an image that a worker has planned: of its item no more than the place."""
+    """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
     return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
 
 
@@ -287,14 +287,14 @@ def _call(task: Callable[[], object]) -> None:
 
 
 class _Engine:
-    """Memory and decoders that one device keeps from batch to batch."""
+    """Memory and decoders of one device, kept from batch to batch."""
 
     def __init__(self, device: torch.device, own: Device | None = None) -> None:
-        """``own``: what stands for the device where it is none of torch's."""
+        """``own``: the device's object if it is none of torch's."""
         self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
         self.pool = PinnedPool(self.device.pinned, self.device.trim)
         self.budget = Budget(self.device)
         self.jpeg = jpeg.Decoder(self.device)
-        self.encodes: bool | None = None  # as Pillow does; None: not tried yet
+        self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.Held()

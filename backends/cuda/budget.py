@@ -1,4 +1,4 @@
-"""Batches within a budget of memory: in chunks, and once more in smaller ones where memory runs out."""
+"""Running batches within a memory budget: in chunks, and again in smaller ones if memory runs out."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from accel.planning.plan import Plan
 from accel.runtime import kept
 
 _MOST = 16 << 30
-_SHARE = 8  # of the device's free memory: two batches are on their way at once, beside what a model takes
-_HOST_SHARE = 16  # of the host's memory: as much is pinned where the host decodes
+_SHARE = 8  # one part in so many of the device's free memory: two batches may be under way, beside a model
+_HOST_SHARE = 16  # one part in so many of the host's memory: as much is pinned if the host decodes
 _SMALLER = 4
 
 
 class Budget:
-    """The bytes that a batch of one device may take at a time."""
+    """The bytes that a batch on one device may take at a time."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._largest = self._limit = 0
 
     def _of(self, size: int, sent: int | None) -> int:
-        """What a batch of this size may take: asked anew where it is larger than all before, or memory ran out."""
+        """The bytes that a batch may take, determined anew if it is larger than all before, or after memory ran out."""
         if size > self._largest:
-            self._limit = max(min(self._device.free_memory() // _SHARE, _MOST), 1)  # before another thread may look
+            self._limit = max(min(self._device.free_memory() // _SHARE, _MOST), 1)  # before another thread may read it
             self._largest = size
         on_host = kept.memory() // _HOST_SHARE
         return self._limit if sent is not None and sent <= on_host else max(min(self._limit, on_host), 1)
@@ -42,13 +42,13 @@ class Budget:
         sent: int | None = None,
         total: int | None = None,
     ) -> None:
-        """Run a plan, in chunks where it takes more than it may; once more, in smaller ones, where memory runs out.
+        """Run a plan, in chunks if it takes more than it may; again, in smaller ones, if memory runs out.
 
-        ``sizes_of``: the bytes that each source and what is made of it take on the device. ``limit``: the bytes of a
-        chunk (or it is one source); None: as many as memory has room for. ``sent``: those of the host's memory that
-        the plan takes as a whole, where that is known; else it is as many as on the device. ``total``: the sum of the
-        sizes, if it is known: then each is asked for only where it is too much.
-        Every chunk is a plan of the whole batch's shape with some of its decodes, so they may be run in any order.
+        ``sizes_of``: returns the bytes that each source and the images made of it take on the device. ``limit``: the
+        most bytes of a chunk (unless it is one source); None for as many as memory allows. ``sent``: the bytes of host
+        memory that the whole plan takes, if known; else taken to be those on the device. ``total``: the sum of the
+        sizes, if known; ``sizes_of`` is then called only if it is too much.
+        Every chunk is a plan of the whole batch's shape with some of its decodes, so chunks may be run in any order.
 
         Raises:
             torch.OutOfMemoryError: it ran out of memory twice.
@@ -89,7 +89,7 @@ class Budget:
 
 
 def chunks(sizes: npt.NDArray[np.int64], limit: int, first: int = 0) -> Iterator[slice]:
-    """The places from ``first`` on in order, in runs of at most ``limit`` bytes each, or of one."""
+    """The places from ``first`` on in slices of at most ``limit`` bytes each, or of one place."""
     ends = np.cumsum(sizes)
     while first < len(sizes):
         before = ends[first] - sizes[first]
@@ -99,7 +99,7 @@ def chunks(sizes: npt.NDArray[np.int64], limit: int, first: int = 0) -> Iterator
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether that is what it says; torch has a class of its own only for the device's allocator."""
+    """Whether an error means a lack of memory; torch has a class for it only in the device's allocator."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error)

@@ -1,4 +1,4 @@
-"""The kernels' sources, and names for what is compiled of them; ``accel.native.cache`` keeps it."""
+"""The kernels' sources, and cache keys for the code compiled from them, which ``accel.native.cache`` keeps."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["SOURCES", "cached", "cached_path", "folder", "key"]
 
 
 def key(*parts: str) -> str:
-    """A name for what is made of all sources below this folder with these settings."""
+    """The cache key of code compiled from all sources in this folder with these settings."""
     return digest([*SOURCES.rglob("*.cu"), *SOURCES.rglob("*.h")], SOURCES, *parts)

@@ -1,9 +1,8 @@
-"""Resampling coefficients of an axis: where they are computed, and how much memory they take.
+"""Resampling coefficients of an axis: computing them on the device or the host, and the memory that they take.
 
-Those of bilinear, bicubic and box are computed on the device, from the boxes alone: sums, products and quotients of
-float64, which round alike everywhere. Those of Lanczos and Hamming need sines, whose last bit differs from one
-library to the next; they are computed on the host by compiled code, which calls the libm that Pillow calls, and
-are sent along.
+Those of bilinear, bicubic and box are computed on the device, from the boxes alone: by sums, products and quotients of
+float64, which round alike everywhere. Those of Lanczos and Hamming need sines, whose last bit differs between
+libraries; they are computed on the host by compiled code, which calls the same libm as Pillow, and are sent along.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class CoefficientJob(NamedTuple):
 
     @property
     def most_taps(self) -> int:
-        """No position has more."""
+        """The most taps of any position."""
         if not self.is_resampled:
             return 1
         scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.span / self.size, 1.0)
@@ -63,7 +62,7 @@ ALIGNED = 64
 
 @lru_cache(maxsize=4096)
 def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) -> tuple[int, int]:
-    """The bytes that the bounds of such a job take, padded, and those that bounds and coefficients take together."""
+    """The padded bytes of a job's bounds, and the bytes of bounds and coefficients together."""
     length = 2 * shown + 1  # first taps, numbers of taps, and the bits after the binary point
     bounds = -(-4 * length // ALIGNED) * ALIGNED
     return bounds, bounds + 4 * CoefficientJob(begin, span, resample, 0, size, 0, shown).most_taps * shown
@@ -71,7 +70,7 @@ def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) ->
 
 @lru_cache(maxsize=256)
 def computed_on_host(job: CoefficientJob, bounds_size: int) -> tuple[Integers, Integers]:
-    """Bounds, in so many bytes, and coefficients as the kernels take them."""
+    """Compute the bounds, in ``bounds_size`` bytes, and the coefficients for the kernels."""
     begin, span, resample, length, size, first, shown = job
     memory = np.zeros(job.most_taps * (shown + 2) + 2 * shown, np.int32)  # coefficient_kernels.memory_size
     bounds = np.zeros(bounds_size // 4, np.int32)

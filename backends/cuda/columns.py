@@ -1,7 +1,7 @@
-"""A plan of rows as a schedule: the descriptors of all images at once, column by column.
+"""Lowering a plan of rows to a schedule: the descriptors of all images at once, column by column.
 
-``lowering`` makes the same of plans of single recipes. A batch of crops that are resized differs from image to image
-in numbers alone, and takes two launches.
+``lowering`` does the same for plans of single recipes. In a batch of crops that are resized, images differ only in
+numbers; it takes two launches.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import bits
 from accel.rows import Numbers
 
-_NARROW = 1 << 16  # no side of a file is as long
+_NARROW = 1 << 16  # longer than any side of a file
 
 
 def taken(plan: ColumnPlan) -> bool:
-    """Whether its coefficients, if any, are computed on the device, and can be told apart by small numbers."""
+    """Whether a plan can be lowered here: coefficients are computed on the device, and sizes are below ``_NARROW``."""
     columns = plan.columns
     on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
     return not on_host and int(columns.axes[..., [LENGTH, SIZE]].max()) < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: Sequence[int | None] | npt.NDArray[np.uint64]) -> Schedule:
-    """``lowering.schedule_of`` of a plan that is ``taken``. In an array of ``sources``, 0 stands for None."""
+    """``lowering.schedule_of`` for a plan that is ``taken``. In an array of ``sources``, 0 stands for None."""
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
@@ -83,7 +83,7 @@ def schedule_of(plan: ColumnPlan, sources: Sequence[int | None] | npt.NDArray[np
 
 
 def _span(axis: Numbers, shown: int) -> tuple[Numbers, Numbers]:
-    """The half-open ranges of positions that windows show."""
+    """The half-open range of positions that each window shows."""
     first = axis[:, WINDOW]
     last = first + axis[:, WINDOW_STEP] * (shown - 1)
     return np.maximum(np.minimum(first, last), 0), np.minimum(np.maximum(first, last) + 1, axis[:, SIZE])
@@ -98,9 +98,9 @@ def _describe(
     *,
     listed: bool,
 ) -> npt.NDArray[np.int32] | None:
-    """Describe what an axis shows: where nothing is resampled, of the input itself.
+    """Set the fields of an axis: the positions shown, of the input itself if nothing is resampled.
 
-    Returns position by position, and fill codes, if it is to be ``listed``.
+    Returns the positions one by one, with fill codes, if they are to be ``listed``; else None.
     """
     start, step = axis[:, WINDOW], axis[:, WINDOW_STEP]
     through = axis[:, START] + axis[:, STEP] * start, axis[:, STEP] * step
@@ -124,7 +124,7 @@ _ENTRIES = ALIGNED // 4
 def _resample(
     schedule: Schedule, items: npt.NDArray[Any], columns: Columns, spans: Any, which: npt.NDArray[np.intp]
 ) -> None:
-    """The coefficients of the images that are resampled; axes that are resampled alike share them."""
+    """Add the coefficients of the images that are resampled; axes that are resampled alike share them."""
     if len(which) == 0:
         return
     both = [
@@ -155,7 +155,7 @@ def _resample(
 
 
 def device_bytes(plan: ColumnPlan) -> Numbers:
-    """``lowering.device_bytes`` of every image."""
+    """``lowering.device_bytes`` for every image."""
     columns, (_, channels, height, width) = plan.columns, plan.shape
     total = (columns.boxes[:, 2] * columns.boxes[:, 3] + height * width) * channels
     resampled = columns.resampled.any(0)
@@ -165,7 +165,7 @@ def device_bytes(plan: ColumnPlan) -> Numbers:
 
 
 def _sizes_of(length: Numbers, code: int, size: Numbers, shown: Any) -> tuple[Any, Any]:
-    """``coefficients.sizes_of`` of axes that are resampled as a whole."""
+    """``coefficients.sizes_of`` for axes that are resampled as a whole."""
     scale = np.maximum(length / size, 1.0)
     taps = np.where(length == size, 1, np.ceil(SUPPORT.get(code & 7, 0) * scale).astype(np.int64) * 2 + 1)
     bounds = -(-4 * (2 * shown + 1) // ALIGNED) * ALIGNED

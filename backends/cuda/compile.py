@@ -1,4 +1,4 @@
-"""Kernels for a GPU: compiled by NVRTC through cuda.core, for any architecture, with or without a GPU at hand."""
+"""Compiling the kernels for a GPU: by NVRTC through cuda.core, for any architecture, with or without a GPU."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ UNITS = {
 """The kernels of every translation unit, which is a .cu file."""
 
 KERNELS = tuple(name for names in UNITS.values() for name in names)
-"""Of all units; launches of a whole batch name them by their numbers here."""
+"""The kernels of all units; launches of a whole batch refer to them by their positions here."""
 
 _SETTINGS = ("std=c++17", "fmad=false")  # contraction would round the coefficients' arithmetic otherwise
 
 
 def unavailable() -> str | None:
-    """Why the kernels can be had neither from NVRTC nor from the cache; a GPU is not asked for its architecture."""
+    """The reason why kernels are available neither from NVRTC nor from the cache, or None; no GPU is queried."""
     try:
         _nvrtc.nvrtcVersion()
     except Exception as error:  # each version of cuda.bindings has its own
@@ -38,8 +38,8 @@ def unavailable() -> str | None:
 
 
 def arch_of(major: int, minor: int) -> str:
-    """What to compile for on a GPU of this compute capability: "sm_90"; or the newest PTX, "compute_90", that an NVRTC
-    older than the GPU knows: its driver compiles that.
+    """The architecture to compile for on a GPU of this compute capability: "sm_90"; or, if NVRTC is older than the GPU,
+    the newest PTX that it knows, "compute_90", which the driver compiles.
 
     Raises:
         BackendUnavailable: NVRTC compiles for newer GPUs only.
@@ -47,7 +47,7 @@ def arch_of(major: int, minor: int) -> str:
     own = 10 * major + minor
     try:
         _, known = _nvrtc.nvrtcGetSupportedArchs()
-    except Exception:  # without NVRTC, the cache may have it
+    except Exception:  # no NVRTC, but the cache may have the kernels
         return f"sm_{own}"
     if own in known:
         return f"sm_{own}"
@@ -61,7 +61,7 @@ def arch_of(major: int, minor: int) -> str:
 
 
 def is_ptx(arch: str) -> bool:
-    """Whether the driver is to compile what is made for it."""
+    """Whether an architecture means PTX, which the driver compiles."""
     return arch.startswith("compute")
 
 
@@ -71,12 +71,12 @@ def unit_of(kernel: str) -> str:
 
 
 def label_of(unit: str) -> str:
-    """The unit's name as a part of a file name."""
+    """A unit's name for use in a file name."""
     return unit.replace("/", "-")
 
 
 class Usage(NamedTuple):
-    """Resources that a kernel takes of a multiprocessor, as ptxas reports them."""
+    """The resources that a kernel uses, as ptxas reports them: registers, spilled bytes, bytes of shared memory."""
 
     kernel: str
     registers: int
@@ -85,8 +85,8 @@ class Usage(NamedTuple):
 
 
 def cubin(name: str, arch: str) -> bytes:
-    """The device code of a translation unit, e.g. for "sm_90", or its PTX, for "compute_90"; from the cache if it is
-    there.
+    """The device code of a translation unit for an architecture such as "sm_90", or its PTX for "compute_90"; from the
+    cache if it is there.
 
     Raises:
         BackendUnavailable: NVRTC is missing or does not know the architecture.
@@ -103,7 +103,7 @@ def options(name: str, arch: str) -> Any:
 
 
 def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
-    """Compile a translation unit, to PTX for "compute_90"; the cache is not asked. PTX takes no resources yet.
+    """Compile a translation unit, to PTX for "compute_90", without the cache; return code and usage (none for PTX).
 
     Raises:
         BackendUnavailable: NVRTC is missing or refuses it; the message has its log.
@@ -124,7 +124,7 @@ def build(name: str, arch: str) -> tuple[bytes, list[Usage]]:
 
 
 def ptx(source: str, name: str, options: Any) -> bytes:
-    """The PTX of a source; cuda.core would ask a driver for its version.
+    """Compile a source to PTX, without cuda.core, which would need a driver.
 
     Raises:
         RuntimeError: NVRTC refuses it.
@@ -161,7 +161,7 @@ def usage(log: str) -> list[Usage]:
 
 
 def _compilers() -> str:
-    """Names and versions of the compilers, which are not loaded."""
+    """Names and versions of the compilers, found without loading them."""
     found = []
     for package in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
         try:

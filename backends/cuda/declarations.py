@@ -1,8 +1,8 @@
-"""What the kernels' sources declare: structures, constants, enums and kernels, read from the sources themselves.
+"""Reading declarations from the kernels' sources: structures, constants, enums and kernels.
 
-The compilers read the same text, so a size or a field is written down once, beside what it means. Of C++ this knows
-what those sources have at the beginning of a line: plain data in a ``struct``, sums of integers in a ``constexpr``, an
-``enum`` that counts from 0, and lists as in ``effects/effect.h``, which enums may be made of.
+The compilers read the same text, so a size or a field is written down only once. Of C++ this parser knows only what
+these sources have at the beginning of a line: plain data in a ``struct``, integer expressions in a ``constexpr``, an
+``enum`` that counts from 0, and lists as in ``effects/effect.h``, of which enums may be made.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CODES = {
     "float": "f4",
     "double": "f8",
 }
-"""NumPy's codes of C++'s types."""
+"""NumPy's codes for C++ types."""
 
 
 def structure(file: str, name: str) -> np.dtype[Any]:
-    """A structure as C++ lays it out, nested ones and arrays included."""
+    """The dtype of a structure as C++ lays it out, with nested structures and arrays."""
     fields = []
     for kind, names in re.findall(r"(\w+) ([^;]+);", _found(file, rf"^struct {name} \{{(.*?)^\}};")):
         item: Any = _CODES.get(kind) or structure(file, kind)
@@ -42,7 +42,7 @@ def structure(file: str, name: str) -> np.dtype[Any]:
 
 
 def constant(file: str, name: str) -> int:
-    """A constant, which may be made of others."""
+    """The value of a constant, which may refer to others."""
     return _value(file, _found(file, rf"^constexpr (?:int|u32) (?:[^;]*, )?{name} = ([^,;]+)[,;]"))
 
 
@@ -53,7 +53,7 @@ def _value(file: str, expression: str) -> int:
 
 
 def enumerators(file: str, name: str) -> dict[str, int]:
-    """An enum's names and their numbers."""
+    """An enum's names and numbers."""
     body = _found(file, rf"^enum {name} : int \{{(.*?)\}};")
     listed = re.sub(r"(\w+)\(\w+\)", lambda each: " ".join(entries(file, each[1])), body)
     return {each: number for number, each in enumerate(re.findall(r"\w+", listed))}
@@ -78,6 +78,6 @@ def _found(file: str, pattern: str) -> str:
 
 @cache
 def _text(file: str) -> str:
-    """A source without comments, with what it includes in its place."""
+    """A source without comments, with included files inserted."""
     text = re.sub(r"//[^\n]*|\\\n", "", (SOURCES / file).read_text())
     return re.sub(r'^#include "(.+)"', lambda name: _text(name[1]), text, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Descriptors of work for the kernels: structures and sizes as their sources declare them, and addresses in them.
+"""Descriptors of work for the kernels: structures and sizes declared by their sources, and the addresses in them.
 
-Addresses are not known before memory is there, so a schedule is written with places instead: a region of memory in
-the high byte, an offset in the rest. ``bind`` turns them into addresses.
+Addresses are not known before memory is allocated, so a schedule has places instead: a region of memory in the high
+byte, an offset in the rest. ``bind`` turns them into addresses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LINES = constant("patch.cu", "LINES")
 
 
 def packer(dtype: np.dtype[Any]) -> Callable[..., bytes]:
-    """A function of the values of all fields, one after another, to the bytes of such a structure."""
+    """A function from the values of all fields, in order, to the bytes of such a structure."""
     packed = struct.Struct("<" + _format(dtype))
     assert packed.size == dtype.itemsize, dtype
     return packed.pack
@@ -46,18 +46,18 @@ def _format(dtype: np.dtype[Any]) -> str:
 
 
 _CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
-"""The codes of ``struct``, by NumPy's."""
+"""The codes of ``struct`` for NumPy's."""
 
 
 class Region(IntEnum):
-    """Regions of memory that places lie in. NOWHERE: the offset is an address already (or null)."""
+    """Regions of memory for places. NOWHERE: the offset is already an address (or null)."""
 
     NOWHERE = 0
     UPLOAD = 1  # sent by the host: descriptors, tables, pixels
-    SCRATCH = 2  # kept by the kernels for each other
+    SCRATCH = 2  # working memory of the kernels
     RESULT = 3
-    FILES = 4  # encoded, sent by the host
-    DECODED = 5  # by the JPEG decoder
+    FILES = 4  # encoded files, sent by the host
+    DECODED = 5  # pixels from the JPEG decoder
 
 
 _SHIFT = 56
@@ -65,17 +65,17 @@ _OFFSET = (1 << _SHIFT) - 1
 
 
 def place(region: Region, offset: int) -> int:
-    """A place, to be bound."""
+    """The place of an offset in a region."""
     return region << _SHIFT | offset
 
 
 def offset_of(where: int) -> int:
-    """A place's offset in its region."""
+    """The offset of a place in its region."""
     return where & _OFFSET
 
 
 def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[Any]:
-    """Replace the places in all address fields (of 64 bits without a sign) by addresses, given those of the regions."""
+    """Replace the places in all address fields (uint64) by addresses, in place; ``bases``: the regions' addresses."""
     table = np.array([bases.get(region, 0) for region in Region], np.uint64)
     for name in items.dtype.names or ():
         field = items[name]

@@ -1,4 +1,4 @@
-"""Devices that schedules run on: a GPU, through torch's memory and streams and cuda.core's launches."""
+"""Devices that schedules run on: a GPU, by torch's memory and streams and cuda.core's launches."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _submit = UNIT.function("backends.cuda.submit_launches", "submit_launches", "u8[
 Launches = npt.NDArray[np.uint64]
 """uint64 [n, 4]: a kernel's number (``compile.KERNELS``), its blocks, the addresses of items and owners."""
 
-ROOM = 2  # rows
+ROOM = 2  # spare rows at the end of ``Work.calls``
 
 
 class Work(NamedTuple):
-    """What is to be done on a device.
+    """Copies and launches to be queued on a device.
 
     Attributes:
-        memory: of the device, uint8[...], in which all is.
-        calls: uint64 [moves + launches + ROOM, 4]. A move is a ``Call`` of the driver's, to where, from where (or which
-            byte), and how many bytes; the last one comes behind the launches, all others before them.
-        moves: how many there are.
+        memory: the device memory, uint8[...], that all of it uses.
+        calls: uint64 [moves + launches + ROOM, 4]. A move is a driver's ``Call``, target, source (or the byte to
+            fill with), and the number of bytes. The last move is queued after the launches, all others before.
+        moves: the number of moves.
     """
 
     memory: torch.Tensor
@@ -55,27 +55,27 @@ class Work(NamedTuple):
 
 
 class Mark(Protocol):
-    """A place in a stream."""
+    """A point in a stream, such as an event."""
 
     def query(self) -> bool:
-        """Whether everything before it is done."""
+        """Whether all work before it is done."""
 
     def synchronize(self) -> None:
-        """Wait until it is."""
+        """Wait until all work before it is done."""
 
 
 class Device:
-    """Memory, launches and marks on the current stream of one device; here, of a host that does all at once.
+    """Memory, launches and marks on the current stream of one device; here, of a host, which does not queue.
 
     Attributes:
-        torch_device: what torch calls it.
+        torch_device: torch's device.
     """
 
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
 
     def enter(self) -> AbstractContextManager[Any]:
-        """Make it this thread's current device for a while."""
+        """A context in which it is this thread's current device."""
         return _ENTERED
 
     def prepare(self) -> None:
@@ -83,7 +83,7 @@ class Device:
         raise NotImplementedError
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
-        """Memory that nobody has written: ``torch.empty`` fills it where deterministic algorithms are asked for."""
+        """Uninitialized memory, also under deterministic algorithms, where ``torch.empty`` would fill it."""
         if not torch.are_deterministic_algorithms_enabled():
             return torch.empty(shape, dtype=dtype, device=self.torch_device)
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=self.torch_device)
@@ -91,36 +91,36 @@ class Device:
         return made.set_(storage, 0, torch.Size(shape))  # type: ignore[no-any-return]
 
     def scratch(self, size: int) -> torch.Tensor:
-        """At least ``size`` bytes, and as many for other sizes near it: then torch has soon what all batches need."""
+        """At least ``size`` bytes, rounded so that similar sizes are equal, and torch's allocator can reuse blocks."""
         step = 1 << max(size.bit_length() - 4, 0)
         return self.empty((-(-size // step) * step,))
 
     def pinned(self, size: int) -> torch.Tensor:
-        """Host memory, uint8[size], that it can copy from by itself."""
+        """Host memory, uint8[size], that the device can copy from by itself."""
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 
     def trim(self) -> None:
-        """Give pinned memory that nobody has any more back to the system, which torch would keep for ever."""
+        """Return unused pinned memory, which torch would keep for ever, to the system."""
 
     def lock(self, address: int, size: int) -> Callable[[], object] | None:
-        """Lock pages of host memory, so that it can copy from there by itself; returns what undoes it, or None."""
+        """Lock pages of host memory, so that the device can copy from them by itself; return the undoing, or None."""
         return lambda: None
 
     def mark(self) -> Mark | None:
-        """A mark behind all that is queued; None where that is done already."""
+        """A mark after all queued work; None if that is done already."""
         return None
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        """Queue ``blocks`` blocks of a kernel on the addresses of items and owners."""
+        """Queue ``blocks`` blocks of a kernel, given the addresses of items and owners."""
         raise NotImplementedError
 
     def launch_all(self, launches: Launches) -> None:
-        """Queue launches, in their order."""
+        """Queue launches in order."""
         for kernel, blocks, items, owners in launches.tolist():
             self.launch(compile.KERNELS[kernel], blocks, items, owners)
 
     def submit(self, work: Work) -> None:
-        """Queue it. What the host has of it stays until a mark behind it is reached."""
+        """Queue copies and launches. Host memory that they use must stay until a later mark is reached."""
         *before, behind = work.calls[: work.moves].tolist()
         for move in before:
             _queue(work.memory, *move)
@@ -128,12 +128,12 @@ class Device:
         _queue(work.memory, *behind)
 
     def free_memory(self) -> int:
-        """About how many bytes may still be taken."""
+        """The approximate number of free bytes."""
         raise NotImplementedError
 
 
 class CudaDevice(Device):
-    """One GPU. What is queued goes to torch's current stream of the thread that calls."""
+    """One GPU. Work is queued on torch's current stream of the calling thread."""
 
     def __init__(self, device: torch.device) -> None:
         assert device.index is not None
@@ -141,7 +141,7 @@ class CudaDevice(Device):
         self._kernels: dict[str, Any] = {}
         self._handles = np.zeros(0, np.uint64)  # of ``compile.KERNELS``
         self._thread = threading.local()
-        self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handle: torch ends none of its streams
+        self._streams: dict[int, Any] = {}  # cuda.core's, by torch's handles; torch never destroys its streams
 
     def enter(self) -> AbstractContextManager[Any]:
         return torch.cuda.device(self.torch_device)
@@ -175,7 +175,7 @@ class CudaDevice(Device):
             return function(*arguments)
 
     def mark(self) -> Mark:
-        event = torch.cuda.Event(blocking=True)  # who waits for it sleeps
+        event = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
         event.record()
         return event
 
@@ -189,10 +189,10 @@ class CudaDevice(Device):
         _core.launch(stream, _core.LaunchConfig(grid=blocks, block=THREADS), self._kernels[kernel], items, owners)
 
     def submit(self, work: Work) -> None:
-        """Queue it in one call without the GIL.
+        """Queue copies and launches in one call without the GIL.
 
         Raises:
-            RuntimeError: the driver refuses a copy; what it refuses to launch, cuda.core tries again and says why.
+            RuntimeError: the driver refuses a copy. A launch that it refuses is tried again by cuda.core, which raises.
         """
         if driver.functions() is None:
             super().submit(work)
@@ -209,7 +209,7 @@ class CudaDevice(Device):
     def _queued(self, work: Work) -> tuple[int, int]:
         if not self._kernels:
             self.prepare()
-        if not hasattr(self._thread, "has_context"):  # torch may have called nothing yet that gives the thread one
+        if not hasattr(self._thread, "has_context"):  # the thread may not have a context yet
             torch.cuda.mem_get_info(self.torch_device)
             self._thread.has_context = True
         stream = torch.cuda.current_stream().cuda_stream
@@ -222,7 +222,7 @@ class CudaDevice(Device):
 
 
 def _queue(memory: torch.Tensor, call: int, target: int, source: int, size: int) -> None:
-    """A move by torch."""
+    """Queue a move by torch."""
     if size:
         on_device = (source if call == Call.TO_HOST else target) - memory.data_ptr()
         part = memory[on_device : on_device + size]
@@ -235,12 +235,12 @@ def _queue(memory: torch.Tensor, call: int, target: int, source: int, size: int)
 
 
 def _at(address: int, size: int) -> torch.Tensor:
-    """Bytes of the host's."""
+    """Host memory as a tensor."""
     return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
 
 
 def queued(work: Work, kernels: npt.NDArray[np.uint64], functions: Any, stream: int) -> tuple[int, int]:
-    """Have the driver's ``functions`` queue it: how many moves and launches were, and the error if not all."""
+    """Queue work by the driver's ``functions``; return how many moves and launches were queued, and the error or 0."""
     done = _submit(work.calls, work.moves, kernels, functions, stream, THREADS)
     return done, int(work.calls[-1, 0]) if done < len(work.calls) - ROOM else 0
 
@@ -251,12 +251,12 @@ _lock = fork.Lock()
 
 @cache
 def _kernels(arch: str) -> dict[str, Any]:
-    """All kernels by name, loaded; they serve every device of the architecture.
+    """Load all kernels, for every device of an architecture; return them by name.
 
     Raises:
         BackendUnavailable: they cannot be compiled, or the driver refuses them.
     """
-    with ThreadPoolExecutor(len(compile.UNITS)) as threads:  # NVRTC takes seconds for some, and no lock of Python's
+    with ThreadPoolExecutor(len(compile.UNITS)) as threads:  # NVRTC takes seconds for some, and releases the GIL
         cubins = list(threads.map(partial(compile.cubin, arch=arch), compile.UNITS))
     load = _core.ObjectCode.from_ptx if compile.is_ptx(arch) else _core.ObjectCode.from_cubin
     found = {}
@@ -264,6 +264,6 @@ def _kernels(arch: str) -> dict[str, Any]:
         code = load(cubin, name=unit)
         try:
             found.update({name: code.get_kernel(name) for name in names})
-        except Exception as error:  # of cuda.core
+        except Exception as error:  # one of cuda.core's
             raise BackendUnavailable(f"the driver refuses {unit}'s kernels for {arch}: {error}") from error
     return found

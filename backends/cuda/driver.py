@@ -1,4 +1,4 @@
-"""The driver's own functions, called past torch's runtime: copies and launches without Python, and locked memory."""
+"""The driver's functions, called past torch's runtime: for copies and launches without Python, and locking memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORTABLE = 1  # for all GPUs
 
 @cache
 def _library() -> Any:
-    """The driver's; None where there is none."""
+    """The driver's library; None if there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1") if sys.platform != "win32" else ctypes.CDLL("nvcuda.dll")
     except OSError:
@@ -24,7 +24,7 @@ def _library() -> Any:
 
 
 class Call(IntEnum):
-    """Functions that compiled code calls, by their numbers in ``functions``."""
+    """Functions that compiled code calls, by their positions in ``functions``."""
 
     LAUNCH = 0
     TO_DEVICE = 1
@@ -37,7 +37,7 @@ _CALLED = "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async", "cuMemcpy
 
 @cache
 def functions() -> npt.NDArray[np.uint64] | None:
-    """The addresses of what ``Call`` names; None: torch and cuda.core are to find their own."""
+    """The addresses of the functions in ``Call``; None if they are not found, and torch and cuda.core must be used."""
     try:
         found = [ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value for name in _CALLED]
     except AttributeError:
@@ -46,9 +46,9 @@ def functions() -> npt.NDArray[np.uint64] | None:
 
 
 def lock(address: int, size: int) -> int:
-    """Lock pages of host memory, so that GPUs copy from there by themselves; a context is current.
+    """Lock pages of host memory, so that GPUs can copy from them by themselves; a context must be current.
 
-    Returns the driver's error, 0 for none. (A refusal by the runtime would be taken for that of a later launch.)
+    Returns the driver's error, 0 for none. (An error of torch's runtime would be reported by a later launch.)
     """
     return _called("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_uint(_PORTABLE))
 

@@ -1,4 +1,4 @@
-"""The JPEG round trip of pixels on the device, compared with the installed Pillow's."""
+"""Comparing the device's JPEG round trip of pixels with the installed Pillow's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from accel.recipe import Recipe, Source
 from accel.system import counters
 
 _TRIED = ((3, 75, 61, 45), (3, 20, 40, 70), (1, 50, 33, 30), (3, 90, 9, 3))
-"""Channels, quality, height and width."""
+"""Channels, quality, height and width of the pictures tried."""
 
 
 def agrees(run: Callable[[Plan], torch.Tensor]) -> bool:
-    """Whether a device's pixels equal Pillow's: tried on a few small pictures, which are waited for."""
+    """Whether a device's pixels equal Pillow's, on a few small pictures; waits for the device."""
     for channels, quality, height, width in _TRIED:
         waves = 128 + 100 * np.sin(np.add.outer(np.arange(height) / 5, np.arange(width) / 3))
         noise = np.random.default_rng(0).normal(0, 30, (height, width, channels))

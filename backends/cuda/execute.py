@@ -1,4 +1,4 @@
-"""A schedule on a device: memory, the upload, the launches. Nothing here waits for the device."""
+"""Executing a schedule on a device: memory, the upload, the launches. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Execution:
-    """One run of a schedule: its host memory is filled (``pixels``, ``sent``), then ``upload``, then ``launch``.
+    """One run of a schedule: fill its host memory (``pixels``, ``sent``), then ``upload``, then ``launch``.
 
-    The last two queue on torch's current stream of the device, which is entered.
+    The last two queue on torch's current stream of the device, which must be entered.
     """
 
     def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool, result: torch.Tensor) -> None:
-        """``result``: where the launches will write."""
+        """``result``: the tensor that the launches will write."""
         self._schedule, self._device, self._pool, self._result = schedule, device, pool, result
         self._placed = placed(schedule)
         self._buffer = pool.take(schedule.upload.size)
@@ -43,11 +43,11 @@ class Execution:
         return self._host[offset : offset + size]
 
     def sent(self) -> Sequence[Callable[[], None]]:
-        """Work that fills in all else that is sent, in any order."""
+        """Tasks, in any order, that fill in everything else that is sent."""
         return [partial(filled, self._host, each) for each in self._schedule.sent]
 
     def upload(self) -> None:
-        """Send what the host has."""
+        """Queue the copy of the host memory to the device."""
         size = self._schedule.upload.size
         self._upload = self._device.scratch(size)
         self._scratch = self._device.scratch(self._schedule.scratch.size)
@@ -61,17 +61,17 @@ class Execution:
             self._write(owners, launch.owners())
         self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
         mark = self._device.mark()
-        self._given_back = True  # before: what is interrupted after that must not give it back twice
+        self._given_back = True  # set before, so that after an interrupt it is not given back twice
         self._pool.give_back(self._buffer, mark)
 
     def launch(self) -> None:
-        """Compute the result, as often as it is called."""
+        """Queue the launches that compute the result; may be called again."""
         base = self._upload.data_ptr()
         for launch, items, owners in self._placed:
             self._device.launch(launch.kernel, launch.total, base + items, base + owners)
 
     def abandon(self) -> None:
-        """Give the memory back, if it was not sent."""
+        """Give the host memory back, if it was not sent."""
         if not self._given_back:
             self._pool.give_back(self._buffer, None)
 
@@ -82,7 +82,7 @@ class Execution:
 
 def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:
     """The launches of a schedule in order, each with the offsets of its descriptors and their owners in the upload,
-    where they take room behind all else: for once."""
+    where they are given room at the end. Call it only once."""
     upload, found = schedule.upload, []
     for launch in (launch for level in schedule.levels for launch in level.values()):
         items = offset_of(upload.take(launch.count * launch.dtype.itemsize))
@@ -91,7 +91,7 @@ def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:
 
 
 def filled(upload: Bytes, each: Sent) -> None:
-    """Fill in something that is sent."""
+    """Copy the content of something that is sent into the upload."""
     offset = offset_of(each.place)
     for array in each.content():
         flat = array.reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""What is sent to the device of a batch that a worker has computed ahead: what ``ready`` has compiled."""
+"""Compiled code of ``ready``: filling the upload for a batch that a worker has computed ahead."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from accel.native.intrinsics import emitted
 _SHIFT = np.uint64(56)  # of the region in a place, see descriptors.py
 _OFFSET = np.uint64((1 << 56) - 1)
 _UPLOAD, _SCRATCH, _RESULT, _FILES = 1, 2, 3, 4  # of the regions
-_LAUNCHES, _PIECES, _PROGRAM, _FIXUPS = 1, 2, 3, 4  # of the parts
-_BEHIND, _WORKING, _CLEARED, _CLEARED_END, _TOLD, _TOLD_SIZE = 1, 3, 5, 6, 7, 8  # of the numbers (``finished.Said``)
-_TO_DEVICE, _FILL, _TO_HOST = 1, 2, 3  # of the driver's (``driver.Call``)
+_LAUNCHES, _PIECES, _PROGRAM, _FIXUPS = 1, 2, 3, 4  # of ``finished.Part``
+_BEHIND, _WORKING, _CLEARED, _CLEARED_END, _TOLD, _TOLD_SIZE = 1, 3, 5, 6, 7, 8  # of ``finished.Said``
+_TO_DEVICE, _FILL, _TO_HOST = 1, 2, 3  # of ``driver.Call``
 
 
 @emitted(types.void, None, None, types.int64)
 def copied(builder: Any, target: Any, source: Any, size: Any) -> None:
-    """Copy bytes, which do not overlap."""
+    """Copy bytes between places that do not overlap."""
     cgutils.raw_memcpy(builder, target, source, size, 1)
 
 
 def _as(kind: Any) -> Any:
-    """A function of a pointer: the same, to numbers of this kind."""
+    """A function that casts a pointer to one to numbers of this kind."""
 
     @emitted(types.CPointer(kind), None)
     def pointing(builder: Any, pointer: Any) -> Any:
@@ -41,8 +41,8 @@ numbers, addresses, halves = _as(types.int64), _as(types.uint64), _as(types.int3
 
 @njit
 def bind_words(words: Any, fixups: Any, begin: int, count: int, bases: Any, first: int) -> int:
-    """Have places, so many from ``fixups[begin]`` on, behind the word ``first``, become addresses: ``bases`` are those
-    of their regions."""
+    """Turn places into addresses: those in the words ``first + fixups[n]``, for ``count`` n from ``begin`` on.
+    ``bases``: the regions' addresses."""
     for n in range(begin, begin + count):
         where = first + fixups[n]
         words[where] = (words[where] & _OFFSET) + bases[words[where] >> _SHIFT]
@@ -61,14 +61,14 @@ def fill_upload(
     first: int,
     work: Any,
 ) -> int:
-    """Copy pieces of files, and a program behind them, whose places become addresses, and say what the device is to do.
+    """Copy pieces of files and the program, turn its places into addresses, and fill in the device's work.
 
     Args:
-        slot: all that was sent. files: where in that they begin.
-        parts: from this word on it says where each part (``finished.Part``) begins, and how many bytes it has.
-        in_place: whether the device copies the files from where they are. memory, result: addresses of its own.
-        host: what is told comes there, and what is sent is filled in from ``first`` on.
-        work: ``device.Work.calls``: 4 moves, launches, and room. It has addresses of ``slot`` and ``host``.
+        slot: all that the worker sent. files: the offset of the files in it.
+        parts: the word from which on it has each part's (``finished.Part``) offset and bytes.
+        in_place: whether the device copies the files from where they are. memory, result: device addresses.
+        host: the host memory: gets what the device tells at its beginning, and what is sent from ``first`` on.
+        work: ``device.Work.calls``: 4 moves, launches, and room; it refers to ``slot`` and ``host`` by address.
     """
     sent, target = pointer_to(slot), pointer_to(host)
     source, sent_words, bases = advanced(sent, files), numbers(sent), advanced(pointer_to(work), 4 * len(work) - 8)
@@ -85,7 +85,7 @@ def fill_upload(
     part = parts + 2 * _FIXUPS
     bind_words(addresses(target), halves(sent), sent_words[part] // 4, sent_words[part + 1] // 4, bases, at // 8)
     _move(work, 0, _TO_DEVICE, memory, slot.ctypes.data + files, sent_words[said] * in_place)
-    staged = at - first  # bytes of files
+    staged = at - first  # bytes of files in the host memory
     _move(work, 1, _TO_DEVICE, memory + behind - staged, host.ctypes.data + first, staged + size)
     cleared = sent_words[said + _CLEARED]
     _move(work, 2, _FILL, scratch + cleared, 0, sent_words[said + _CLEARED_END] - cleared)

@@ -1,9 +1,9 @@
-"""A batch of files as finished work: what a DataLoader's worker computes of it, without a device.
+"""A batch of files as finished work: the part that a DataLoader's worker computes, without a device.
 
-All that the device gets is one upload, files and a *program*: descriptors, their owners and tables, in which addresses
-are places (``descriptors``) of four regions. ``Part`` says what is sent (``accel.workers.sent_files``): the program and
-which of its words are places, what of the files is needed, the launches in their order, and what the host wants to know
-when they have run. ``ready`` runs it. Nothing in it is of one device, so a slot's parts may be used where they lie.
+The device gets one upload: files and a *program* of descriptors, their owners and tables, in which addresses are places
+(``descriptors``) in four regions. ``Part`` lists what is sent (``accel.workers.sent_files``): the program and which of
+its words are places, the pieces of the files that are needed, the launches in order, and what the host wants to know
+afterwards. ``ready`` runs it. Nothing in it depends on the device, so a slot's parts can be used where they lie.
 """
 
 from __future__ import annotations
@@ -44,45 +44,45 @@ Arrays = list[npt.NDArray[Any]]
 
 
 class Part(IntEnum):
-    """What is sent of a batch of n images, k of which the device's decoder takes, in the order in which it does."""
+    """The arrays sent for a batch of n images, of which the device's decoder takes k (in its own order)."""
 
     SAID = 0  # int64: see ``Said``
-    LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, and where in the program items and owners are
-    PIECES = 2  # int64 [..., 3]: what is needed of the files: from where, to where, how many bytes
+    LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, offsets of items and owners in the program
+    PIECES = 2  # int64 [..., 3]: the pieces of files that are needed: source, target, bytes
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
     BYTES = 5  # int64 [n]: the memory that each image takes on the device
-    HOLES = 6  # int64 [n - k, 6]: images that the host decodes; where in the program, and the box (4)
+    HOLES = 6  # int64 [n - k, 6]: images that the host decodes: number, offset in the program, box (4)
     TAKEN = 7  # int64 [k]: the images that the decoder takes
-    POINTS = 8  # int64 [2, k]: where the points of indexes are, in what is told, and how many bytes
-    KNOWN = 9  # int64 [4, k]: segments of their indexes, misfits, which are to be made, digests (``index.Known``)
-    HEADERS = 10  # int64 [k, HEADER_SIZE], where indexes are to be made
+    POINTS = 8  # int64 [2, k]: offsets of the points of indexes in what is told, and their bytes
+    KNOWN = 9  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
+    HEADERS = 10  # int64 [k, HEADER_SIZE], if any indexes are to be made
 
 
 class Said(NamedTuple):
-    """Numbers of a batch. On the device there are files, the program behind them, and working memory."""
+    """Numbers of a batch. The device's memory has the files, then the program, then working memory."""
 
     files: int  # bytes of files
     behind: int  # where the program begins
     sent: int  # bytes of both
     working: int  # where the working memory begins
     memory: int  # bytes of all that
-    cleared: int  # from there on, in the working memory, it must be zero
+    cleared: int  # where in the working memory the part begins that must be zero
     cleared_end: int
-    told: int  # from there on, there, it is told to the host
+    told: int  # where in the working memory the part begins that the host reads
     told_size: int
-    in_place: int  # 1: all files are needed, and lie on the device as here, so they may be sent from where they lie
+    in_place: int  # 1 if all files are needed, and lie on the device as here, so that they can be sent from here
     launches: int
     decoded: int  # images that the decoder takes
     holes: int  # images that the host decodes
     indexed: int  # files that are decoded by their index
-    misfits: int  # files whose index was another's
-    wanted: int  # files of which an index is to be made
-    taken: int  # all the memory that the batch takes on the device, results as well
+    misfits: int  # files whose index was another file's
+    wanted: int  # files whose index is to be made
+    taken: int  # all memory that the batch takes on the device, with results
 
 
 def room(plan: ColumnPlan) -> int:
-    """Bytes that ``parts`` do not exceed, as a rule."""
+    """An estimate of the bytes of ``parts``, seldom exceeded."""
     sizes = _files(plan).places[:, 1]
     found, (count, _, height, width) = plan.columns, plan.shape
     heights, widths, _ = plan.rows.sizes()
@@ -97,7 +97,7 @@ def room(plan: ColumnPlan) -> int:
 
 
 def parts(plan: ColumnPlan, options: Options) -> Arrays:
-    """The parts of a plan of ``Files`` that ``columns`` takes; none where no file is for the decoder."""
+    """The arrays for a plan of ``Files`` that ``columns`` takes (see ``Part``); none if no file is for the decoder."""
     sources = _files(plan)
     asked = np.flatnonzero(sources.plain())
     if not len(asked):
@@ -194,7 +194,7 @@ _APART = 512  # bytes that the parts of the device's memory are aligned to
 
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
-    """For ``bind_words``: places that are so much further on in their regions are places as well."""
+    """Bases for ``bind_words`` that move places by these offsets in their regions."""
     bases = np.zeros(len(Region), np.uint64)
     for name, offset in offsets.items():
         bases[Region[name]] = place(Region[name], offset)
@@ -202,7 +202,7 @@ def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
 
 
 def _pieces(found: Described) -> Numbers:
-    """What is needed of the files that are taken, in their order in memory."""
+    """The pieces that are needed of the files taken, in their order in memory."""
     pieces = found.known.pieces[np.sort(found.taken)]
     source, behind, target, head, tail = pieces.T
     first = np.stack([source, target, head], 1)
@@ -217,7 +217,7 @@ def _known(found: Described) -> tuple[Numbers, Numbers]:
 
 
 def _fixups(dtype: np.dtype[Any], start: int, count: int) -> npt.NDArray[np.int32]:
-    """The words of a structure's places, for so many of them from an offset on."""
+    """The words that are places, in ``count`` structures from the offset ``start`` on."""
     first = start // 8 + np.arange(count) * (dtype.itemsize // 8)
     return (first[:, None] + _words(dtype)).reshape(-1).astype(np.int32)
 

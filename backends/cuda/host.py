@@ -1,6 +1,6 @@
-"""The kernels on the host: the same sources, compiled by g++, run block by block. For tests, and to try the backend.
+"""Running the kernels on the host: the same sources, compiled by g++, block by block. For tests and trials.
 
-A stand-in for the device: its memory is the host's, a launch runs at once in the thread that makes it.
+The device's memory is the host's, and a launch runs at once in the calling thread.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from accel.system import fork
 
 COMPILER = "g++"
 _MOST_BLOCKS = (1 << 31) - 1
-_UNKNOWN = 4 << 30  # bytes of memory, where the system does not tell
-_ITEM_ALIGNED, _OWNER_ALIGNED = 8, 4  # a misaligned load is a fault on a GPU
+_UNKNOWN = 4 << 30  # bytes of memory to assume if the system does not tell
+_ITEM_ALIGNED, _OWNER_ALIGNED = 8, 4  # checked, as a misaligned load is a fault on a GPU
 FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fvisibility=default")
 
 
 def unavailable() -> str | None:
-    """Why the kernels cannot run on the host here."""
+    """The reason why the kernels cannot run on the host here, or None."""
     if shutil.which(COMPILER) is None:
         return f"running the kernels on the host needs {COMPILER}: install it (Debian: apt install g++)"
     return None
 
 
 class HostDevice(Device):
-    """The host in the place of a GPU."""
+    """The host in place of a GPU."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -48,7 +48,7 @@ class HostDevice(Device):
                 function(name)
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        """Run it at once.
+        """Run a launch at once.
 
         Raises:
             RuntimeError: a GPU would refuse the launch, or fault on it.
@@ -70,7 +70,7 @@ class HostDevice(Device):
 def function(kernel: str, *, flags: tuple[str, ...] = FLAGS) -> Any:
     """A kernel as a C function of (blocks, address of items, address of owners).
 
-    ``flags``: the compiler's. Tests build kernels that run the threads of a block in another order (``shim.h``).
+    ``flags``: the compiler's; with others, tests run the threads of a block in another order (``shim.h``).
 
     Raises:
         BackendUnavailable: it cannot be compiled or loaded.

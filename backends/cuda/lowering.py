@@ -1,9 +1,9 @@
-"""A plan as a schedule of kernel launches: pure data, made without looking at a pixel or a device.
+"""Lowering a plan to a schedule of kernel launches: pure data, made without pixels or a device.
 
-Stage by stage the images of a batch run together: what an image has at level n is one item of a launch for all images
-that have a stage of that kind there, whatever its parameters. The last stages of all images, which write to the
-result, are one launch; so the number of launches is that of the longest chain, whatever was drawn for each image.
-Between two stages there are uint8 pixels in scratch memory.
+Stage by stage the images of a batch run together: an image's stage at level n is one item of a launch for all images
+that have a stage of that kind there, whatever its parameters. The last stages of all images, which write to the result,
+are one launch; so the number of launches is that of the longest chain, whatever was drawn for each image. Between two
+stages pixels are uint8 in scratch memory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from accel.planning.values import Patch
 
 
 def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
-    """The launches that run a plan.
+    """Make the schedule that runs a plan.
 
     Args:
         plan: what to run.
-        sources: for every decode the address of pixels that are on the device already, or None.
+        sources: for every decode the address of its pixels if they are on the device already, else None.
     """
     schedule = Schedule()
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
@@ -59,7 +59,7 @@ def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
 
 
 def device_bytes(wanted: Decode) -> int:
-    """About how much memory one source and what is made of it take on the device, the result left out."""
+    """The approximate memory that a source and its images take on the device, without the result."""
     _, _, height, width = wanted.box
     total = height * width * wanted.channels
     for item in wanted.items:
@@ -82,7 +82,7 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
     """Add all stages of an item but the last.
 
     Returns:
-        The level at which that one may run, what it reads, and what it is.
+        The level at which the last stage may run, its input, and the stage.
     """
     units: list[Stage] = []
     for number, stage in enumerate(stages):
@@ -94,10 +94,10 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
             pixels = pixels._replace(lut=schedule.send_lut(stage.levels))
     last = units.pop()
     assert isinstance(last, Pass)
-    level, buffers = 1, [(0, 0), (0, 0)]  # two places and sizes, in turns; another one where a result is larger
+    level, buffers = 1, [(0, 0), (0, 0)]  # two places and sizes, used in turns; replaced if a result is larger
 
     def take(size: int) -> int:
-        """The place of ``size`` bytes that whoever writes next does not read."""
+        """The place of ``size`` bytes that the next stage does not read."""
         buffer = buffers.pop(0)
         buffers.append(buffer if size <= buffer[1] else (schedule.scratch.take(size), size))
         return buffers[-1][0]
@@ -117,7 +117,7 @@ def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) 
 
 
 def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> tuple[int, Pixels]:
-    """Pixels that a pass may read, and from which level on: a resampling reads pixels that were looked up before."""
+    """The level and pixels for a pass; if it resamples, pixels are looked up first."""
     if not (pixels.lut and stage.resample):
         return level, pixels
     result = schedule.scratch.take(pixels.height * pixels.width * pixels.channels)
@@ -125,7 +125,7 @@ def _looked_up(schedule: Schedule, level: int, pixels: Pixels, stage: Pass) -> t
 
 
 def _value_table(schedule: Schedule, item: Item) -> int:
-    """The place of an item's value table, behind the lookup table of its last pass where that has one."""
+    """The place of an item's value table, composed with the lookup table of its last pass if that has one."""
     table, levels = item.table, item.stages[-1].levels
 
     def content() -> list[npt.NDArray[Any]]:

@@ -1,13 +1,13 @@
-"""nvImageCodec on the device (``exact=False``): JPEG files to pixels that never were on the host.
+"""nvImageCodec on the device (``exact=False``): JPEG files decoded to pixels on the device.
 
-Which of its engines decodes a file is decided by the file: the shares of the work are fixed, and all of it is
-offered to the hardware first. What it refuses comes back as None, and goes to the host's decoders.
+The engine that decodes a file depends only on the file: shares of the work are fixed, and all of it is offered to the
+hardware first. Files that it refuses come back as None, and are left to the host's decoders.
 
 nvJPEG's hardware engine may write its output before work that was queued earlier on the stream has run, so the output
-must not be a block that has just been handed on from tensors which that work still reads. nvImageCodec takes its memory
-from the driver's pool (cudaMallocAsync): torch's own allocator has no part in that, and an image goes back there only
-when the device is done with everything that reads it (``Held``). Where torch's tensors come from the pool as well, it
-is not used (``shares_memory``).
+must not be memory that was just freed by tensors which that work still reads. nvImageCodec takes its memory from the
+driver's pool (cudaMallocAsync), not from torch's allocator, and an image goes back there only when the device is done
+with everything that reads it (``Held``). If torch's tensors come from that pool as well, nvImageCodec is not used
+(``shares_memory``).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from accel.system import counters, fork
 
 
 class Pixels(NamedTuple):
-    """A decoded image, uint8 [height, width, channels], dense: its address, and what keeps it there."""
+    """A decoded image, uint8 [height, width, channels], dense: its address, and the object that owns its memory."""
 
     address: int
     image: Any
 
 
 def accepts(wanted: Decode) -> bool:
-    """Whether nvImageCodec may have a source: an intact file, and a region whose chroma it gets right."""
+    """Whether nvImageCodec may decode a source: an intact file, and a region whose chroma it gets right."""
     source = wanted.source
     return wanted.box == engines.wide_enough(wanted.box, source.header.width) and plainly_intact(source)
 
 
 def shares_memory(device: torch.device) -> bool:
-    """Whether torch takes the device's memory from the pool that nvImageCodec uses (PYTORCH_CUDA_ALLOC_CONF)."""
+    """Whether torch allocates from the pool that nvImageCodec uses (PYTORCH_CUDA_ALLOC_CONF)."""
     return device.type == "cuda" and torch.cuda.get_allocator_backend() == "cudaMallocAsync"
 
 
@@ -51,7 +51,7 @@ class Decoder:
         self._decoder: Any = None
 
     def decode(self, wanted: Sequence[Decode]) -> list[Pixels | None]:
-        """The pixels of every box, decoded in the order of torch's current stream; None where it declines."""
+        """Decode every box, in the order of torch's current stream; None for those that it declines."""
         found: list[Pixels | None] = [None] * len(wanted)
         offered = [number for number, each in enumerate(wanted) if accepts(each)]
         with self._lock:
@@ -93,7 +93,7 @@ def _stream(codec: Any, wanted: Decode) -> Any:
 
 
 def _pixels(image: Any, wanted: Decode) -> Pixels | None:
-    """The image if it is what was asked for, with its values one after another."""
+    """The image, if it has the expected shape and dtype and is dense; else None."""
     if image is None:
         return None
     on_host = image.buffer_kind.name == "STRIDED_HOST"
@@ -115,7 +115,7 @@ class Held:
         self._held: list[tuple[Mark, Any]] = []
 
     def until(self, mark: Mark | None, objects: Any) -> None:
-        """Keep ``objects`` until ``mark`` is reached, and let go of what is done."""
+        """Keep ``objects`` until ``mark`` is reached, and release those whose marks are."""
         with self._lock:
             self._held = [each for each in self._held if not each[0].query()]
             if mark is not None:

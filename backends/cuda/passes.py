@@ -1,4 +1,4 @@
-"""Passes as items of the kernel that makes them (``passes.cu``)."""
+"""Lowering passes to items of the kernel that runs them (``passes.cu``)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Output(NamedTuple):
 
 
 def is_whole(stage: Pass) -> bool:
-    """Whether the kernel makes it at once."""
+    """Whether the kernel can run a pass in one item."""
     return not stage.resample or (stage.rows.view.table is None and stage.columns.view.table is None)
 
 
 def parts(stage: Pass) -> list[Pass]:
-    """A stage whose view is listed (padding before a resize) as two: the view, and the rest on that."""
+    """Split a stage whose view is listed (padding before a resize) in two: the view, and the rest on that."""
     if is_whole(stage):
         return [stage]
     rows, columns = map(Axis.as_it_is, (stage.rows.view, stage.columns.view))
@@ -39,7 +39,7 @@ def parts(stage: Pass) -> list[Pass]:
 
 
 def add_pass(schedule: Schedule, level: int, pixels: Pixels, stage: Pass, out: Output) -> None:
-    """Add a pass to a schedule. Where it resamples, its input needs no look-up."""
+    """Add a pass to a schedule. If it resamples, its input must not need a look-up."""
     where, _, width_in, channels, lut = pixels
     rows, columns = stage.rows, stage.columns
     height, width = rows.window.length, columns.window.length
@@ -94,10 +94,10 @@ def _window(schedule: Schedule, window: Index) -> int:
 
 def _copied(stage: Pass) -> tuple[Index, Index]:
     """The positions of the input that each position of the output shows."""
-    axes = stage.rows, stage.columns  # where it resamples, only fill is shown
+    axes = stage.rows, stage.columns  # a pass that resamples comes here only if it shows nothing but fill
     rows, columns = (axis.window if stage.resample else through(axis.view, axis.window) for axis in axes)
     return rows, columns
 
 
 _copied_once = IdentityCache(_copied, 4096)
-"""Stages behind the first one are often the same for many images."""
+"""Remembered, as stages behind the first one are often the same for many images."""

@@ -1,4 +1,4 @@
-"""Pinned host buffers, handed out again when the device is done with reading them."""
+"""Pinned host buffers that are reused when the device has finished reading them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from accel.system import fork
 
 
 class PinnedPool:
-    """A few host buffers, used again while they fit; what a giant batch needed is given back after a while.
+    """A few host buffers, reused while their sizes fit; those of a giant batch are released after a while.
 
     Their sizes are powers of two, to which torch rounds pinned memory anyway.
     """
 
     _SMALLEST = 1 << 20
-    _MOST = 4  # beyond, the oldest is waited for
-    _PATIENCE = 16  # takes for which a buffer may be of no use
+    _MOST = 4  # with so many buffers the oldest is waited for
+    _PATIENCE = 16  # calls of ``take`` for which a buffer may stay unused
     _GIANT = 1 << 28
 
     def __init__(self, allocate: Callable[[int], torch.Tensor], trim: Callable[[], None] = lambda: None) -> None:
-        """``allocate``: makes a uint8 tensor of a size. ``trim``: called when the last giant buffer was let go."""
+        """``allocate``: returns a uint8 tensor of a size. ``trim``: called when the last giant buffer was released."""
         self._allocate, self._trim = allocate, trim
         self._lock = fork.Lock()
-        self._given_back: list[_Buffer] = []  # in this order
+        self._given_back: list[_Buffer] = []  # the oldest first
         self._has_giants = False
         self._clock = 0
 
     def take(self, size: int) -> torch.Tensor:
-        """A buffer of at least ``size`` bytes that nobody reads or writes."""
+        """A buffer of at least ``size`` bytes that is not in use; may wait for one."""
         largest = max(4 * size, self._SMALLEST)
         with self._lock:
             found = self._find(size, largest)
@@ -50,7 +50,7 @@ class PinnedPool:
         return sum(each.size >= self._GIANT for each in self._given_back)
 
     def _find(self, size: int, largest: int) -> _Buffer | None:
-        """One that fits and is free, or the oldest of too many, whatever it is; the lock is held."""
+        """A free buffer that fits, or the oldest of too many, fitting or not; else None. The lock must be held."""
         self._clock += 1
         before = self._clock - self._PATIENCE
         if self._given_back and self._given_back[0].since < before:
@@ -61,7 +61,7 @@ class PinnedPool:
         return self._given_back.pop(0) if len(self._given_back) >= self._MOST else None
 
     def give_back(self, memory: torch.Tensor, mark: Mark | None) -> None:
-        """Let others use it once ``mark`` is reached."""
+        """Give a buffer back, to be reused once ``mark`` is reached."""
         size = memory.numel()
         with self._lock:
             self._given_back.append(_Buffer(self._clock, mark, memory, size))
@@ -69,7 +69,7 @@ class PinnedPool:
 
     @property
     def kept(self) -> int:
-        """The bytes it keeps for others."""
+        """The bytes of the buffers that were given back."""
         with self._lock:
             return sum(each.size for each in self._given_back)
 

@@ -1,4 +1,4 @@
-"""Work that a DataLoader's worker has finished (``finished``), on a device: bound to its memory, sent and launched."""
+"""Running work that a DataLoader's worker has finished (``finished``): bound to a device's memory, sent, launched."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Bytes = npt.NDArray[np.uint8]
 _ALIGNED, _MOVES = 64, 4
 
 DESCRIBED = "whole ones the device copies from where a worker left them, if the driver locks that; others are gathered"
-"""How files go over."""
+"""Description of how files are sent, for ``accel.explain``."""
 
 
 class Ready:
-    """One run of it: as ``Execution``, and the ``Decoding`` of its files. ``decoding.flagged`` comes after ``launch``.
+    """One run of finished work, used as ``Execution``, with the ``Decoding`` of its files (flagged after ``launch``).
 
-    What is told comes into the same memory of the host's from which the rest is sent, in front of that.
+    The host memory gets what the device tells at its beginning; behind that is what is sent.
 
     Attributes:
-        holes: the boxes that the host decodes, by the number of the image: these are filled in before ``upload``.
+        holes: the boxes that the host decodes, by the images' numbers; they are to be filled in before ``upload``.
     """
 
     def __init__(self, ahead: Ahead, said: Said, result: torch.Tensor, device: Device, pool: PinnedPool) -> None:
@@ -44,7 +44,7 @@ class Ready:
         if in_place:
             counters.count(counters.IN_PLACE, ahead.shape[0])
         first = -(-said.told_size // _ALIGNED) * _ALIGNED
-        begin = first - (said.behind if in_place else 0)  # of what the host has of the device's memory
+        begin = first - (said.behind if in_place else 0)  # where the device's memory would begin in the host's
         buffer = pool.take(begin + said.sent)
         indexing = Indexing(said.indexed, said.misfits, said.wanted, partial(_known, ahead))
         self.decoding = Decoding([], said.decoded, partial(_taken, ahead), indexing)
@@ -67,20 +67,20 @@ class Ready:
         return self._host[self._holes[number] : self._holes[number] + size]
 
     def sent(self) -> Sequence[Callable[[], None]]:
-        """Work that fills in all else: none, it is there."""
+        """Tasks that fill in the rest: none, as all is there."""
         return ()
 
     def upload(self) -> None:
-        """Send what the host has: ``launch`` does."""
+        """Do nothing, as ``launch`` sends everything."""
 
     def launch(self) -> None:
-        """Send what the host has, and compute the result."""
+        """Queue the copies and launches that compute the result."""
         self._begun = True
         self._device.submit(self._work)
         self.decoding.queued((), self._memory, self._device.mark())
 
     def abandon(self) -> None:
-        """Give the memory back. What the device copies by itself, from there or to there, stays until it has."""
+        """Give the host memory back, after waiting for the device's copies from and to it."""
         if self._begun and (mark := self._device.mark()) is not None:
             mark.synchronize()
         self.decoding.give_back()

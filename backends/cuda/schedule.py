@@ -1,7 +1,7 @@
-"""Schedules of kernel launches: pure data, made without looking at a pixel or a device.
+"""Schedules of kernel launches: pure data, made without pixels or a device.
 
-Addresses are places (``descriptors``) until memory is there. Launches stand on levels; those of one level may run in
-any order, when the levels below are done.
+Addresses are places (``descriptors``) until memory is allocated. Launches are on levels; those of one level may run in
+any order, once the levels below are done.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ class Launch:
         self.total = 0
 
     def add(self, row: bytes, blocks: int = 1) -> None:
-        """``row``: a structure of the dtype, with places for addresses."""
+        """Add an item. ``row``: a structure of the dtype, with places as addresses."""
         self.rows.append(row)
         self.blocks.append(blocks)
         self.total += blocks
 
     def add_all(self, items: npt.NDArray[Any], blocks: npt.NDArray[np.int64]) -> None:
-        """Add items [n] of the dtype, and how many blocks each takes."""
+        """Add items [n] of the dtype, with the number of blocks of each."""
         self.rows.append(items.tobytes())
         self.blocks += blocks.tolist()
         self.total += int(blocks.sum())
 
     @property
     def count(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return len(self.blocks)
 
     def items(self) -> npt.NDArray[Any]:
         return np.frombuffer(bytearray().join(self.rows), self.dtype)
 
     def owners(self) -> npt.NDArray[np.int32]:
-        """The item of every block."""
+        """The number of every block's item."""
         return np.repeat(np.arange(self.count, dtype=np.int32), self.blocks)
 
 
 class Sent(NamedTuple):
-    """Something the host sends: where it goes, and what it is, once somebody asks (it may be work)."""
+    """Data that the host sends: its place, and a function that makes it when needed (it may take time)."""
 
     place: int
     content: Callable[[], Sequence[npt.NDArray[Any]]]
@@ -78,7 +78,7 @@ class Sent(NamedTuple):
 class Pixels(NamedTuple):
     """Pixels on the device, uint8 [height, width, channels], interleaved and dense.
 
-    ``lut``: the place of a table, uint8 [channels, 256], in which they are still to be looked up; 0: none.
+    ``lut``: the place of a table, uint8 [channels, 256], in which they are still to be looked up; 0 for none.
     """
 
     place: int
@@ -89,11 +89,11 @@ class Pixels(NamedTuple):
 
 
 class Schedule:
-    """Work that runs a plan: the memory it takes, what is sent, and the launches in order.
+    """The work that runs a plan: the memory it takes, the data that is sent, and the launches in order.
 
     Attributes:
-        pixels: where each of the plan's decodes goes, in order.
-        upload, scratch: the sizes of these regions.
+        pixels: the places of the pixels of the plan's decodes, in order.
+        upload, scratch: the allocations in these regions.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Schedule:
         return found
 
     def send(self, key: Any, size: int, content: Callable[[], Sequence[npt.NDArray[Any]]]) -> int:
-        """The place of ``size`` bytes that the host makes and sends, once for every ``key``."""
+        """The place of ``size`` bytes that the host makes and sends, only once for every ``key``."""
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.upload.take(size)
@@ -121,11 +121,11 @@ class Schedule:
         return found
 
     def send_lut(self, lut: Levels | None) -> int:
-        """The place of a lookup table of bytes; 0: there is none."""
+        """The place of a lookup table of bytes; 0 for None."""
         return 0 if lut is None else self.send((id(lut), "lut"), lut.nbytes, lambda: [lut])
 
     def coefficients(self, job: CoefficientJob) -> tuple[int, int]:
-        """The places of an axis' bounds and coefficients."""
+        """The places of an axis' bounds and coefficients, which are computed or sent once for every job."""
         bounds_size, size = sizes_of(*job[:3], job.size, job.shown)
         found = self._known.get(job)
         if found is not None:

@@ -1,5 +1,4 @@
-"""Copies and launches of a whole batch, one call of the driver's for each and none of Python's: what ``device`` has
-compiled."""
+"""Compiled code of ``device``: the copies and launches of a whole batch, by one driver call each, without Python."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _NONE = np.int32(0)
 
 @emitted(types.int32, types.uint64, types.uint64, types.uint64, types.int64, types.uint64, None)
 def _launch(builder: Any, driver: Any, kernel: Any, blocks: Any, threads: Any, stream: Any, arguments: Any) -> Any:
-    """Call the driver's ``cuLaunchKernel``; behind the two ``arguments`` there is room for the addresses of both."""
+    """Call the driver's ``cuLaunchKernel``; behind the two ``arguments`` there must be room for their addresses."""
     kind = ir.FunctionType(_INT, [_POINTER, *[_INT] * 7, _POINTER, _POINTER, _POINTER])
     one, none = ir.Constant(_INT, 1), ir.Constant(_POINTER, None)
     for n in range(2):
@@ -42,7 +41,7 @@ def _launch(builder: Any, driver: Any, kernel: Any, blocks: Any, threads: Any, s
 
 @emitted(types.int32, types.uint64, types.uint64, types.uint64, types.uint64, types.uint64)
 def _move(builder: Any, driver: Any, target: Any, source: Any, size: Any, stream: Any) -> Any:
-    """Call one of the driver's functions that copy memory, or fill it with a byte."""
+    """Call a driver's function that copies memory, or fills it with a byte."""
     kind = ir.FunctionType(_INT, [_WORD, _WORD, _WORD, _POINTER])
     function = builder.inttoptr(driver, kind.as_pointer())
     return builder.call(function, [target, source, size, builder.inttoptr(stream, _POINTER)])
@@ -52,11 +51,11 @@ def _move(builder: Any, driver: Any, target: Any, source: Any, size: Any, stream
 def submit_launches(calls: Any, moves: int, kernels: Any, driver: Any, stream: int, threads: int) -> int:
     """Queue copies, kernels and more copies on a stream.
 
-    Returns the number of the first of all that the driver refuses, or how many there are.
+    Returns the position of the first one that the driver refuses, or the number of all.
 
     Args:
-        calls: ``device.Work.calls``, so many ``moves`` first. The last row's first word becomes the driver's error.
-        kernels: uint64 [...], handles. driver: uint64 [...], addresses of functions, of ``cuLaunchKernel`` first.
+        calls: ``device.Work.calls``, with ``moves`` moves. The last row's first word is set to the driver's error.
+        kernels: uint64 [...], handles. driver: uint64 [...], addresses of functions, the first ``cuLaunchKernel``'s.
     """
     room, first, launches = advanced(pointer_to(calls), 4 * len(calls) - 8), moves - 1, len(calls) - moves - 2
     for n in range(moves + launches):

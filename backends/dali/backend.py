@@ -1,4 +1,4 @@
-"""Plans with DALI: it does what it can do first, and another backend goes on from there."""
+"""Running plans with DALI: it does the first stages as far as it can, and another backend goes on from there."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class DaliOptions(AcceleratorOptions):
     """The dali backend's options.
 
     Args:
-        device: where batches are computed: a GPU, or "cpu" for DALI's CPU operators; None: where the first
-            ``.to(device)`` sends them, and by the CPU operators where there is no GPU.
-        threads: how many threads DALI, and the backend that goes on from it, have on the host; None: one for each core
+        device: where batches are computed: a GPU, or "cpu" for DALI's CPU operators; None for the device of the first
+            ``.to(device)``, or for the CPU operators if there is no GPU.
+        threads: the number of host threads of DALI, and of the backend that goes on from it; None for one for each core
             that this process may use.
-        hw_decoder_load: the share of the images that the GPU's hardware decoder gets, 0 to 1, where it has one.
+        hw_decoder_load: the share of the images that the GPU's hardware decoder gets, 0 to 1, if it has one.
     """
 
     threads: int | None = None
@@ -56,10 +56,10 @@ class DaliOptions(AcceleratorOptions):
 
 
 class DaliBackend(AcceleratorBackend):
-    """With ``exact=True`` DALI's CPU decoder decodes, whose pixels are Pillow's, and another backend does the rest.
+    """With ``exact=True`` DALI's CPU decoder decodes, whose pixels equal Pillow's, and another backend does the rest.
 
-    With ``exact=False`` DALI does all it has operators for, on the device. Whatever the stages, it begins with an image
-    itself: what it has no operator for, another backend goes on with from DALI's pixels (``partition``).
+    With ``exact=False`` DALI does all that it has operators for, on the device. It always does an image's first stages;
+    from the first stage that it has no operator for, another backend goes on with DALI's pixels (``partition``).
     """
 
     Options = DaliOptions
@@ -88,7 +88,7 @@ class DaliBackend(AcceleratorBackend):
         return None
 
     def prepare(self) -> None:
-        """Prepare what forked workers need; DALI itself must not be loaded before a fork."""
+        """Prepare the host backend for forked workers; DALI itself must not be loaded before a fork."""
         self.on_host.prepare()
 
     def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
@@ -102,12 +102,12 @@ class DaliBackend(AcceleratorBackend):
             return self.on_host.run(plan, memory.results.empty).to(device)
         try:
             with torch.inference_mode(False), nullcontext() if device.type == "cpu" else torch.cuda.device(device):
-                if self._agrees is None:  # whether DALI's CPU decoder gives the installed Pillow's pixels
+                if self._agrees is None:  # whether DALI's CPU decoder equals the installed Pillow
                     self._agrees = not self.options.exact or agreement.agrees("DALI", self._decode)
                 if not self._agrees:
                     return self._go_on(plan, device)
                 return self._run(plan, device)
-        except DecodeError as error:  # whoever keeps it must not keep the batch's pixels, which its frames refer to
+        except DecodeError as error:  # without its frames, which would keep the batch's pixels alive
             raise error.with_traceback(None) from error.__cause__
 
     def _run(self, plan: Plan, device: torch.device) -> torch.Tensor:
@@ -119,7 +119,7 @@ class DaliBackend(AcceleratorBackend):
         if left:
             result = self._go_on(plan._replace(decodes=tuple(left)), device)
         elif len(finished) == 1:
-            # DALI's own memory; on a GPU it comes back to DALI only when the device has done all that was queued
+            # DALI's own memory; on a GPU it is returned to DALI only when the device has finished all queued work
             return finished[0][1]
         else:
             result = plan.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
@@ -128,7 +128,7 @@ class DaliBackend(AcceleratorBackend):
         return result
 
     def _go_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
-        """Run a plan elsewhere, to a result on ``device``; places that it has no items for are not filled."""
+        """Run a plan on another backend, with the result on ``device``; places without items are not filled."""
         if self._cuda is None:  # whether accel's own kernels can go on from DALI's pixels
             self._cuda = registry.availability().get("cuda", "missing") is None
         if device.type == "cuda" and self._cuda:

@@ -1,4 +1,4 @@
-"""Effects as DALI operators: a line for each op that DALI has an equivalent for."""
+"""Lowering effects to DALI operators: a line for each op that DALI has an equivalent for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel.planning.stages import Effect
 
 
 def add_effect(chain: OperatorChain, effect: Effect) -> str | None:
-    """Add the operators of an effect on the whole of what comes in; the reason where DALI has none."""
+    """Add the operators of an effect on the whole input; return the reason if DALI has none."""
     found = _EFFECTS.get(effect.op)
     if found is None:
         return _REFUSED.get(effect.op, f"DALI has no {effect.op}")
@@ -32,7 +32,7 @@ def _grey(chain: OperatorChain, params: Params) -> None:
 
 
 def _sharpness(chain: OperatorChain, params: Params) -> None:
-    """Pillow blends with its smoothed image, of which the border is that of the image itself."""
+    """Blend with a smoothed image that keeps the image's own border, as Pillow does."""
     height, width = chain.size
     if height > 2 and width > 2:
         smooth = tuple(weight / 13 for weight in (1, 1, 1, 1, 5, 1, 1, 1, 1))

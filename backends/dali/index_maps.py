@@ -1,4 +1,4 @@
-"""Index maps of rows and columns as DALI operators: crops, flips, constant borders and nearest resizes."""
+"""Lowering index maps of rows and columns to DALI operators: crops, flips, constant borders and nearest resizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REFUSED = "DALI has no border but a constant one, and no other maps than crops,
 
 
 class Run(NamedTuple):
-    """A part of an axis, with ``before`` and ``after`` positions around it that show the fill code ``code``."""
+    """A part of an axis, with ``before`` and ``after`` positions around it that show fill ``code`` (0 for none)."""
 
     start: int
     length: int
@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
 
 def add_index_maps(chain: OperatorChain, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> str | None:
-    """Add operators that show ``rows`` and ``columns``; the reason where DALI has none for them."""
+    """Add operators that show ``rows`` and ``columns``; return the reason if DALI has none for them."""
     down, across = _run(rows), _run(columns)
     if down is None or across is None:
         return _resize_nearest(chain, rows, columns)
@@ -73,7 +73,7 @@ def _resize_nearest(chain: OperatorChain, rows: Index, columns: Index) -> str | 
 
 
 def _region(index: Index, length: int) -> tuple[float, float] | None:
-    """The range of an axis that a map shows by nearest neighbours; None where it does something else."""
+    """The range of an axis that a map resizes by nearest neighbours; None if it does something else."""
     table = index.array()
     if (table < 0).any():
         return None
@@ -93,5 +93,5 @@ def _region(index: Index, length: int) -> tuple[float, float] | None:
 
 
 def _nearest(size: int, count: int) -> npt.NDArray[np.int32]:
-    """As ``nearest``, by a product: libraries differ in how they round where two pixels are equally near."""
+    """``nearest`` by a product, as libraries round differently if two pixels are equally near."""
     return np.minimum(((np.arange(count) + 0.5) * (size / count)).astype(np.int32), size - 1)

@@ -1,7 +1,7 @@
-"""The part of an image's plan that DALI can do: a structure, which images share, and numbers for each of them.
+"""Lowering the part of an image's plan that DALI can do: to a structure, which images share, and each one's numbers.
 
 Pure data, made without DALI. An image's stages are taken from the front as far as DALI has operators for them; the
-rest of them, with the reason why DALI does not go on, are left for another backend.
+rest, with the reason why DALI does not go on, are left to another backend.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from accel.planning.plan import Decode, Item
 from accel.planning.stages import Axis, Box, Effect, Pass, Stage
 
 _FILTERS = {1: "LANCZOS3", 2: "LINEAR", 3: "CUBIC"}
-"""DALI's names of filters, by Pillow's code."""
+"""DALI's names of filters, by Pillow's codes."""
 
 
 class Lowered(NamedTuple):
-    """DALI's part in one source, or one image of it.
+    """DALI's part in a source, or in one image of it.
 
     Attributes:
-        wanted: the decode, with the items that come out of it.
+        wanted: the decode, with its items.
         box: the part of the source that is decoded.
-        structure, fed: the operators on it, and their numbers for it.
-        rest: the stages of its item that are left; None: all of them, of all items.
-        reason: why DALI does not finish; None: it does, and gives the item's values.
+        structure, fed: the operators on it, and their numbers.
+        rest: the stages of its item that are left; None if all stages of all items are.
+        reason: why DALI does not finish; None if it does, and returns the item's values.
     """
 
     wanted: Decode
@@ -47,9 +47,9 @@ _LARGEST = 64 << 20
 
 
 def refused(wanted: Decode) -> str | None:
-    """Why DALI may not have the source; None: it may.
+    """The reason why DALI must not get a source; None if it may.
 
-    It may have pixels, and intact files: DALI cannot tell broken ones as Pillow does.
+    It may get pixels, and intact files, as it cannot recognize broken ones as Pillow does.
     """
     if wanted.box[2] * wanted.box[3] * wanted.channels > _LARGEST:
         return TOO_LARGE
@@ -60,16 +60,16 @@ def refused(wanted: Decode) -> str | None:
 
 
 def lower_decoding(wanted: Decode) -> Lowered:
-    """The decoding of a source, and nothing else."""
+    """Lower only the decoding of a source."""
     box, chain = _begin(wanted)
     return _lowered(wanted, box, chain, None, "")
 
 
 def lower_image(wanted: Decode, *, interleaved: bool) -> Lowered:
-    """As much as DALI can do for a decode of one item.
+    """Lower as much as DALI can do for a decode with one item.
 
     Args:
-        interleaved: the result's memory is ordered [height, width, channels].
+        interleaved: whether the result's memory is ordered [height, width, channels].
     """
     item = wanted.items[0]
     box, chain = _begin(wanted)
@@ -109,7 +109,7 @@ def _pass(chain: OperatorChain, stage: Pass) -> str | None:
 
 
 def _resize(chain: OperatorChain, stage: Pass) -> str | None:
-    kind = _FILTERS.get(stage.resample & 7)  # what is added to it for torch's says whether to antialias
+    kind = _FILTERS.get(stage.resample & 7)  # the higher bits mark torch's, and whether to antialias
     if kind is None:
         return "DALI has no box and no Hamming filter"
     axes = (stage.rows, stage.columns)
@@ -136,9 +136,10 @@ def _resize(chain: OperatorChain, stage: Pass) -> str | None:
 
 
 def _region(axis: Axis, span: tuple[int, int], listed: bool, offset: int) -> tuple[float, float]:
-    """The range of the input that the window is taken from; backwards where it is flipped.
+    """The range of the input that the resize reads; backwards if it is flipped.
 
-    Unless there is a list to be followed afterwards, it is the window itself, else the part of the result it shows.
+    Resized, it is the window itself or, if a window is ``listed`` and so applied afterwards, the part of the result
+    that the window shows.
     """
     view, window = axis.view, axis.window
     scale = view.length / axis.size

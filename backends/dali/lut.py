@@ -1,4 +1,4 @@
-"""Lookup tables and value tables, recognised as what DALI computes: lines, masks, folds and powers."""
+"""Recognizing lookup tables and value tables that DALI can compute: lines, masks, folds and powers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accel.backends.dali.operator_chain import Numbers, OperatorChain
 from accel.planning.stages import Levels
 
 DTYPES = {torch.float32: "FLOAT", torch.float16: "FLOAT16", torch.uint8: "UINT8"}
-"""DALI's names of the types of values it gives."""
+"""DALI's names of the dtypes that it can return."""
 
 Line = tuple[Numbers, Numbers]
-"""(mean, std) of every channel: a value is (byte - mean) / std."""
+"""(mean, std), each for every channel: a value is (byte - mean) / std."""
 
 _BYTES = np.arange(256.0)
 _LARGEST_ERROR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.uint8: 0.0}
@@ -23,7 +23,7 @@ _LARGEST_ERROR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.uint8: 0.0}
 
 @lru_cache(maxsize=256)  # by the table's identity
 def line(table: torch.Tensor) -> Line | None:
-    """The values [channels, 256] as a line through the bytes; None where they are on none."""
+    """The line through the values [channels, 256]; None if they are not on one."""
     values = table.to(torch.float64).numpy()
     slope, first = (values[:, 255] - values[:, 0]) / 255, values[:, 0]
     if not np.isfinite(values).all() or (slope == 0).any():
@@ -35,7 +35,7 @@ def line(table: torch.Tensor) -> Line | None:
 
 
 def add_lut(chain: OperatorChain, table: Levels) -> str | None:
-    """Add the operator that looks bytes up in a table; the reason where DALI has none that does so within 1."""
+    """Add the operator that equals a look-up in a table, to within 1; return the reason if DALI has none."""
     found = _recognised(table.tobytes(), len(table))
     if found is None:
         return "a table of levels that is no line, mask, fold or power"
@@ -47,7 +47,7 @@ def add_lut(chain: OperatorChain, table: Levels) -> str | None:
 
 @lru_cache(maxsize=256)
 def _recognised(content: bytes, channels: int) -> tuple[str, Numbers] | None:
-    """The operator and its numbers for a table [channels, 256]; ("", ()) where it changes nothing."""
+    """The operator and its numbers for a table [channels, 256]; ("", ()) if it changes nothing, None if unknown."""
     table = np.frombuffer(content, np.uint8).reshape(channels, 256).astype(np.float64)
     one = table[0]
     if (table != one).any():
@@ -65,7 +65,7 @@ def _recognised(content: bytes, channels: int) -> tuple[str, Numbers] | None:
 
 
 def _as_line(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, Numbers] | None:
-    """factor * byte + shift, clipped to 0..255."""
+    """Recognize factor * byte + shift, clipped to 0..255."""
     free = np.flatnonzero((one > 0) & (one < 255))
     if len(free) < 2:
         return None
@@ -75,7 +75,7 @@ def _as_line(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, Nu
 
 
 def _as_power(one: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[str, Numbers] | None:
-    """gain * 255 * (byte / 255) ** exponent, clipped to 0..255."""
+    """Recognize gain * 255 * (byte / 255) ** exponent, clipped to 0..255."""
     free = np.flatnonzero((one > 0) & (one < 255))
     if len(free) < 8:
         return None

@@ -1,4 +1,4 @@
-"""DALI operators for one image, one after another, with what is fixed of them and the numbers they are fed."""
+"""Chains of DALI operators for one image, with their fixed arguments and the numbers that they are fed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Numbers = tuple[float, ...]
 
 
 class Operator(NamedTuple):
-    """An operator: its name in ``operators``, what is fixed in the pipeline, and what is fed for every image."""
+    """An operator: its name in ``operators``, its fixed arguments, and the numbers fed for every image."""
 
     name: str
     static: tuple[Any, ...]
@@ -19,7 +19,7 @@ class Operator(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """All that is fixed of a pipeline: its input, uint8 pixels of so many channels, and its operators."""
+    """The fixed part of a pipeline: its kind of input, the channels of the uint8 pixels, and its operators."""
 
     source: Literal["jpeg", "pixels"]
     channels: int
@@ -27,21 +27,21 @@ class Structure(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of what runs."""
+        """The names of all operators, including the decoder."""
         first = ["decoders.image_slice"] if self.source == "jpeg" else []
         return first + [name for name, _ in self.operators]
 
 
 class OperatorChain:
-    """Operators on pixels [height, width, channels], as they are added.
+    """A growing chain of operators on pixels [height, width, channels].
 
     Attributes:
-        size, channels: of the pixels that come out so far.
+        size, channels: of the chain's output so far.
     """
 
     @classmethod
     def on_region(cls, box: Box, picture_width: int, channels: int) -> tuple[Box, OperatorChain]:
-        """The box to decode for a region of a JPEG file, and the chain that makes the region of it."""
+        """The box to decode for a region of a JPEG file, and a chain that crops the region from it."""
         wider = wide_enough(box, picture_width)
         chain = cls(wider[2:], channels)
         chain.crop((0, box[1] - wider[1]), box[2:])
@@ -60,28 +60,28 @@ class OperatorChain:
         size: tuple[int, int] | None = None,
         channels: int | None = None,
     ) -> None:
-        """Add an operator that gives so many pixels (by default as many as there were)."""
+        """Add an operator; ``size``, ``channels``: of its output, by default unchanged."""
         self.operators += (Operator(name, static, fed),)
         self.size = size or self.size
         self.channels = channels or self.channels
 
     def crop(self, corner: tuple[int, ...], size: tuple[int, ...]) -> None:
-        """Keep a part, unless that is all."""
+        """Add a crop, unless it keeps everything."""
         if tuple(size) != self.size:
             self.add("crop", (), (corner, size), (size[0], size[1]))
 
     @property
     def structure(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-        """The fixed part of its operators."""
+        """The fixed parts of the operators."""
         return tuple([each[:2] for each in self.operators])
 
     @property
     def fed(self) -> tuple[Numbers, ...]:
-        """The numbers fed to them."""
+        """The numbers fed to the operators."""
         return tuple([numbers for each in self.operators for numbers in each.fed])
 
     def take_mirror(self) -> int:
-        """Whether the last operator mirrors, which is left to the one that comes next."""
+        """Remove a horizontal flip at the end, for the next operator to do; return 1 if there was one, else 0."""
         if self.operators and self.operators[-1] == Operator("flip", (), ((1,), (0,))):
             self.operators = self.operators[:-1]
             return 1

@@ -1,6 +1,6 @@
 """DALI's operators: one function for each operator of an ``OperatorChain``.
 
-A function is given the images so far (``x``, uint8 [height, width, channels] unless it says otherwise), what is fixed,
+A function gets the images so far (``x``, uint8 [height, width, channels] unless it says otherwise), its fixed arguments
 and its inputs: for each a batch of numbers, one row for every image.
 """
 
@@ -16,13 +16,13 @@ from accel.backends.dali.operator_chain import Numbers
 
 
 class Input(NamedTuple):
-    """One input of an operator: the type of its numbers, and how many an image has (0: one, as a scalar)."""
+    """One input of an operator: the type of its numbers, and their count for an image (0 for a scalar)."""
 
     dtype: type[np.generic]
     length: int
 
     def batch(self, rows: Sequence[Numbers]) -> npt.NDArray[Any]:
-        """The numbers of all images as DALI takes them."""
+        """The numbers of all images, as an array for DALI."""
         array = np.array(rows, self.dtype)
         return array if self.length else array[:, 0]
 
@@ -32,7 +32,7 @@ _BYTE, _PLACE, _SIZES = Input(np.uint8, 0), Input(np.int32, 2), Input(np.float32
 
 
 class Kit(NamedTuple):
-    """DALI's modules, which operators are made with, and whether these run on the host."""
+    """DALI's modules, from which operators are made, and whether these run on the host."""
 
     fn: Any
     types: Any
@@ -79,7 +79,7 @@ def _power(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _below(kit: Kit, values: Any) -> Any:
-    """Values as bytes: clipped, and rounded down as Pillow does; DALI's cast rounds to the nearest."""
+    """Values as bytes: clipped, and rounded down as Pillow does, while DALI's cast rounds to the nearest."""
     return kit.fn.cast(values - 0.4999, dtype=kit.types.UINT8)
 
 
@@ -91,7 +91,7 @@ def _contrast(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 def _blend(kit: Kit, grey: Any, x: Any, factor: Any) -> Any:
-    """A blend of grey and the image, by a factor that may be above 1."""
+    """Blend grey and the image, by a factor that may be above 1."""
     return _below(kit, grey + (kit.fn.cast(x, dtype=kit.types.FLOAT) - grey) * factor)
 
 
@@ -131,7 +131,7 @@ def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
 
 
 class Kind(NamedTuple):
-    """An operator: what makes it, and its inputs."""
+    """A kind of operator: the function that makes it, and its inputs."""
 
     make: Function
     inputs: tuple[Input, ...] = ()
@@ -165,4 +165,4 @@ OPERATORS: dict[str, Kind] = {
         lambda kit, x, _, fed: kit.fn.jpeg_compression_distortion(x, quality=fed[0]), (_FLAG,)
     ),
 }
-"""Every operator, by its name in an ``OperatorChain``."""
+"""All kinds of operators, by their names in an ``OperatorChain``."""

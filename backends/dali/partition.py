@@ -1,4 +1,4 @@
-"""Partition of a batch: images that DALI decodes or finishes, and those that another backend goes on with."""
+"""Partitioning a batch: images that DALI finishes or begins, and those that are left to another backend."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from accel.planning.plan import Decode, Plan
 from accel.system import counters
 
 Values = tuple[list[int], torch.Tensor]
-"""The places of images in the batch, and their final values [images, channels, height, width]."""
+"""The positions of images in the batch, and their final values [images, channels, height, width]."""
 
 UNDECODABLE = "DALI cannot decode a file; the cpu backend decides"
 
 
 class Partition(NamedTuple):
-    """Parts of a plan: DALI finishes some images, in their order in the batch, and begins others; the rest are
-    left as they are.
+    """Parts of a plan: images that DALI finishes, in their order in the batch; those that it begins; and the decodes
+    that are left. ``reasons``: why it does not finish images, counted.
     """
 
     finished: list[Lowered]
@@ -38,17 +38,17 @@ class Partition(NamedTuple):
 
     @property
     def given(self) -> list[Lowered]:
-        """All images that DALI is given."""
+        """All images that DALI gets."""
         return self.finished + self.begun
 
 
 def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
-    """Decide on DALI's part in a plan.
+    """Determine DALI's part in a plan.
 
     Args:
-        exact: decode, and nothing else.
-        on_host: where DALI does not finish, what it has done is at hand for others. Without, such images are decoded
-            by DALI's CPU operators, and all the rest is left.
+        exact: whether DALI only decodes.
+        on_host: whether DALI runs on the host, so that other backends can go on from its pixels. Else images that it
+            does not finish are only decoded, by its CPU operators.
     """
     own, left, reasons = shared.partition(plan, refused)
     parts = Partition([], [], list(left.decodes), reasons)
@@ -64,7 +64,7 @@ def partition(plan: Plan, *, exact: bool, on_host: bool) -> Partition:
             parts.left.append(work.wanted)
         else:
             parts.begun.append(work)
-    parts.finished.sort(key=_position)  # as in the batch, whatever images share a file
+    parts.finished.sort(key=_position)  # in the batch's order, even if images share a file
     return parts
 
 
@@ -73,7 +73,7 @@ def _position(work: Lowered) -> int:
 
 
 def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
-    """Run images that DALI begins, on the host; decodes of its pixels, and of the files that it cannot decode."""
+    """Run images that DALI begins, on the host; return decodes of its pixels, and of files that it cannot decode."""
     found: list[Decode] = []
     for group, tensors in _run(works, pool, found):
         found += [going_on(work.wanted, np.asarray(tensors[n]), work.rest) for n, work in enumerate(group)]
@@ -81,7 +81,7 @@ def run_begun(works: Sequence[Lowered], pool: PipelinePool) -> list[Decode]:
 
 
 def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tuple[list[Values], list[Decode]]:
-    """Run images that DALI finishes; the values, and the files that it cannot decode."""
+    """Run images that DALI finishes; return the values, and the decodes of files that it cannot decode."""
     found: list[Values] = []
     left: list[Decode] = []
     for group, tensors in _run(works, pool, left):
@@ -91,7 +91,7 @@ def run_finished(works: Sequence[Lowered], pool: PipelinePool, plan: Plan) -> tu
 
 
 def _run(works: Sequence[Lowered], pool: PipelinePool, left: list[Decode]) -> Iterator[tuple[list[Lowered], Any]]:
-    """Run works, those of one structure together; give them with their tensors, and ``left`` what cannot be decoded."""
+    """Run works, those of one structure together; yield them with their tensors. ``left`` gets the undecodable ones."""
     groups: dict[Structure, list[Lowered]] = {}
     for work in works:
         groups.setdefault(work.structure, []).append(work)

@@ -1,4 +1,4 @@
-"""Built DALI pipelines, and how DALI is loaded."""
+"""Building and running DALI pipelines, and loading DALI."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def forked() -> bool:
 @cache
 def _dali() -> ModuleType:
     global _loaded_in
-    # DALI reads this once. Without it the pages of every buffer come fresh from the system for each batch: 10% slower
+    # DALI reads this once. Without it every buffer gets new pages from the system for each batch, which is 10% slower
     os.environ.setdefault("DALI_MALLOC_POOL_THRESHOLD", str(1 << 20))
     with importing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what DALI has to say of its own imports
+        warnings.simplefilter("ignore")  # DALI's warnings about its own imports
         import nvidia.dali as dali
         from nvidia.dali import fn, types  # noqa: F401
     _loaded_in = os.getpid()
@@ -43,21 +43,21 @@ def _dali() -> ModuleType:
 
 
 def _leave_alone(pipeline: ModuleType) -> None:
-    """In a forked child: DALI must not end its parent's pipelines when the child exits."""
+    """Keep DALI from ending its parent's pipelines when a forked child exits."""
     atexit.unregister(getattr(pipeline, "_shutdown_pipelines", _leave_alone))
 
 
 class Pipeline:
-    """A built pipeline for up to ``most`` images at a time, and the batches it is fed. Serves one thread at a time."""
+    """A built pipeline for up to ``most`` images at a time. Only one thread may use it at a time."""
 
     def __init__(self, structure: Structure, most: int, device: int | None, threads: int, hw_load: float) -> None:
-        """``device``: a GPU's index; None: DALI's CPU operators."""
+        """``device``: a GPU's index; None for DALI's CPU operators."""
         self.structure = structure
         self.most = most
         self._on_host = device is None
         self._inputs = [each for name, _ in structure.operators for each in OPERATORS[name].inputs]
         dali = _dali()
-        # the pool's threads run one batch at a time: several batches at once take several pipelines
+        # a pipeline's threads run one batch at a time, so several batches at once need several pipelines
         self._pipeline = dali.Pipeline(
             batch_size=most, num_threads=threads, device_id=device, prefetch_queue_depth=1, exec_dynamic=True
         )
@@ -68,7 +68,7 @@ class Pipeline:
     def _define(self, dali: Any, hw_load: float) -> Any:
         fn, types = dali.fn, dali.types
         on_host, channels = self._on_host, self.structure.channels
-        shared = {"batch": True, "no_copy": on_host}  # a GPU reads on after the run has returned
+        shared = {"batch": True, "no_copy": on_host}  # a GPU may still read after the run has returned
         if self.structure.source == "jpeg":
             files = fn.external_source(name="source", dtype=types.UINT8, ndim=1, **shared)
             start, shape = (fn.external_source(name=name, dtype=types.INT32, ndim=1, batch=True) for name in _REGION)
@@ -100,15 +100,15 @@ class Pipeline:
 
         Args:
             sources: for each image the file's bytes, or its pixels.
-            boxes: the part of each file that is decoded; not looked at for pixels.
+            boxes: the part of each file that is decoded; ignored for pixels.
             fed: for each input of the operators, a row for each image.
 
         Returns:
-            DALI's list of tensors, on the host or, in the order of torch's current stream, on the GPU. It is made
-            anew for every run.
+            DALI's list of tensors, new for every run: on the host or, in the order of torch's current stream, on the
+            GPU.
 
         Raises:
-            RuntimeError: DALI's own, for instance of an image that it cannot decode.
+            RuntimeError: DALI's own, for example if it cannot decode an image.
         """
         pipeline = self._pipeline
         if self.structure.source == "jpeg":

@@ -1,6 +1,6 @@
-"""Built pipelines, kept for the next batch of the same structure, and batches in which an image fails.
+"""Built pipelines, kept for later batches of the same structure, and running batches in which an image fails.
 
-DALI stops a whole batch for one image that it cannot decode. Such a batch is run again in halves, down to that image.
+DALI fails a whole batch if it cannot decode one image. Such a batch is run again in halves, down to that image.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Some successive images of a batch, and DALI's list of results; None: of one it cannot decode."""
+    """Successive images of a batch, and DALI's list of results; None for an image that it cannot decode."""
 
     first: int
     images: int
@@ -34,10 +34,10 @@ class Outputs(NamedTuple):
 
 
 class PipelinePool:
-    """The pipelines of one device; threads that want the same one at once get one each."""
+    """The pipelines of one device; threads that need the same structure at once get one each."""
 
     def __init__(self, make: Callable[[Structure, int], Pipeline]) -> None:
-        """``make``: builds a pipeline of a structure for so many images at a time."""
+        """``make``: builds a pipeline of a structure for a number of images at a time."""
         self._make = make
         self._lock = fork.Lock()
         self._forget()
@@ -48,10 +48,10 @@ class PipelinePool:
         self._used: set[Pipeline] = set()
 
     def run(self, structure: Structure, samples: Sequence[Sample], first: int = 0) -> Iterator[Outputs]:
-        """Run images of one structure: one part, or several where DALI cannot decode some of them.
+        """Run images of one structure; yield one part, or several if DALI cannot decode some of them.
 
         Raises:
-            RuntimeError: DALI's own, of anything else.
+            RuntimeError: DALI's own, for any other error.
         """
         fed = tuple(zip(*(sample.fed for sample in samples), strict=True))
         pipeline, outputs, sound = self._take(structure, len(samples)), None, False
@@ -59,7 +59,7 @@ class PipelinePool:
             outputs = pipeline.run([sample.source for sample in samples], [sample.box for sample in samples], fed)
             sound = True
         except RuntimeError as error:
-            sound = "decoders" in str(error)  # it cannot decode an image, and nothing else is wrong
+            sound = "decoders" in str(error)  # an image cannot be decoded, and the pipeline is still usable
             if not sound:
                 raise
         finally:
@@ -79,7 +79,7 @@ class PipelinePool:
             if pipeline is not None:
                 idle.remove(pipeline)
             else:
-                idle.clear()  # larger ones take their places
+                idle.clear()  # a larger one replaces them
         if pipeline is None:
             pipeline = self._make(structure, max(_LEAST, 1 << (count - 1).bit_length()))
         with self._lock:
@@ -87,7 +87,7 @@ class PipelinePool:
         return pipeline
 
     def _give_back(self, pipeline: Pipeline, sound: bool) -> None:
-        """Keep a pipeline for others, if it is sound."""
+        """Keep a pipeline for later use, if it is sound."""
         with self._lock:
             self._used.discard(pipeline)
             if sound:
@@ -100,7 +100,7 @@ class PipelinePool:
                     del self._idle[oldest]
 
     def _abandon(self) -> None:
-        """In a forked child: keep DALI's objects for ever, for to end them is to wait for threads that are not here."""
+        """Keep DALI's objects for ever in a forked child, as ending them would wait for threads that it lacks."""
         for pipeline in (*self._used, *(pipeline for pipelines in self._idle.values() for pipeline in pipelines)):
             fork.leave_to_parent(pipeline)
         self._forget()

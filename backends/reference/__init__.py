@@ -1,6 +1,6 @@
-"""The reference backend: what a plan means, said by Pillow and torchvision calls.
+"""The ``reference`` backend: plans run by plain calls of Pillow and torchvision, which define what they mean.
 
-``backend`` is all of it.
+All of it is in ``backend``.
 """
 
 from accel.backends.reference.backend import ReferenceBackend

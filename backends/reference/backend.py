@@ -1,6 +1,6 @@
-"""What a plan means: every image by itself, stage by stage, by Pillow and torchvision.
+"""The meaning of a plan: every image is computed by itself, stage by stage, by Pillow and torchvision.
 
-Slow and obvious. Every other backend is tested against it, and whoever writes one may begin with a copy.
+Slow and obvious. Every other backend is tested against it, and a new one may begin as a copy of it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from accel.system.memory import Allocate
 
 
 class ReferenceBackend(HostBackend):
-    """Exact by definition; never taken for ``"auto"``."""
+    """Exact by definition; never chosen by ``"auto"``."""
 
     def run(self, plan: Plan, allocate: Allocate) -> torch.Tensor:
-        """Decode every source once, and make all images of it that the plan wants."""
+        """Decode every source once, and make all the plan's images of it."""
         result = plan.empty(allocate)
         for wanted in plan.decodes:
             pixels = read.pixels(wanted, plan.shape[0], self.options, "pillow")  # of ``wanted.box`` alone
@@ -42,7 +42,7 @@ class ReferenceBackend(HostBackend):
 
 
 def values_of(pixels: Pixels, item: Item) -> torch.Tensor:
-    """One image, [channels, height, width], of the pixels [height, width, channels] of its source that it reads."""
+    """One image's values [channels, height, width], from the pixels [height, width, channels] of its source."""
     for stage in item.stages:
         pixels = after_pass(pixels, stage) if isinstance(stage, Pass) else after_effect(pixels, stage)
     levels = torch.from_numpy(pixels.astype(np.int64)).permute(2, 0, 1)
@@ -53,7 +53,7 @@ def values_of(pixels: Pixels, item: Item) -> torch.Tensor:
 
 
 def after_pass(pixels: Pixels, stage: Pass) -> Pixels:
-    """Crop, flip and pad; resize; crop, flip and pad once more; look up. Each of these may change nothing."""
+    """Crop, flip and pad; resize; crop, flip and pad again; look up. Each of these may change nothing."""
     rows, columns = stage.rows, stage.columns
     pixels = shown(pixels, rows.view, columns.view, stage.fills)
     if stage.resample:
@@ -64,16 +64,16 @@ def after_pass(pixels: Pixels, stage: Pass) -> Pixels:
 
 
 def after_effect(pixels: Pixels, effect: Effect) -> Pixels:
-    """The function of Pillow's or torchvision's that the op's row names, on a part of the pixels; look up."""
+    """Run the Pillow or torchvision function that the op's row names, on a part of the pixels; look up."""
     top, left, height, width = effect.box
     pixels = by_pillow(pixels[top : top + height, left : left + width], effect.op, effect.params)
     return looked_up(pixels, effect.levels)
 
 
 def shown(pixels: Pixels, rows: Index, columns: Index, fills: tuple[tuple[int, ...], ...]) -> Pixels:
-    """What two index maps show of pixels: for each output position an input position or, negative, a colour's code.
+    """Apply two index maps to pixels: each gives every output position an input position or, negative, a colour's code.
 
-    Where the codes of row and column differ, the smaller one is the colour's: it was padded with later.
+    If row and column have different codes, the smaller one, from the later padding, decides.
     """
     row, column = positions(rows, pixels.shape[0])[:, None], positions(columns, pixels.shape[1])[None, :]
     result = pixels[np.maximum(row, 0), np.maximum(column, 0)]
@@ -87,7 +87,7 @@ _MODES = {1: InterpolationMode.LANCZOS, 2: InterpolationMode.BILINEAR, 3: Interp
 
 
 def resized(pixels: Pixels, height: int, width: int, code: int, box: tuple[float, ...]) -> Pixels:
-    """A resize of a box in Pillow's arithmetic or, for tensors and of all, in torch's (``accel.ops.resample``)."""
+    """Resize a box by Pillow or, for tensors, everything by torch (codes: ``accel.ops.resample``)."""
     if code in SUPPORT:
         picture = image_of(pixels).resize((width, height), code, box)
         return np.asarray(picture).reshape(height, width, -1)
@@ -98,7 +98,7 @@ def resized(pixels: Pixels, height: int, width: int, code: int, box: tuple[float
 
 
 def looked_up(pixels: Pixels, levels: Levels | None) -> Pixels:
-    """Each channel's levels replaced by its table's; None: as they are."""
+    """Replace each channel's levels by its table's; None changes nothing."""
     if levels is None:
         return pixels
     picture = image_of(pixels).point(levels.reshape(-1).tolist())

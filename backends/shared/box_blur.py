@@ -1,4 +1,4 @@
-"""Pillow's extended box blur: its radii and weights, in the arithmetic of src/libImaging/BoxBlur.c (float32)."""
+"""Radii and weights of Pillow's extended box blur, in the arithmetic of src/libImaging/BoxBlur.c (float32)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 PASSES = 3
-"""As many box blurs make a Gaussian one."""
+"""The number of box blurs that make a Gaussian one."""
 
 
 @lru_cache(maxsize=256)
 def weights(radius: float) -> tuple[int, int, int]:
-    """The radius in whole pixels, the weight of these, and that of the two beyond: uint32, 24 bits after the point."""
+    """The radius in whole pixels, their weight, and that of the two pixels beyond: uint32 with 24 fractional bits."""
     exact, whole = np.float32(radius), int(radius)
     inner = int(np.float32(1 << 24) / (exact * np.float32(2) + np.float32(1)))
     return whole, inner, ((1 << 24) - (2 * whole + 1) * inner) % (1 << 32) // 2

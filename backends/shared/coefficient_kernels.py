@@ -28,7 +28,7 @@ _HAMMING_SWING = float(np.float32(0.46))
 
 @njit
 def known(resample: int) -> Any:
-    """Whether there is such a filter."""
+    """Whether a filter's code is valid."""
     filter = resample & 7
     if resample < ATEN:
         return 1 <= resample <= 5
@@ -42,7 +42,7 @@ def _sinc(x: float) -> Any:
 
 @njit
 def _cubic(a: float, x: float) -> Any:
-    """UpSample.h, cubic_convolution1 and 2; at Pillow's ``a``, -0.5, its other order of operations rounds alike."""
+    """UpSample.h, cubic_convolution1 and 2; at Pillow's ``a``, -0.5, Pillow's order of operations rounds the same."""
     if x < 1.0:
         return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
     return ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a if x < 2.0 else 0.0
@@ -79,13 +79,13 @@ def _support(resample: int, span: float, size: int) -> Any:
 
 @njit
 def most_taps(resample: int, span: float, size: int) -> Any:
-    """No output position has more taps than this."""
+    """The most taps of any output position."""
     return np.int64(math.ceil(_support(resample, span, size))) * 2 + 1
 
 
 @njit
 def _point(resample: int, length: int, size: int, position: int) -> Any:
-    """The point of the view that is sampled, without antialiasing: a view position, and how far beyond it."""
+    """The point of the view that is sampled, without antialiasing: a view position, and the distance beyond it."""
     point = length / size * (position + 0.5) - 0.5
     if point < 0.0 and _reach(resample) == 1:
         point = 0.0
@@ -101,7 +101,7 @@ def _reach(resample: int) -> Any:
 
 @njit
 def taps(resample: int, length: int, begin: float, span: float, size: int, position: int) -> Any:
-    """The half-open range of view positions that one resampled position is made of."""
+    """The half-open range of view positions that a resampled position depends on."""
     if resample >= ATEN_POINT:
         index, reach = _point(resample, length, size, position)[0], _reach(resample)
         return max(index - reach + 1, 0), min(index + reach + 1, length)
@@ -112,9 +112,9 @@ def taps(resample: int, length: int, begin: float, span: float, size: int, posit
 
 @njit
 def _of_point(resample: int, length: int, size: int, position: int, exact: Any) -> Any:
-    """``_of_position`` without antialiasing: coefficients beyond an edge add up at the pixel there.
+    """``_of_position`` without antialiasing: coefficients beyond an edge are added to those of the edge.
 
-    The largest coefficient is the largest that any was on the way.
+    The largest coefficient includes intermediate sums.
     """
     start, stop = taps(resample, length, 0.0, length, size, position)
     index, beyond = _point(resample, length, size, position)
@@ -134,7 +134,7 @@ def _of_point(resample: int, length: int, size: int, position: int, exact: Any) 
 
 @njit
 def _of_position(resample: int, length: int, begin: float, span: float, size: int, position: int, exact: Any) -> Any:
-    """The float64 coefficients of one resampled position, to ``exact``; returns its taps and the largest of them."""
+    """Write the float64 coefficients of a resampled position to ``exact``; return its taps' range and the largest."""
     if resample >= ATEN_POINT:
         return _of_point(resample, length, size, position, exact)
     start, stop = taps(resample, length, begin, span, size, position)
@@ -153,7 +153,7 @@ def _of_position(resample: int, length: int, begin: float, span: float, size: in
 
 @njit
 def _bits(resample: int, length: int, size: int, exact: Any) -> Any:
-    """The bits after the binary point of an axis' coefficients: of the whole axis, whatever part of it is shown."""
+    """The fractional bits of the coefficients of a whole axis, whatever part of it is shown."""
     if resample < ATEN:
         return PILLOW_BITS
     largest = 0.0
@@ -175,13 +175,13 @@ def memory_size(resample: int, span: float, size: int, count: int) -> Any:
 def compute(
     resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: int
 ) -> Any:
-    """The coefficients of ``count`` resampled positions from ``first`` on, in memory at that address.
+    """Compute the coefficients of ``count`` resampled positions from ``first`` on, in memory at an address.
 
     ``span`` of the ``length`` view positions are resampled, from ``begin`` on.
 
-    Returns ``bounds`` int32 [count, 2], first tap and number of taps, ``coefficients`` int32 [count, most taps], fixed
-    point, and how many of their bits are after the point. The memory has room for the float64 of one position, then
-    the coefficients, then the bounds.
+    Returns ``bounds`` int32 [count, 2], first tap and number of taps; ``coefficients`` int32 [count, most taps], fixed
+    point; and their fractional bits. The memory has the float64 coefficients of one position, then the coefficients,
+    then the bounds.
     """
     most = most_taps(resample, span, size)
     exact = carray(pointer(memory), (most,), np.float64)
@@ -201,6 +201,6 @@ def compute(
 def computed_bits(
     resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: Any
 ) -> Any:
-    """``compute`` for the host, which looks into the memory."""
+    """``compute`` for the host, which reads the results from the memory; return the fractional bits."""
     _, _, bits = compute(resample, length, begin, span, size, first, count, memory.ctypes.data)
     return bits

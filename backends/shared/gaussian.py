@@ -1,4 +1,4 @@
-"""Gaussian blur as torchvision has torch compute it: its weights, and in which order torch adds up, if known."""
+"""Gaussian blur as torch computes it for torchvision: its weights, and the order in which torch adds up, if known."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ blur = _UNIT.function(_KERNELS, "blur", "u1[3] f4[2] f4[1] f4[1] f4 f4 bool u1[3
 Shape = tuple[int, int, int]
 Weights = npt.NDArray[np.float32]
 Order = Literal["fused", "separate"]
-"""Row by row through the window, a product added to the sum with one rounding, or rounded before it is added."""
+"""Row by row through the window: a product is added to the sum with one rounding ("fused"), or rounded before."""
 
 UNKNOWN = "torch adds up Gaussian blurs here in an order that accel does not know; torchvision ran them"
 
 
 class Blur(NamedTuple):
-    """Arguments of ``blur``: the window, what its two passes add up with, and how far these may be off."""
+    """Arguments of ``blur``: the window, the weights of its two passes, and the bounds of their error."""
 
     window: Weights
     across: Weights
@@ -53,7 +53,7 @@ class Blur(NamedTuple):
 
 
 def prepared(params: Params, order: Order) -> Blur:
-    """A step's parameters for the kernel, where torch adds up in this order."""
+    """The kernel's arguments for a step's parameters, if torch adds up in this order."""
     window = window_of(params)
     across, down = np.empty(window.shape[1], np.float32), np.empty(window.shape[0], np.float32)
     bounds = np.empty(2)
@@ -63,7 +63,7 @@ def prepared(params: Params, order: Order) -> Blur:
 
 
 def window_of(params: Params) -> Weights:
-    """torchvision's weights, float32 [rows, columns]; its own functions sample the Gaussian."""
+    """torchvision's weights, float32 [rows, columns], from its own functions."""
     kernel_x, kernel_y, sigma_x, sigma_y, version = params
     make = (_v1 if version == 1 else _v2)._get_gaussian_kernel1d
     across: Weights = make(kernel_x, sigma_x, torch.float32, _CPU).numpy()
@@ -76,10 +76,10 @@ def window_of(params: Params) -> Weights:
 
 
 def order_of(params: Params, shape: Shape) -> Order | None:
-    """The order in which torch adds up a window, for pixels [height, width, channels]; None: it is not known.
+    """The order in which torch adds up a window, for pixels [height, width, channels]; None if it is not known.
 
-    Which of its convolutions torch takes depends on the shape and on its settings. That choice is asked for, and what
-    it comes to is tried once for each, for each size of the window and number of channels.
+    The convolution that torch chooses depends on the shape and on its settings. The choice is queried, and the order is
+    found by trial, once for each choice, window size and number of channels.
     """
     kernel_x, kernel_y, _, _, version = params
     window, settings = (kernel_x, kernel_y), _settings()
@@ -88,9 +88,9 @@ def order_of(params: Params, shape: Shape) -> Order | None:
 
 
 def _settings() -> tuple[Any, ...]:
-    """Settings of torch that its choice, and its arithmetic, may depend on."""
+    """The settings of torch on which its choice and its arithmetic may depend."""
     mkldnn: Any = torch.backends.mkldnn
-    return (  # get_float32_matmul_precision raises where somebody has set a backend's own
+    return (  # not get_float32_matmul_precision, which raises if a backend's own precision was set
         torch._C._get_mkldnn_enabled(),  # as torch.backends.mkldnn.enabled, but cheap
         mkldnn.conv.fp32_precision,
         mkldnn.matmul.fp32_precision,
@@ -101,10 +101,10 @@ def _settings() -> tuple[Any, ...]:
 
 @lru_cache(maxsize=4096)
 def _convolution(window: tuple[int, int], shape: Shape, settings: tuple[Any, ...]) -> str:
-    """The name of the convolution that torch takes for an image of this shape."""
+    """The name of the convolution that torch chooses for an image of this shape."""
     (kernel_x, kernel_y), (height, width, channels) = window, shape
     with torch.no_grad():
-        value = torch.zeros((), dtype=torch.float32, device=_CPU)  # it is the shapes that count
+        value = torch.zeros((), dtype=torch.float32, device=_CPU)  # only the shapes matter
         image = value.expand(1, channels, height + kernel_y - 1, width + kernel_x - 1)
         weights = value.expand(channels, 1, kernel_y, kernel_x)
         chosen = _torch._select_conv_backend(image, weights, None, (1, 1), (0, 0), (1, 1), False, (0, 0), channels)
@@ -127,7 +127,7 @@ def _found(
 
 
 def _is(order: Order, version: int, window: tuple[int, int], shape: Shape) -> bool:
-    """Whether torch's sums on an image of noise are those of an order, at several thousand places."""
+    """Whether torch's sums on an image of noise equal those of an order, at several thousand places."""
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     params = (*window, *(0.15 * size + 0.35 for size in window), version)
     step = max(pixels.size // _TRIED, 1) | 1
@@ -144,6 +144,6 @@ def _fuses() -> bool:
     """Whether this machine has an instruction that multiplies and adds with one rounding."""
     try:
         found = _llvm.get_host_cpu_features()
-    except RuntimeError:  # LLVM does not know them here
+    except RuntimeError:  # LLVM does not know the features of this machine
         return False
     return bool(found.get("fma") or found.get("neon"))

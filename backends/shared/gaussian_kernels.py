@@ -1,8 +1,8 @@
-"""Gaussian blur on pixels [height, width, channels], as torch adds it up and torchvision rounds it.
+"""Gaussian blur on pixels [height, width, channels], equal to torch's sums rounded by torchvision.
 
 torch sums the products of a whole window in float32, which is rounded to uint8 in the end. Here two passes make a sum
-that lies within a bound of torch's (``find_bounds``); where no half lies within the bound both round alike, and at the
-few values that are left the window is summed as torch does it.
+that lies within a bound of torch's (``find_bounds``). If no half lies within the bound, both round to the same; for the
+few values that are left the window is summed as torch does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _DARK = 127.0
 
 @njit(inline="always")
 def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
-    """The largest error of a float32 sum of weights times values up to ``highest``, and the sum.
+    """The largest error of a float32 sum of weights times values up to ``highest``, and the largest sum.
 
-    ``cap``: no partial sum is above it. ``twice``: products may be rounded as well before they are added.
+    ``cap``: an upper bound of partial sums. ``twice``: whether products may be rounded before they are added.
     """
     error, reached, top = _F64(0), _F64(0), 2.0**-125
     for k in range(weights.shape[0]):
@@ -46,15 +46,15 @@ def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
 
 @njit(error_model="numpy")
 def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
-    """Make ``across`` and ``down``, whose outer product is nearly the window, and say how far their sums may be off.
+    """Compute ``across`` and ``down``, whose outer product is nearly the window, and the bounds of their sums' error.
 
-    ``bounds``: gets how far from torch's float32 sum over a window of values 0..255 that of ``blur``'s two passes
-    may lie: for sums below 127, and for all. No less than 1/2, which leaves nothing to the passes, if the window's
-    weights are not what is assumed: finite, none below 0, with a sum of about 1.
+    ``bounds``: gets the largest distance between torch's float32 sum over a window of values 0..255 and that of
+    ``blur``'s two passes: for sums below 127, and for all. It is at least 1/2, so that the passes are not used, if the
+    window's weights are not finite, not negative, and of sum about 1.
 
-    Rounding to nearest errs by half an ulp of the result at most, and adding to a float errs by no more than what is
-    added (the float itself would be as near). All terms are >= 0, so that partial sums only grow: the i-th is at most
-    255 times the sum of the first i weights, and the errors so far; nor is it above the last.
+    Rounding to nearest has an error of at most half an ulp of the result, and adding to a float one of at most the
+    number added (as the float itself is that near). All terms are >= 0, so that partial sums only grow: the i-th is at
+    most 255 times the sum of the first i weights, plus the errors so far; nor is it above the last.
     """
     high, wide = window.shape
     across[:], down[:], bounds[:] = _F32(0), _F32(0), 1.0
@@ -66,7 +66,7 @@ def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
             total += _F64(window[i, j])
     if not abs(total - 1) < 1e-3:
         return
-    for axis in range(2):  # the sums of columns and rows, without what is next to nothing at their ends
+    for axis in range(2):  # the sums of columns and rows, without negligible weights at the ends
         weights = down if axis else across
         count = weights.shape[0]
         for k in range(count):
@@ -103,7 +103,7 @@ _NOTHING = (_F32(0),) * _BATCH
 
 @njit(inline="always")
 def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
-    """The image with its borders reflected, flat, and room for a row and a block behind it."""
+    """The image with its borders reflected, as a flat array, with room for a row and a block behind it."""
     height, width, channels = src.shape
     pitch, wider = width * channels, (width + 2 * x_half) * channels
     flat, result = flattened(src), np.empty((height + 2 * y_half + 1) * wider + BLOCK, np.uint8)
@@ -123,7 +123,7 @@ def _padded(src: Any, x_half: Any, y_half: Any) -> Any:
 
 @njit(inline="always")
 def _taps(window: Any, pitch: Any, channels: Any) -> Any:
-    """The weights of a window that are not 0, row by row, and where in the padded image they are, from its corner."""
+    """The offsets in the padded image and the weights of a window's taps that are not 0, row by row."""
     high, wide = window.shape
     places, weights = np.empty(high * wide, np.uint64), np.empty(high * wide, np.float32)
     count = 0
@@ -137,7 +137,7 @@ def _taps(window: Any, pitch: Any, channels: Any) -> Any:
 
 @njit(inline="always")
 def _as_torch(padded: Any, at: Any, places: Any, weights: Any, fused: Any, sums: Any) -> Any:
-    """Several windows' sums, tap after tap, side by side: each waits for itself alone."""
+    """Sum several windows side by side, tap after tap, so that their additions are independent of each other."""
     begins, totals = to_fixed_tuple(at, _BATCH), _NOTHING
     for k in range(places.shape[0]):
         for n in range(_BATCH):
@@ -150,7 +150,7 @@ def _as_torch(padded: Any, at: Any, places: Any, weights: Any, fused: Any, sums:
 
 @njit(inline="always")
 def _trimmed(weights: Any, zeros: Any) -> Any:
-    """The first weight that is not 0, and all from there to the last, between so many zeros."""
+    """The position of the first weight that is not 0, and the weights from there to the last, padded with zeros."""
     first, last = 0, weights.shape[0]
     while first < last - 1 and weights[first] == 0:
         first += 1
@@ -164,16 +164,16 @@ def _trimmed(weights: Any, zeros: Any) -> Any:
 
 @njit(error_model="numpy")
 def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, fused: Any, out: Any) -> Any:
-    """Convolution by a window of odd sides, the borders reflected, rounded half to even.
+    """Convolve with a window of odd sides, with reflected borders, and round half to even.
 
     Args:
-        src, out: the pixels, and the result of the same shape.
+        src, out: the pixels, and the result, of the same shape.
         window: the weights, float32 [rows, columns].
-        across, down, dark, bright: of ``find_bounds``.
-        fused: whether torch adds products with one rounding, or with two.
+        across, down, dark, bright: from ``find_bounds``.
+        fused: whether torch adds products with one rounding, rather than two.
 
     Returns:
-        How many values were summed as torch does it.
+        The number of values that were summed as torch does.
     """
     height, width, channels = src.shape
     pitch, wider = width * channels, (width + across.shape[0] - 1) * channels
@@ -199,7 +199,7 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
             sum_row(rows, y % 2 * columns + i, channels, across, sums, i, 0)
         for i in range(0, pitch, LANES):
             begin = y * pitch + i
-            if begin + LANES <= result.shape[0]:  # what is beyond the row is written later
+            if begin + LANES <= result.shape[0]:  # values beyond the row are overwritten later
                 far = round16(sums, i, dark_limit, bright_limit, result, begin)
             else:
                 far = round16(sums, i, dark_limit, bright_limit, levels, 0)
@@ -226,7 +226,7 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
 
 @njit(error_model="numpy")
 def sum_windows(src: Any, window: Any, fused: Any, step: Any, out: Any) -> None:
-    """The sums of every so many windows, in the order that ``blur`` takes for torch's; to see whether it is."""
+    """The sums of every ``step``-th window, in the order that ``blur`` assumes of torch, to check that."""
     width, channels = src.shape[1:]
     high, wide = window.shape
     wider = (width + wide - 1) * channels

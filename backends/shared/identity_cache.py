@@ -1,4 +1,4 @@
-"""A cache of what is derived from objects, by the objects' identity."""
+"""A cache of values derived from objects, by the objects' identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class IdentityCache(Generic[K, V]):
-    """A function of one object, remembered as long as the cache keeps the object; it is emptied when full."""
+    """A function of one object whose results are remembered. The cache keeps objects alive; it is emptied when full."""
 
     def __init__(self, function: Callable[[K], V], size: int) -> None:
         self._function, self._size = function, size

@@ -1,4 +1,4 @@
-"""Files for decoders that cannot tell broken JPEG files from intact ones."""
+"""Choosing files for decoders that cannot tell broken JPEG files from intact ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from accel.recipe import Source
 
 
 def plainly_intact(source: Source) -> bool:
-    """Whether a source is a JPEG file of which nothing is missing and nothing is odd, as far as its markers tell."""
+    """Whether a source is a JPEG file that is complete and has nothing unusual, judging by its markers."""
     header = source.header
     return isinstance(header, Header) and header.ordinary and (header.progressive or one_scan(source.data, header))

@@ -1,4 +1,4 @@
-"""Memory in compiled code: what numba has only with its own run-time library, or not at all."""
+"""Memory operations for compiled code that numba has only with its own run-time library, or not at all."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def flattened(typing: Any, array: Any) -> Any:
 
 @emitted(types.voidptr, types.int64)
 def pointer(builder: Any, address: Any) -> Any:
-    """The address as a pointer for ``numba.carray``."""
+    """An address as a pointer for ``numba.carray``."""
     return builder.inttoptr(address, ir.IntType(8).as_pointer())

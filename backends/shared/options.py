@@ -1,4 +1,4 @@
-"""Checks that several backends' options and devices need."""
+"""Checks of options and devices that several backends share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_positive(options: Options, *names: str) -> None:
 
 
 def missing_gpu(device: torch.device, otherwise: str) -> str | None:
-    """Why a GPU cannot be used, and what to do otherwise; None where it is there."""
+    """The reason why a GPU cannot be used, with an alternative; None if it can."""
     if not torch.cuda.is_available():
         return f"no CUDA device; {otherwise}"
     if (device.index or 0) >= torch.cuda.device_count():

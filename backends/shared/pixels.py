@@ -1,4 +1,4 @@
-"""Pixels as arrays, and ops on them as the installed Pillow and torchvision run them."""
+"""Running ops on arrays of pixels by the installed Pillow and torchvision."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def by_pillow(pixels: Pixels, name: str, params: Params) -> Pixels:
 
 
 def image_of(pixels: Pixels) -> Any:
-    """Pixels [height, width, 1 or 3] as Pillow's image."""
+    """Pixels [height, width, 1 or 3] as a Pillow image."""
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

@@ -1,7 +1,7 @@
 """Vector primitives on float32: weighted sums, and their rounding to bytes.
 
-As in ``vector``, generic LLVM vector IR. The places are those of arrays, which live as long as they are looked at; the
-caller answers for every index lying inside.
+Generic LLVM vector IR, as in ``backends/cpu/simd.py``. Places are in arrays, which must stay alive; the caller must see
+to it that every index lies inside.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _BYTES, _WORDS = (ir.VectorType(ir.IntType(bits), LANES) for bits in (8, 32))
 
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
-    """LLVM's own function of so many floats."""
+    """Call an LLVM intrinsic of vectors of floats."""
     kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(args))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f32"), args)
 
 
 def _place(context: Any, builder: Any, array: tuple[Any, Any], index: Any, kind: Any) -> Any:
-    """The place of an element of an array, as a pointer to several."""
+    """The address of an array's element, as a pointer to several elements."""
     type_, value = array
     data = context.make_array(type_)(context, builder, value).data
     return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
 
 
 def _weighted_sums(rows: int) -> Any:
-    """The weighted sums of ``BLOCK // rows`` neighbouring columns, for so many rows; all of them stay in registers."""
+    """The weighted sums of ``BLOCK // rows`` neighbouring columns, for 1 or 2 rows, all kept in registers."""
 
     @intrinsic
     def weighted_sums(
@@ -95,8 +95,8 @@ def round16(typing: Any, sums: Any, at: Any, dark: Any, bright: Any, target: Any
     """Round 16 sums to bytes, half to even.
 
     Returns:
-        A word with a bit for each that lies as far from its whole number as ``dark`` or farther, or as ``bright`` if it
-        is 127 or more.
+        A word with a bit for each sum whose distance from its rounded value is at least ``dark``, or ``bright`` if the
+        sum is 127 or more.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Planted bottlenecks: training scripts of which it is known what holds them back; does the profiler name it?"""
+"""Planted bottlenecks: training scripts with a known bottleneck, to test whether the profiler names it."""
 
 from __future__ import annotations
 

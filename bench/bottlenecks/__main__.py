@@ -26,7 +26,7 @@ _TOLERANCE = 0.15
 
 @command("bottlenecks")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all are named, 1 a name is wrong, 2 wrong usage."""
+    """Run plants. Exit status: 0 all bottlenecks are named, 1 a name is wrong, 2 wrong usage."""
     args = _parser().parse_args(argv)
     plants = known("plant", args.only, PLANTS)
     rows: list[dict[str, Any]] = []
@@ -84,8 +84,8 @@ def _row(plant: Plant, found: dict[str, Any] | processes.NotRun, keep: Path | No
 
 
 def _sum_up(advice: dict[str, Any]) -> dict[str, Any]:
-    """A piece of advice with the medians of the rounds that went alike, or of all: what was predicted and measured, and
-    by how much that was off; of a bound, by how much it was passed."""
+    """A piece of advice with the medians over comparable rounds, or over all: predicted and measured rates, and the
+    error of the prediction; for a bound, by how much it was passed."""
     rounds = [one for one in advice["rounds"] if child.alike(one)] or advice["rounds"]
     both = [(one["predicted"], one["measured"]) for one in rounds if one["predicted"] and one["measured"]]
     rates = [one["measured"] for one in rounds if one["measured"]]
@@ -109,7 +109,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _right(rows: Sequence[dict[str, Any]], key: str) -> dict[str, int]:
-    """How many predictions were tried, how many held, and how many are bounds."""
+    """The number of predictions that were tried, that held, and that are bounds."""
     tried = [each for row in rows for each in row.get(key, ()) if each.get("error") is not None]
     return {
         "tried": len(tried),

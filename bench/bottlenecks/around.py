@@ -14,7 +14,7 @@ from bench.bottlenecks.steps import Held, Model, Step
 
 _plain = Script(photos(pipeline()), QUICK, loader=TWO)
 INPUT = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "backend", "threads")
-"""Changes of the input, which bring nothing where it is not what holds the training back."""
+"""Changes of the input, which are useless if the input is not the bottleneck."""
 
 # -- the loader's settings ----------------------------------------------------------------------------------
 

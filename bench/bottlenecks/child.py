@@ -1,4 +1,4 @@
-"""Plants, each in a process of its own: run under the profiler, then again with each piece of advice applied.
+"""Running plants, each in its own process: under the profiler, then again with each piece of advice applied.
 
 The processes are forked, so that torch is imported once for all of them.
 """
@@ -28,14 +28,14 @@ from bench.bottlenecks.load import Load
 from bench.bottlenecks.plant import Plant
 from bench.bottlenecks.script import Script
 
-_LIMIT = 240  # seconds, of a plant; and from when on there is no further round
+_LIMIT = 240  # seconds for a plant; and those after which no further round begins
 _ENOUGH = 60
-_ALIKE = 0.15  # of the cores
+_ALIKE = 0.15  # the most part of the cores by which comparable runs may differ
 _WITHOUT = "without "
 
 
 def main() -> int:
-    """For each name a JSON file in the folder ``out``, with what was found or what went wrong."""
+    """Write for each plant a JSON file in the folder ``out``, with the findings or an error."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
-    warnings.filterwarnings("ignore", "This DataLoader will create")  # 16 workers on two cores are meant
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # 16 workers on two cores are intended
     for name in args.plants:
         plant, out = PLANTS[name], args.out / f"{name}.json"
         pid = os.fork()
@@ -73,7 +73,7 @@ def _ended(pid: int) -> bool:
 
 
 def _write(plant: Plant, folder: Path, out: Path, rounds: int) -> None:
-    os.environ.update(plant.environment)  # also for libc, whose functions a slow disk asks for it
+    os.environ.update(plant.environment)  # also visible to libc, by which slow_files.c reads it
     with out.with_suffix(".where").open("w") as where, ExitStack() as stack:
         faulthandler.dump_traceback_later(_LIMIT - 2, file=where)
         if plant.device:
@@ -105,10 +105,10 @@ def plainly(plant: Plant, folder: Path) -> dict[str, Any]:
 
 
 def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
-    """What the profiler finds, and what its advice brings: before each run of a change the script itself is profiled
-    anew, so that what else runs on the machine comes over the prediction and what it is compared with alike.
+    """The profiler's findings, and the gain by its advice. Before each run of a change the script itself is profiled
+    again, so that other load on the machine affects the prediction and its comparison alike.
 
-    A round in which other programs took more of the cores in one of both tells little: there are more, up to a limit.
+    A round in which other programs took more of the cores in one of the two says little: it is repeated, up to a limit.
     """
     begun = time.monotonic()
     report, failed, load = _report(plant, folder)
@@ -144,7 +144,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _not_advised(report: Report) -> list[dict[str, Any]]:
-    """A change that nothing advises, as nothing is predicted to come of it; [] where nothing is predicted."""
+    """A change that is not advised, as no gain is predicted; [] if nothing can be predicted."""
     its = report.verdict.flow
     if its is None or report.bottleneck in ("none", "threads", "shm", "startup"):
         return []
@@ -165,25 +165,25 @@ def _not_advised(report: Report) -> list[dict[str, Any]]:
 
 
 def _wanted(rounds: list[dict[str, Any]], number: int, took: float) -> bool:
-    """Whether another round is, of which so many are wanted that went alike."""
+    """Whether another round is wanted, until ``number`` of them are comparable."""
     return not rounds or (took < _ENOUGH and len(rounds) < 4 * number and sum(map(alike, rounds)) < number)
 
 
 def alike(one: dict[str, Any]) -> bool:
-    """Whether other programs took about as much of the machine in both runs of a round."""
+    """Whether other programs used about as much of the machine in both runs of a round."""
     before, after = one["others"]
     return before is None or after is None or abs(after - before) <= _ALIKE * cores()
 
 
 def _followed(plant: Plant, advice: dict[str, Any]) -> Script | None:
-    """The plant's script with a piece of advice followed; None where it is not for a program."""
+    """The plant's script with a piece of advice followed; None if a program cannot follow it."""
     if advice["change"] is not None:
         return plant.script.changed(advice["change"])
     return plant.cure if plant.names and advice["text"].startswith(_WITHOUT) else None
 
 
 def _report(plant: Plant, folder: Path) -> tuple[Report, str | None, Load]:
-    """The profiler's report on a run of the script, how that failed, and what other programs took meanwhile."""
+    """The profiler's report on a run of the script, the error if it failed, and the load by other programs."""
     failed = None
     with plant.machine(), Load() as load, ExitStack() as stack:
         if not plant.inside:
@@ -197,7 +197,7 @@ def _report(plant: Plant, folder: Path) -> tuple[Report, str | None, Load]:
 
 
 def predicted(report: Report, advice: dict[str, Any]) -> float | None:
-    """What a report predicts of a change that was advised by another, on the same script."""
+    """A report's prediction for a change that another report, on the same script, advised; None if it has none."""
     for each in candidates(report.measured, report.verdict):
         if each.change == advice["change"] and (each.change or each.text.startswith(_WITHOUT)):
             return each.predicted_rate
@@ -205,12 +205,12 @@ def predicted(report: Report, advice: dict[str, Any]) -> float | None:
     if its is None or not advice["change"] or not advice["change"].keys() <= fields.keys():
         return None
     changes = {fields[name]: value for name, value in advice["change"].items()}
-    modest = its.cpu_made > 0.5 * its.alone  # as it is judged whether to advise it
+    modest = its.cpu_made > 0.5 * its.alone  # as for the decision to advise it
     return predict.rate(its, replace(predict.present(its), **changes), modest=modest)
 
 
 def _tried(script: Script, whole_epochs: bool, folder: Path) -> float | None:
-    """The rate of a script, once all workers have begun, over some turns of them; None if it fails."""
+    """The rate of a script, over some turns of its workers once all have begun; None if it fails."""
     workers = max(script.loader.get("num_workers", 0), 1)
     if script.length:
         script = replace(script, batches=2 * workers + workers * max(4, min(16, 64 // workers)))

@@ -1,4 +1,4 @@
-"""What the planted scripts train on, and what their users wrote: all of it can be sent to a spawned worker."""
+"""Datasets and user code of the planted scripts; all of it can be sent to a spawned worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Photos(Dataset[Any]):
     """Photos of one size.
 
     Args:
-        before: the user's own code on the number of a sample, ahead of reading it.
+        before: the user's own code, called with a sample's number before it is read.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Photos(Dataset[Any]):
 def photos(
     transform: Callable[[Any], Any], size: str = "small", before: Callable[[int], object] | None = None
 ) -> Callable[[Path], Dataset[Any]]:
-    """A script's ``dataset``."""
+    """The ``dataset`` of a script."""
     return partial(Photos, size=size, transform=transform, before=before)
 
 
 class Arrays(Dataset[Any]):
-    """Arrays of that many bytes, which cost nothing to make."""
+    """Arrays of ``size`` bytes, which cost nothing to make."""
 
     def __init__(self, root: Path, size: int) -> None:
         self.array = np.ones(size, np.uint8)
@@ -74,7 +74,7 @@ class Arrays(Dataset[Any]):
 
 
 def pipeline(*more: Callable[[Any], Any], size: int = 64) -> transforms.Compose:
-    """The usual transforms, cheap: a crop, a flip, a tensor; ``more`` comes before the tensor."""
+    """Cheap usual transforms: crop, flip, tensor; ``more`` comes before the tensor."""
     crop = transforms.RandomResizedCrop(size)
     return transforms.Compose([crop, transforms.RandomHorizontalFlip(), *more, transforms.ToTensor()])
 
@@ -84,7 +84,7 @@ def pipeline(*more: Callable[[Any], Any], size: int = 64) -> transforms.Compose:
 
 @dataclass(frozen=True)
 class Burn:
-    """Python that computes for so many milliseconds of CPU time, and gives back what it is given."""
+    """Python code that computes for ``ms`` milliseconds of CPU time, and returns its argument."""
 
     ms: float
 
@@ -97,7 +97,7 @@ class Burn:
 
 @dataclass(frozen=True)
 class Wait:
-    """A request to a database or over a network: so many milliseconds in which nothing is computed."""
+    """A request to a database or over a network: waits for ``ms`` milliseconds."""
 
     ms: float
 
@@ -123,12 +123,12 @@ def _document(numbers: int, made: dict[int, str] = {}) -> str:  # noqa: B006  ma
 
 
 def looks_at_pixels(image: Image.Image) -> Image.Image:
-    """A filter that a user wrote: it asks for a pixel, ahead of the crop, and so for all of the picture."""
+    """A user's filter that reads a pixel before the crop, and so needs the whole picture."""
     return image if image.getpixel((0, 0)) is not None else Image.new("RGB", image.size)
 
 
 class Bursts:
-    """Code on the number of a sample that takes long for every ``every``-th batch of a worker, and little else."""
+    """Code, called with a sample's number, that takes long for every ``every``-th batch of a worker, else little."""
 
     def __init__(self, every: int, batch_size: int, ms: float, else_ms: float) -> None:
         self.every, self.batch_size, self.ms, self.else_ms = every, batch_size, ms, else_ms
@@ -143,7 +143,7 @@ class Bursts:
 
 @dataclass(frozen=True)
 class Elementwise:
-    """Preprocessing by torch's own kernels, on as many threads as it was told to use."""
+    """Preprocessing by torch's kernels, on torch's number of threads."""
 
     times: int
 
@@ -156,7 +156,7 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Threads:
-    """A ``worker_init_fn`` that has torch use so many threads."""
+    """A ``worker_init_fn`` that sets torch's number of threads."""
 
     number: int
 
@@ -166,7 +166,7 @@ class Threads:
 
 @dataclass(frozen=True)
 class Opens:
-    """A ``worker_init_fn`` that loads an index, a model, a connection, for so many milliseconds."""
+    """A ``worker_init_fn`` that takes ``ms`` milliseconds, as if to load an index or a model, or to connect."""
 
     ms: float
 
@@ -176,7 +176,7 @@ class Opens:
 
 @dataclass(frozen=True)
 class SlowCollate:
-    """A collate function that computes for so many milliseconds of CPU time, and then does the usual."""
+    """A collate function that computes for ``ms`` milliseconds of CPU time before the usual."""
 
     ms: float
 
@@ -185,12 +185,12 @@ class SlowCollate:
 
 
 def as_they_are(samples: Sequence[Any]) -> Any:
-    """A collate function that stacks nothing, so that arrays go through the pipe."""
+    """A collate function that does not stack, so that arrays go through the pipe."""
     return list(samples)
 
 
 class Document:
-    """A text that is parsed where it is received."""
+    """A text that is parsed as it is unpickled."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -205,7 +205,7 @@ def _received(text: str) -> int:
 
 @dataclass(frozen=True)
 class AsDocuments:
-    """A collate function that gives a document with this many numbers."""
+    """A collate function that returns a document with this many numbers."""
 
     numbers: int
 

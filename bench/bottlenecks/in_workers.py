@@ -16,13 +16,13 @@ from bench.bottlenecks.script import Script
 from bench.bottlenecks.steps import Step
 
 QUICK = Step(5)
-"""A step that any loader should keep up with, so that what is planted is what is left."""
+"""A step that any loader can keep up with, so that only the planted bottleneck is left."""
 ALONE: dict[str, Any] = {}
 ONE, TWO = {"num_workers": 1}, {"num_workers": 2}
 FULL = {"num_workers": cores()}
-"""As many workers as there are cores: what computes is not to be mended by more of them."""
+"""As many workers as there are cores, so that more workers do not make computing faster."""
 TUNING = ("prefetch_factor", "pin_memory", "persistent_workers", "threads")
-"""Changes that bring nothing where every batch takes long to make."""
+"""Changes that are useless if every batch takes long to make."""
 
 
 def _slow(what: str, ms: float) -> dict[str, str]:

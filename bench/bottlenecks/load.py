@@ -1,4 +1,4 @@
-"""What other programs take of the machine while something runs."""
+"""Measuring the load by other programs while something runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import TracebackType
 
 
 class Load:
-    """A context: ``others``, the cores that other programs were busy with inside; None where the system does not tell.
+    """A context that measures ``others``, the cores that other programs kept busy inside; None if not known.
 
-    The processes that are started inside have ended when the block does.
+    Processes started inside must have ended when the block does.
     """
 
     others: float | None = None
@@ -29,7 +29,7 @@ class Load:
 
 
 def _now() -> tuple[float, float, float] | None:
-    """Seconds: by the clock, of this process and those that have ended, and of all programs on all cores."""
+    """Seconds by the clock; CPU seconds of this process and its ended children; and those of all programs."""
     try:
         with open("/proc/stat") as file:
             ticks = list(map(int, file.readline().split()[1:9]))

@@ -2,13 +2,12 @@
 
     python -m bench.bottlenecks.overhead [--data DIR] [--images N] [--rounds N] [--out FILE]
 
-On: a DataLoader of photos, cropped alike each time, without workers and with one that stays. Pairs of epochs, with
-``accel.profile`` and without, each pair in the other order than the one before; timed from an epoch's first batch to
-its last. What counts is the median of the pairs' ratios, with the interval that medians of pairs drawn anew, again and
-again, have in 95 of 100 cases. "off again" compares epochs without it that follow each other across two pairs: how far
-that is from 0 says how far to trust the rest. The first batches, which are measured with more care, are also left out:
-a long training. CPU times of all threads of the process and of its worker stand beside it. Beginning and ending to
-measure is not counted, which is once a training.
+On: a DataLoader of photos, with the same crops each time, without workers and with a persistent one. Epochs come in
+pairs, with ``accel.profile`` and without, in alternating order, timed from an epoch's first batch to its last. The
+figure is the median of the pairs' ratios, with its bootstrapped 95% interval. "off again" compares successive epochs
+without it from two pairs: its distance from 0 says how far to trust the rest. The same is given without the first
+batches, which are measured in more detail, as for a long training; and in CPU time of all threads of the process and of
+its worker. Beginning and ending to measure, once a training, is not counted.
 
 Off: the guards are counted and timed.
 """
@@ -41,18 +40,18 @@ from bench.epochs import linked, modules_not_collected
 from bench.machine import parser, write
 
 MOST_ON, MOST_OFF = 0.01, 500.0
-"""Of the time of 50 batches; nanoseconds an image."""
+"""Limits: part of the time of 50 batches; nanoseconds an image."""
 _BATCH = 32
 _FIRST = 12
-"""Batches at the beginning of an epoch."""
+"""The number of first batches of an epoch that are measured in more detail."""
 _GUARDS = (measuring.look, measuring.measuring)
-"""What is asked while nobody measures; the first takes longer, and its time stands for both."""
+"""The functions that are called while nothing is measured; the first is slower, and its time is used for both."""
 _WATCHED = (measuring.__file__, clocks.__file__, str(Path(collect.__file__).parent))
 
 
 @command("overhead")
 def main() -> int:
-    """Exit status 1: it costs more than it may."""
+    """Measure. Exit status 1: it costs more than its limits."""
     what, least = str(__doc__).partition("\n")[0], ((_FIRST + 2) * _BATCH, 2)
     options = parser("bench.bottlenecks.overhead", what, out="profiler.json", rounds=64, least=least)
     options.set_defaults(images=1600)
@@ -107,11 +106,11 @@ def _pipeline() -> Callable[[Any], Any]:
 
 
 def _on(dataset: Any, order: list[int], workers: int, rounds: int) -> dict[str, Any]:
-    """Pairs of epochs with and without measuring, each the other way round than the one before."""
+    """Run pairs of epochs with and without measuring, in alternating order."""
     loader = DataLoader(dataset, _BATCH, sampler=order, **_with(workers))
 
     def epoch(measured: bool) -> list[list[int]]:
-        """By each clock, when the first batch came, the first ones had come, and the last."""
+        """The times, by each clock, of the first batch, the last of the first ones, and the last."""
         if measured:
             collect.start()
         try:
@@ -154,19 +153,19 @@ def _on(dataset: Any, order: list[int], workers: int, rounds: int) -> dict[str, 
 
 
 def _beyond(pairs: Any) -> tuple[float, float, float]:
-    """By how much, as a share, the second of a pair [pairs, 2] takes longer than the first."""
+    """The extra time of the second of each pair [pairs, 2], as a part of the first's: median and interval."""
     return _middle(pairs[:, 1] / pairs[:, 0] - 1)
 
 
 def _middle(values: Any) -> tuple[float, float, float]:
-    """The median, and in which interval it is in 95 of 100 cases."""
+    """The median and its bootstrapped 95% interval."""
     drawn = np.random.default_rng(1).integers(0, len(values), (2000, len(values)))
     low, high = np.percentile(np.median(values[drawn], 1), (2.5, 97.5))
     return float(np.median(values)), float(low), float(high)
 
 
 class _Counts:
-    """A ``worker_init_fn`` that counts calls of guards, and of all else of the profiler's."""
+    """A ``worker_init_fn`` that counts calls of guards, and of the profiler's other functions."""
 
     def __init__(self) -> None:
         self.calls = torch.zeros(2, dtype=torch.int64).share_memory_()
@@ -180,9 +179,9 @@ class _Counts:
 
 
 def _off(dataset: Any, order: list[int], workers: int) -> dict[str, Any]:
-    """Calls of the profiler's functions while nobody measures, for an image, and what they take."""
+    """The calls of the profiler's functions for an image, and their time, while nothing is measured."""
     counts = _Counts()
-    next(iter(DataLoader(dataset, _BATCH)))  # what is done but once
+    next(iter(DataLoader(dataset, _BATCH)))  # work done only once
     loader = DataLoader(dataset, _BATCH, sampler=order, worker_init_fn=counts, **_with(workers))
     begun = iter(loader)
     if not workers:

@@ -1,4 +1,4 @@
-"""What a planted bottleneck is: a script, the name that is expected, and what has to be advised and what must not."""
+"""Planted bottlenecks as data: a script, its expected name, and the advice that must or must not be given."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bench.bottlenecks.script import Script
 
 @dataclass(frozen=True)
 class Plant:
-    """A bottleneck, planted.
+    """A planted bottleneck.
 
     Attributes:
-        name: unique. says: what was done to the script, in words.
-        expected: the name that the profiler has to find.
-        cure: the same script without what was planted; it shows that this is what held it back. None: it cannot run
-            otherwise, or nothing was planted.
-        helps: keys of changes one of which has to be among the advice; (): none has to be.
-        never: keys of changes that must not be advised: they cannot help, or cost without bringing anything.
-        names: words that the verdict or the advice has to have, such as the function at fault.
+        name: unique. says: a description of what was planted.
+        expected: the name that the profiler must find.
+        cure: the script without the planted bottleneck, to show that this was it; None if it cannot run without it, or
+            nothing was planted.
+        helps: keys of changes, one of which must be advised; empty if none must.
+        never: keys of changes that must not be advised, as they are useless.
+        names: words that the verdict or the advice must contain, such as the function at fault.
         environment: variables that it runs with; those of ``slow_files.c`` make a slow disk.
-        shm: bytes of /dev/shm; None: the machine's own.
-        inside: the script sets its backend itself, after the profiler has begun.
-        device: the script copies to the stand-in device.
+        shm: bytes of /dev/shm; None for the machine's own.
+        inside: whether the script sets its backend itself, after the profiler has begun.
+        device: whether the script copies to the stand-in device.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Plant:
 
     @property
     def apart(self) -> bool:
-        """Whether the process has to be another one from its start."""
+        """Whether it needs a process of its own from the start."""
         return self.shm is not None or any(not name.startswith("SLOW_") for name in self.environment)
 
     def machine(self) -> AbstractContextManager[None]:
-        """Inside the block, the profiler is told of the machine that the plant is for."""
+        """A context in which the profiler sees the machine that the plant is for."""
         return nullcontext() if self.script.cores is None else sleeping.machine(self.script.cores)
 
     def wrong(self, advice: Sequence[dict[str, Any]], why: str) -> list[str]:
-        """What is wrong about advice: what must not be there, and what is missing."""
+        """The faults of advice: what must not be advised, and what is missing."""
         keys = [key for each in advice for key in each["change"] or ()]
         found = [f"{key} must not be advised" for key in self.never if key in keys]
         if self.helps and not set(self.helps) & set(keys):

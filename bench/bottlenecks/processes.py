@@ -1,4 +1,4 @@
-"""Processes for plants: with a slow disk, or with a small /dev/shm, where the plant wants them."""
+"""Processes for plants: with a slow disk or a small /dev/shm if a plant needs them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SMALL_SHM = 'mount -t tmpfs -o size="$1" tmpfs /dev/shm && shift && exec "$@"'
 
 
 class NotRun(Exception):
-    """The plant cannot be had on this machine; the message says why."""
+    """The plant cannot run on this machine; the message says why."""
 
 
 def run(
     plants: Sequence[Plant], folder: Path, scratch: Path, *arguments: str
 ) -> Iterator[tuple[Plant, dict[str, Any] | NotRun]]:
-    """What ``bench.bottlenecks.child`` says of each plant, or why it was not run."""
+    """Run plants; yield each with the result of ``bench.bottlenecks.child``, or the reason why it was not run."""
     disk = _slow_files(scratch)
     together = [plant for plant in plants if not plant.apart]
     for some in [together] * bool(together) + [[plant] for plant in plants if plant.apart]:
@@ -47,7 +47,7 @@ def run(
 
 
 def _found(process: subprocess.Popen[bytes] | None, out: Path) -> dict[str, Any]:
-    """A child's result, as soon as it is there."""
+    """Wait for a child's result."""
     while not out.exists() and process is not None:
         try:
             process.wait(0.1)
@@ -67,7 +67,7 @@ def _lacking(plant: Plant, disk: Path | str) -> str | None:
 
 
 def _slow_files(scratch: Path) -> Path | str:
-    """The library that makes files slow, compiled; or why there is none."""
+    """Compile the library that makes files slow; return its path, or the reason why there is none."""
     library, compiler = scratch / "slow_files.so", shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         return "a slow disk takes Linux and a C compiler"
@@ -77,7 +77,7 @@ def _slow_files(scratch: Path) -> Path | str:
 
 
 def _namespace() -> list[str]:
-    """How to run a shell in a mount namespace of its own; [] if that is not allowed."""
+    """The command that runs a shell in its own mount namespace; [] if that is not allowed."""
     for command in (["unshare", "-m"], ["unshare", "-Urm"]):
         if shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
             return [*command, "sh", "-c"]

@@ -16,11 +16,11 @@ import accel
 from bench.bottlenecks import sleeping
 
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
-"""What of a change is an argument of the DataLoader; ``backend`` is the backend, and all else an option of it."""
+"""Keys of a change that are arguments of the DataLoader; others, except ``backend``, are options of the backend."""
 
 
 class Timed(NamedTuple):
-    """Images and seconds, of whole epochs but the first, and of each from when all workers have begun."""
+    """Images and seconds of whole epochs except the first, and of the part of each in which all workers have begun."""
 
     images: int
     seconds: float
@@ -29,12 +29,12 @@ class Timed(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Images a second with the start of epochs, and the end of those before."""
+        """Images a second, including how epochs begin and end."""
         return self.images / self.seconds if self.seconds else 0.0
 
     @property
     def steady(self) -> float:
-        """Images a second without it."""
+        """Images a second without that."""
         return self.steady_images / self.steady_seconds if self.steady_seconds else 0.0
 
 
@@ -43,13 +43,13 @@ class Script:
     """A training loop.
 
     Attributes:
-        dataset: gives the dataset for a folder of photos; its samples are used again and again.
-        step: what the loop does with a batch.
-        batches: how many of an epoch are taken; there are at most 50 in all.
-        length: how many an epoch has; None: as many as are taken.
+        dataset: returns the dataset for a folder of photos; its samples are repeated as needed.
+        step: called with each batch.
+        batches: the number of batches taken of an epoch; at most 50 in all.
+        length: the batches that an epoch has; None for as many as are taken.
         loader: arguments of the DataLoader.
-        method: how workers are started.
-        cores: of the machine that is simulated; None: the one that there is.
+        method: the way to start workers.
+        cores: of the simulated machine; None for the real one.
     """
 
     dataset: Callable[[Path], Dataset[Any]]
@@ -65,7 +65,7 @@ class Script:
     cores: int | None = None
 
     def changed(self, change: dict[str, Any]) -> Script:
-        """The script as a piece of advice would have it."""
+        """The script with a change applied."""
         arguments = {key: value for key, value in change.items() if key in LOADER}
         options = {key: value for key, value in change.items() if key not in (*LOADER, "backend")}
         backend = change.get("backend", self.backend)
@@ -79,12 +79,12 @@ class Script:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Inside the block, the script's backend is."""
+        """A context in which the script's backend is in force."""
         with sleeping.installed(), accel.image_backend(self.backend, **self.options):
             yield
 
     def train(self, folder: Path) -> Timed:
-        """The same under the backend in force."""
+        """Train under the backend in force."""
         return self._train(self._loader(folder))
 
     def _loader(self, folder: Path) -> DataLoader[Any]:
@@ -114,12 +114,12 @@ class Script:
                     runs = now
                 elif ramp < number <= until:
                     steady_images, steady, runs = steady_images + count, steady + now - runs, now
-            if epoch == 0 and self.epochs > 1:  # in it is what is done once: imports, compiling
+            if epoch == 0 and self.epochs > 1:  # it includes work done only once: imports, compiling
                 images, begin = 0, now
         return Timed(images, now - begin, steady_images, steady)
 
     def _epoch(self, loader: DataLoader[Any]) -> Iterator[int]:
-        """The sizes of batches, each after its step; of an epoch that has no more, its end is waited for, too."""
+        """Run an epoch's steps; yield each batch's size. If all batches are taken, the epoch is run to its end."""
         for batch in islice(loader, self.batches if self.length else None):
             self.step(batch)
             yield self.batch_size

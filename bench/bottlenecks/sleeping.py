@@ -1,9 +1,8 @@
-"""Machines of many cores on a small one: a backend whose computing is sleep, and what tells the profiler of it.
+"""Simulating machines of many cores: a backend that sleeps instead of computing, and patches that hide it.
 
 A worker that sleeps takes nothing from the others, so 64 of them fit on two cores as if each had its own; no more sleep
-at a time than the machine has cores. Two things have to be told: how many these are, and that slept time was computing.
-Both are said where the profiler asks the system (``machine``, and the clocks of CPU time); what it makes of the answers
-is its own.
+at a time than the simulated machine has cores. The profiler must see that number of cores, and slept time as CPU time:
+only the functions by which it asks the system (``machine``, and the clocks of CPU time) are patched.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ HOST, DEVICE = "sleeping", "sleeping_device"
 
 @dataclass(frozen=True)
 class SleepingOptions(Options):
-    """``ms``: what an image takes, on one thread."""
+    """``ms``: the time of an image on one thread."""
 
     ms: float = 4.0
 
 
 class SleepingBackend(HostBackend):
-    """A host backend that sleeps for each image, and gives zeros."""
+    """A host backend that sleeps for each image, and returns zeros."""
 
     Options: ClassVar[type[Options]] = SleepingOptions
 
@@ -55,7 +54,7 @@ class SleepingDeviceOptions(AcceleratorOptions):
 
 
 class SleepingDevice(AcceleratorBackend):
-    """The same as an accelerator: workers send recipes, and the main process has them computed."""
+    """The same as an accelerator's backend: workers send recipes, which are computed in the main process."""
 
     Options: ClassVar[type[Options]] = SleepingDeviceOptions
     devices = ("meta",)
@@ -67,7 +66,7 @@ class SleepingDevice(AcceleratorBackend):
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Inside the block both backends are known by their names."""
+    """A context in which both backends are known by their names."""
     entries = [
         EntryPoint(name, f"{__name__}:{kind.__name__}", backend.GROUP)
         for name, kind in ((HOST, SleepingBackend), (DEVICE, SleepingDevice))
@@ -81,7 +80,7 @@ def installed() -> Iterator[None]:
 _here = threading.local()
 _slept_ns = 0
 _a_core: AbstractContextManager[object] = nullcontext()
-"""Who sleeps has one of the machine's cores."""
+"""Held while a thread sleeps, as one of the simulated cores."""
 
 
 def slept(seconds: float) -> None:
@@ -96,19 +95,19 @@ def slept(seconds: float) -> None:
 
 
 def thread_cpu_ns() -> int:
-    """The thread's CPU time, with what it slept."""
+    """The thread's CPU time, including slept time."""
     return time.thread_time_ns() + int(getattr(_here, "ns", 0))
 
 
 def process_cpu_ns() -> int:
-    """The process's."""
+    """The process's CPU time, including slept time."""
     return time.process_time_ns() + _slept_ns
 
 
 @contextmanager
 def machine(cores: int) -> Iterator[None]:
-    """Inside the block there are ``cores`` for those who sleep, also processes that are forked there; the profiler is
-    told of them, for this script alone, and that who sleeps computes."""
+    """A context with ``cores`` simulated cores, also for processes that are forked inside; the profiler sees only
+    these, used by this script alone, and slept time as CPU time."""
     original = collect.machine
 
     def told() -> Machine:

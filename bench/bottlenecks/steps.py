@@ -1,5 +1,4 @@
-"""What training loops do with a batch: nothing, work of a device or of the host's cores, Python that keeps the GIL,
-copies."""
+"""Training steps: none, work of a device or of the host's cores, code that keeps the GIL, copies."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ class Step:
     """A step that waits for a device: it costs the host nothing.
 
     Attributes:
-        ms: how long.
-        computes: it uses the images, so that what is lazy is computed.
-        copied: milliseconds of copying the batch to the stand-in device; None: it stays where it is.
+        ms: its milliseconds.
+        computes: whether it uses the images, so that lazy ones are computed.
+        copied: milliseconds of copying the batch to the stand-in device; None if it is not copied.
     """
 
     ms: float = 0.0
@@ -44,8 +43,8 @@ class Model:
     """A step of a small model on the host's cores.
 
     Attributes:
-        times: how often it is applied, forwards and backwards.
-        threads: of torch; None: as many as it takes by itself.
+        times: the number of times it is applied, forwards and backwards.
+        threads: torch's number of threads; None for its default.
     """
 
     times: int
@@ -62,7 +61,7 @@ class Model:
 
 @cache
 def _parameters() -> tuple[torch.Tensor, torch.Tensor]:
-    """Made by the process that trains: torch's threads do not outlive a fork, and who waits for them waits for ever."""
+    """The model's tensors, made in the process that trains, as waiting for torch's threads hangs after a fork."""
     return torch.zeros(8, 3, 224, 224), torch.zeros(8, 3, 7, 7, requires_grad=True)
 
 
@@ -82,7 +81,7 @@ _NUMBERS = [number * 7919 % 100_003 for number in range(100_003)]
 
 
 class Stored(torch.Tensor):
-    """A tensor of the stand-in device: it lies in host memory, and what is copied to it takes ``ms``."""
+    """A tensor of the stand-in device: it is in host memory, and copying to it takes ``ms``."""
 
     ms = 0.0
     there: torch.Tensor

@@ -19,7 +19,7 @@ from bench.contestants.contestant import InLoader, Item, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
 Functions = tuple[Callable[..., Any], ...]
-"""A library's own, of a file; of an array and its new (width, height); of an array; of one and its new border."""
+"""A library's functions: reading a file; resizing an array to (width, height); flipping it; padding it."""
 
 
 class OpenCV(InLoader):
@@ -115,10 +115,10 @@ class AlbumentationsX(OpenCV):
         import albumentations as A
         from albumentations.core.transform_params import SampledParams
 
-        drawn = [Draw()]  # the image's, for the classes below, which take it in place of numbers of their own
+        drawn = [Draw()]  # the image's draw, which the classes below use in place of their own random numbers
 
         class Given:
-            """A crop whose box is given. (Fewer numbers are drawn, which is to its advantage.)"""
+            """A crop with a given box. (It draws fewer random numbers, which is to its advantage.)"""
 
             def sample_parameters(self, params: Any, data: Any, targets: Any, sampling: Any) -> Any:
                 top, left, height, width = drawn[0].box or (0, 0, 0, 0)

@@ -17,9 +17,9 @@ from accel.cli.harness import Batch
 from bench.pipelines import Box, Draw, Job, Pipeline
 
 Epoch = Callable[[int], Iterator[Batch]]
-"""Makes the batches of an epoch, from its seed."""
+"""Returns the batches of an epoch, given its seed."""
 Item = tuple[Any, Draw]
-"""A file or pixels, and what happens to it."""
+"""A file or pixels, and its geometry."""
 
 
 class Contestant(ABC):
@@ -27,15 +27,15 @@ class Contestant(ABC):
 
     Attributes:
         key: its name on the command line. title: its name in tables.
-        modules: what must be importable.
-        pipelines: those it can run.
-        own_draws: those of them for which it draws random parameters of its own, so that its pixels cannot be
-            compared with the reference's one by one.
-        follows_seed: it runs torchvision's own classes, so its draws follow from the seed and the number of workers;
-            others are given those of no workers.
-        exact: it promises the reference's very values; where one differs, nothing is reported.
-        scales: by "workers" (DataLoader's processes), by "threads" of its own, or by either.
-        settings: what was chosen, in words.
+        modules: the modules that it needs.
+        pipelines: the pipelines that it can run.
+        own_draws: those of them for which it draws its own random parameters, so that its pixels cannot be compared
+            with the reference's one by one.
+        follows_seed: whether it runs torchvision's own classes, so that its draws depend on the seed and the number of
+            workers; others are given the draws of no workers.
+        exact: whether it promises the reference's exact values; if one differs, nothing is reported.
+        scales: with "workers" (DataLoader's processes), with its own "threads", or with either.
+        settings: the settings chosen, in words.
     """
 
     key: ClassVar[str]
@@ -49,11 +49,11 @@ class Contestant(ABC):
     settings: ClassVar[str] = ""
 
     def why_not(self) -> str | None:
-        """Why it cannot run here; None: it can."""
+        """The reason why it cannot run here; None if it can."""
         for module in self.modules:
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # what a library has to say of its own code
+                    warnings.simplefilter("ignore")  # a library's warnings about its own code
                     import_module(module)
             except ModuleNotFoundError as error:
                 return f"not installed: {error.name}"
@@ -62,19 +62,19 @@ class Contestant(ABC):
         return None
 
     def in_force(self, job: Job) -> AbstractContextManager[Any]:
-        """In force while an epoch is made: an image backend, for one."""
+        """A context that must be entered while an epoch is made, such as an image backend."""
         return nullcontext()
 
     @abstractmethod
     def open(self, job: Job) -> AbstractContextManager[Epoch]:
-        """Get ready (build pipelines, start threads) and yield what makes an epoch's batches.
+        """Build pipelines, start threads, and yield the function that makes an epoch's batches.
 
-        What is done here is not timed. Epochs are asked for one after the other, each to its end.
+        This is not timed. Epochs are run one after the other, each to its end.
         """
 
 
 class _Items(Dataset[Any]):
-    """A dataset whose keys carry the image's draw along, (index, draw), and their sampler for the epoch that is set."""
+    """A dataset with keys (index, draw), and the sampler of these keys for the epoch that is set."""
 
     def __init__(self, job: Job, one: Callable[[Any, Draw], Any]) -> None:
         self._job, self._one, self.seed = job, one, 0
@@ -90,7 +90,7 @@ class _Items(Dataset[Any]):
 
 
 class InLoader(Contestant):
-    """A function of one image and one that makes a batch of their results, in a DataLoader.
+    """A function of one image, and one that makes a batch of the results, in a DataLoader.
 
     Without workers the two are called in a plain loop: a DataLoader would draw a number from torch's generator,
     and the epoch's crops would differ from those with the same seed elsewhere.
@@ -98,24 +98,24 @@ class InLoader(Contestant):
 
     @abstractmethod
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
-        """The function of a file (or pixels) and its draw."""
+        """The function of a file (or pixels) and its draw, which makes an image."""
 
     def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
-        """The function that makes a batch of results: ``torch.stack``, or a list where sizes differ; with boxes,
-        image, boxes, image, boxes ..."""
+        """The function that makes a batch of results: ``torch.stack``, or a list if sizes differ; with boxes: image,
+        boxes, image, boxes ..."""
         if pipeline.boxes:
             return lambda pairs: [tensor for pair in pairs for tensor in pair]
         return list if pipeline.ragged else torch.stack
 
     def start_worker(self) -> None:
-        """Called in every process: keep the library to one thread there."""
+        """Limit the library to one thread; called in every process."""
 
     @contextmanager
     def open(self, job: Job) -> Iterator[Epoch]:
         one, collate = self.one(job.pipeline), self.collate(job.pipeline)
         loader, items = None, _Items(job, one)
         if job.workers:
-            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: that is asked
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores are intended
             loader = DataLoader(
                 items,
                 job.batch_size,
@@ -143,15 +143,15 @@ class InLoader(Contestant):
                 iterator._shutdown_workers()  # type: ignore[attr-defined]
 
     def finish(self, batch: Batch) -> Batch:
-        """Use a batch as the training loop does when it comes."""
+        """Use a batch as the training loop does when it arrives."""
         return batch
 
 
 def batch(items: Sequence[Any], pipeline: Pipeline) -> Batch:
-    """Images [3, H, W] uint8, with boxes each, as a normalised batch [N, 3, H, W] float32; as a list; or as they are.
+    """Images [3, H, W] uint8 (with boxes) as a normalised batch [N, 3, H, W] float32, as a list, or unchanged.
 
-    Of seven ways in torch and OpenCV that were timed on the CPU the fastest: image by image, so that it stays in
-    the processor's cache; planes copied to float, then scaled and shifted in place.
+    It is the fastest of seven ways in torch and OpenCV that were timed on the CPU: image by image, so that each stays
+    in the processor's cache, by copying planes to float, then scaling and shifting them in place.
     """
     if pipeline.mean is None:
         return items

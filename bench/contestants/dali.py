@@ -52,7 +52,7 @@ class Dali(Contestant):
 
 
 class DaliByHand(Dali):
-    """The pipeline alone, without a plugin's iterator; its memory is used again."""
+    """The pipeline alone, without a plugin's iterator; its memory is reused."""
 
     title = "DALI by hand, pooled memory"
 
@@ -112,14 +112,14 @@ class DaliDynamic(Contestant):
 
 
 class _Source:
-    """An epoch's files' contents and draws, batch by batch."""
+    """The contents and draws of an epoch's files, batch by batch."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.seed = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        unused = 2 if self._job.pipeline.name == "eval" else 0  # DALI warns of inputs that are not used
+        unused = 2 if self._job.pipeline.name == "eval" else 0  # DALI warns of unused inputs
         for items in self._job.batches(self.seed):
             contents = [
                 np.frombuffer(file, np.uint8) if isinstance(file, bytes) else np.fromfile(file, np.uint8)
@@ -129,8 +129,8 @@ class _Source:
 
 
 def _geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
-    """For each image: the crop's corner and size in the source, the size to resize to, the flip, and where in the
-    resized image the window is, as DALI counts it: 0 left or top, 1 right or bottom."""
+    """For each image: the crop's corner and size in the source, the size to resize to, the flip, and the position of
+    the window in the resized image, from 0 (left or top) to 1 (right or bottom)."""
     boxes = [draw.box or (0, 0, 1, 1) for draw in draws]
     place: list[list[float]] = [[0.5] * len(draws), [0.5] * len(draws)]
     for number, draw in enumerate(draws):
@@ -147,13 +147,13 @@ def _geometry(draws: list[Draw]) -> list[list[npt.NDArray[Any]]]:
 
 
 def _finish(pipeline: Pipeline, flip: Any, x: Any, y: Any) -> dict[str, Any]:
-    """Arguments of ``crop_mirror_normalize``."""
+    """The arguments of ``crop_mirror_normalize``."""
     levels = {name: [255 * value for value in getattr(pipeline, name)] for name in ("mean", "std")}
     return {"output_layout": "CHW", "crop": (224, 224), "crop_pos_x": x, "crop_pos_y": y, "mirror": flip, **levels}
 
 
 def _build(job: Job, source: Any) -> Any:
-    """The pipeline for CPU operators, built."""
+    """Build the pipeline of CPU operators."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.auto_aug import rand_augment
 

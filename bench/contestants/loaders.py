@@ -57,7 +57,7 @@ class Spdl(Contestant):
 
 
 def _without_ffmpeg() -> str | None:
-    """Its own libraries load only at the first use, and only where they find FFmpeg's."""
+    """The reason why SPDL cannot run, or None: its libraries load at first use, and only if they find FFmpeg's."""
     import spdl.io
 
     stream = io.BytesIO()
@@ -128,7 +128,7 @@ def _write(job: Job, file: str) -> None:
     from ffcv.writer import DatasetWriter
 
     class Original(RGBImageField):  # type: ignore[misc]
-        """A JPEG file as it is; FFCV would encode it anew."""
+        """An unchanged JPEG file, which FFCV would re-encode."""
 
         def encode(self, destination: Any, item: Any, malloc: Any) -> None:
             data, (destination["height"], destination["width"]) = item

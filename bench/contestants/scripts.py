@@ -1,4 +1,4 @@
-"""Scripts of torchvision's transforms: on PIL images (the reference) and on tensors; and the same under accel."""
+"""Scripts of torchvision's transforms: on PIL images (the reference), on tensors, and both under accel."""
 
 from __future__ import annotations
 

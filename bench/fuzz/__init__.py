@@ -1,1 +1,1 @@
-"""Differential fuzzing of what accel makes of image files against plain Pillow and torchvision."""
+"""Differential fuzzing of accel's reading of image files against plain Pillow and torchvision."""

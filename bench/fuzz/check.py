@@ -1,4 +1,4 @@
-"""One file through all of accel's ways to its pixels, beside Pillow's and torchvision's."""
+"""Reading one file in all of accel's ways, compared with Pillow and torchvision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.fuzz.mutations import Rng
 from bench.fuzz.oracle import Answer, Setting, answer
 
 LARGEST = 1 << 20
-"""Pixels; a damaged header may promise any number. Pillow refuses twice as many."""
+"""The most pixels, as a damaged header may promise any number; Pillow refuses twice as many."""
 LARGEST_INTACT = 1 << 22
 
 EQUAL, FELL_BACK, REFUSED, WRONG = "equal", "accel fell back", "both refused", "wrong"
@@ -33,7 +33,7 @@ _INTACT = encode(picture("smooth", 16, 16))
 
 Announce = Callable[[str], None]
 Wrong = tuple[str, str]
-"""Where (under which setting), and what."""
+"""The place of a difference (with the setting), and its description."""
 
 
 Checked = tuple[str, list[Wrong]]
@@ -43,11 +43,11 @@ Checked = tuple[str, list[Wrong]]
 def check_file(
     data: bytes, rng: Rng, path: Path, intact: bool, announce: Announce, setting: Setting | None = None
 ) -> Checked:
-    """Ask everybody, under a setting that is drawn unless given.
+    """Read a file in all ways, under a setting that is drawn unless given.
 
     Args:
-        path: a file that may be written. intact: nobody damaged it; it may be larger.
-        announce: called ahead of each step with its name; what has no accel in it begins with "plain".
+        path: a file that may be written. intact: whether the file is undamaged; it may be larger then.
+        announce: called before each step with its name, which begins with "plain" if accel has no part in it.
     """
     drawn = oracle.setting(rng)
     setting = drawn if setting is None else setting
@@ -66,7 +66,7 @@ def check_file(
 
 
 def _declined() -> int:
-    """How often a file was left to Pillow, so far."""
+    """The number of files left to Pillow so far."""
     return sum(count for reason, count in accel.stats()["fallbacks"].items() if "Pillow" in reason)
 
 
@@ -82,7 +82,7 @@ class _File(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Width and height, of what Pillow opens."""
+        """Width and height, if Pillow opens the file."""
         return self.opened.about[1] if len(self.opened.about) > 1 else None
 
     def open(self) -> Any:
@@ -100,9 +100,9 @@ class _File(NamedTuple):
         plain: Answer | None = None,
         opening: bool | None = None,
     ) -> Iterator[Wrong]:
-        """Ask without accel (unless that is known: ``plain``), then under the setting.
+        """Run without accel (unless the answer, ``plain``, is known), then under the setting; yield any difference.
 
-        ``opening``: where ``first`` opens the file and decodes it as well, whether it would be refused as it is opened.
+        ``opening``: if ``first`` both opens and decodes the file: whether opening it is refused.
         """
         if plain is None:
             self.announce(f"plain: {where}")
@@ -110,7 +110,7 @@ class _File(NamedTuple):
         self.announce(where)
         found = answer(self.setting, first, then)
         if opening is not None:
-            about = found.about if plain.error is None else plain.about  # of what was not given there is nothing to say
+            about = found.about if plain.error is None else plain.about  # without a value there is nothing to compare
             plain, found = plain._replace(first=opening), found._replace(first=opening, about=about)
         what = oracle.difference(plain, found, self.setting.replaces)
         if not what:
@@ -149,12 +149,12 @@ def _edges(box: Box) -> Box:
 
 
 def _cropped(edges: Box, mode: str | None = "RGB") -> Callable[[Any], Any]:
-    """A part of an image as it is, or converted."""
+    """A function that crops an image, after converting it unless ``mode`` is None."""
     return lambda image: F.to_tensor((image.convert(mode) if mode else image).crop(edges))
 
 
 def _loader(file: _File) -> Iterator[Wrong]:
-    """From a path, as ``ImageFolder`` does."""
+    """Read from a path, as ``ImageFolder`` does."""
     file.announce("plain: writing the file")
     file.path.write_bytes(file.data)
     edges = _edges(file.boxes()[0])
@@ -163,7 +163,7 @@ def _loader(file: _File) -> Iterator[Wrong]:
 
 
 def _batch(file: _File) -> Iterator[Wrong]:
-    """Beside an intact file."""
+    """Read in a batch with an intact file."""
     if file.size is None or file.setting.replaces:
         return
     width, height = (min(size, 16) for size in file.size)
@@ -179,7 +179,7 @@ def _batch(file: _File) -> Iterator[Wrong]:
 
 
 def _decoder(file: _File) -> Iterator[Wrong]:
-    """accel's JPEG decoder by itself."""
+    """Decode by accel's JPEG decoder alone."""
     if not file.data or file.setting.backend == "torchvision":
         return
     opened, refused, expected = file.opened, False, None
@@ -196,7 +196,7 @@ def _decoder(file: _File) -> Iterator[Wrong]:
 
 
 def _tvio(file: _File) -> Iterator[Wrong]:
-    """torchvision's own readers, of JPEG files: damaged ones of other formats may end the process, accel or not."""
+    """Read JPEG files by torchvision's readers, which damaged files of other formats may crash even without accel."""
     if not file.data.startswith(b"\xff\xd8") or _pixels(file.data) > file.limit:
         return
     stream = torch.frombuffer(bytearray(file.data), dtype=torch.uint8)
@@ -212,6 +212,6 @@ _FRAME = re.compile(rb"(?=\xff[\xc0-\xcf]...(..)(..))", re.DOTALL)
 
 
 def _pixels(data: bytes) -> int:
-    """The most that a JPEG file may ask torchvision to make room for."""
+    """The most pixels for which a JPEG file may make torchvision allocate memory."""
     sizes = (int.from_bytes(tall, "big") * int.from_bytes(wide, "big") for tall, wide in _FRAME.findall(data))
     return max(sizes, default=0)

@@ -1,4 +1,4 @@
-"""An encoder of given coefficients in any script of scans (ITU T.81), for JPEG files that Pillow does not write."""
+"""A JPEG encoder of given coefficients with any script of scans (ITU T.81), for files that Pillow does not write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Components = Sequence[tuple[int, int, int]]
 
 
 def _factors(text: str) -> list[list[tuple[int, int]]]:
-    """For each word the (h, v) of its components."""
+    """For each word, the (h, v) of its components."""
     return [[(int(pair[0]), int(pair[1])) for pair in word.split(",")] for word in text.split()]
 
 
@@ -31,7 +31,7 @@ UNEQUAL = _factors("41,21,11 22,41,11 12,21,41 41,12,21 11,22,41")
 
 
 class Scan(NamedTuple):
-    """Components by their numbers, a band of coefficients, and bits: ``high`` are there, down to ``low`` come now."""
+    """Component numbers, a band of coefficients, and bits: from ``high`` on known, down to ``low`` sent (Ah and Al)."""
 
     components: tuple[int, ...]
     first: int
@@ -41,12 +41,12 @@ class Scan(NamedTuple):
 
 
 def ordinary_scans(components: int) -> list[Scan]:
-    """All DC coefficients, then every component's others, all bits of them at once."""
+    """A script: all DC coefficients, then each component's AC coefficients, with all their bits at once."""
     return [Scan(tuple(range(components)), 0, 0), *(Scan((c,), 1, 63) for c in range(components))]
 
 
 def scans(rng: random.Random, components: int) -> list[Scan]:
-    """A valid script: interleaved or not, bands of any width, bits in any steps; the last are missing now and then."""
+    """A random valid script: interleaved or not, any bands, bits in any steps; sometimes without the last scans."""
 
     def chain(scan: tuple[int, ...], first: int, last: int) -> list[Scan]:
         deep = rng.choice((0, 0, 1, 2))
@@ -67,10 +67,10 @@ def scans(rng: random.Random, components: int) -> list[Scan]:
 
 
 class Coder:
-    """An encoder without arithmetic coding and runs of ended blocks.
+    """An encoder without arithmetic coding and without end-of-band runs.
 
     Args:
-        lengths: of the codes of the AC symbols.
+        lengths: the code lengths of the AC symbols.
     """
 
     def __init__(self, lengths: Sequence[int] = (8,) * 162) -> None:
@@ -95,14 +95,14 @@ class Coder:
         wide: bool = False,
         restart: int = 0,
     ) -> bytes:
-        """A progressive file in the scans of the script; a baseline file in one where there is none.
+        """A progressive file with the script's scans; a baseline file with one scan if there is no script.
 
         Args:
             components: (identifier, h, v) of each.
-            blocks: int[at least one, 64] in zigzag order, used again and again: those of an MCU, then the next one's.
+            blocks: int[at least one, 64] in zigzag order, repeated as needed, MCU by MCU.
             extra: segments before the tables.
-            wide: quantisers of 16 bits.
-            restart: interval.
+            wide: whether quantisers have 16 bits.
+            restart: the restart interval; 0 for none.
         """
         factors = [(h, v) for _, h, v in components] if len(components) > 1 else [(1, 1)]
         most = [max(each) for each in zip(*factors, strict=True)]
@@ -120,7 +120,7 @@ class Coder:
         if restart:
             parts.append(segment(DRI, restart.to_bytes(2, "big")))
         for scan in script or [Scan(tuple(range(len(components))), 0, 63)]:
-            if len(scan.components) == 1:  # not interleaved: its true blocks, row by row (A.2.2)
+            if len(scan.components) == 1:  # not interleaved: only the real blocks, row by row (A.2.2)
                 (c,) = scan.components
                 across, down = (_up(_up(n * f, m), 8) for n, f, m in zip(size[::-1], factors[c], most, strict=True))
                 grid = places[c].reshape(rows * factors[c][1], -1)
@@ -149,7 +149,7 @@ class Coder:
                 previous[c] = int(block[0]) >> scan.low
 
     def _block(self, block: Blocks, previous: int, scan: Scan) -> Iterator[str]:
-        """A block's part of a scan; ``previous``: the DC value of the component's block before."""
+        """A block's bits in a scan; ``previous``: the DC value of the component's previous block."""
         if not scan.first:
             value = int(block[0]) >> scan.low
             size, bits = _magnitude(value - previous)
@@ -158,7 +158,7 @@ class Coder:
             yield from self._band(block[max(scan.first, 1) : scan.last + 1].tolist(), scan.high, scan.low)
 
     def _band(self, values: list[int], high: int, low: int) -> Iterator[str]:
-        """What becomes nonzero now, and bits of what is already (G.1.2.2, G.1.2.3)."""
+        """Coefficients that become nonzero, and further bits of those that are already (G.1.2.2, G.1.2.3)."""
         levels = [abs(value) >> low for value in values]
         known = [bool(high and abs(value) >> high) for value in values]
         end = max((at + 1 for at, level in enumerate(levels) if level and not known[at]), default=0)
@@ -192,7 +192,7 @@ def _table(kind: int, codes: dict[int, str]) -> bytes:
 
 
 def _bytes(bits: Iterable[str]) -> bytes:
-    """The last byte is filled up with ones; 0xFF is followed by a zero."""
+    """Pack bits to bytes: the last byte is filled with ones, 0xFF is followed by a zero."""
     text = "".join(bits)
     text += "1" * (-len(text) % 8)
     return int(text or "0", 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\x00")

@@ -1,4 +1,4 @@
-"""accel's JPEG decoder by itself, with guard pages behind or before all that it reads and writes."""
+"""Running accel's JPEG decoder alone, with guard pages behind or before all that it reads and writes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Box = tuple[int, int, int, int]
 
 Side = Literal["before", "behind"]
 SIDES: tuple[Side, Side] = ("before", "behind")
-"""Where a guard page touches the array; at its other end there may be some bytes up to the next one."""
+"""The side on which a guard page touches the array; on the other there may be some bytes before the next one."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _NOTHING = 0  # PROT_NONE
 
 
 def guarded(shape: tuple[int, ...], dtype: npt.DTypeLike, side: Side, fill: int = 0xA5) -> Array:
-    """A C-contiguous array in pages of its own, full of bytes ``fill``; they go when it does."""
+    """A C-contiguous array in its own pages, which live as long as it does, filled with the byte ``fill``."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     page = mmap.PAGESIZE
     pages = -(-size // page) + 2
@@ -53,7 +53,7 @@ def guarded_copy(array: Array, side: Side) -> Array:
 
 
 def guarded_scratch(side: Side) -> AbstractContextManager[Any]:
-    """This thread's working memory, of exactly the sizes that are promised to the decoder."""
+    """A context in which this thread's working memory has exactly the sizes promised to the decoder."""
     fixed = _fixed(side)
     return mock.patch.dict(
         vars(jpeg._scratch), fixed, room=lambda name, size: guarded((size,), fixed[name].dtype, side)
@@ -62,7 +62,7 @@ def guarded_scratch(side: Side) -> AbstractContextManager[Any]:
 
 @cache
 def _fixed(side: Side) -> dict[str, Any]:
-    """The part of it that has the same size for every file."""
+    """The part of the working memory that has the same size for every file."""
     return {name: _copied(value, side) for name, value in vars(jpeg._scratch).items()}
 
 
@@ -73,13 +73,13 @@ def _copied(value: Any, side: Side) -> Any:
 
 
 def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refused: bool) -> Iterator[str]:
-    """The decoder's answers, for the file and for regions of it, that are neither None nor Pillow's pixels.
+    """The decoder's wrong results, for the file and for regions of it: neither None nor Pillow's pixels.
 
     Args:
         boxes: (top, left, height, width), inside the picture or not.
-        expected: Pillow's pixels, [height, width, 1 or 3]; None: there are none to compare with.
-        refused: Pillow opened the file and then refused it, so that there must be no pixels. (What it does not open,
-            the decoder is never asked for.)
+        expected: Pillow's pixels, [height, width, 1 or 3]; None if there are none to compare with.
+        refused: whether Pillow opened the file and then refused it, so that there must be no pixels. (The decoder is
+            never used for files that Pillow does not open.)
     """
     source = np.frombuffer(data, np.uint8)
     header = claim(data)
@@ -100,7 +100,7 @@ def differences(data: bytes, boxes: Sequence[Box], expected: Pixels | None, refu
 
 
 def _of_planes(file: Array, boxes: Sequence[Box], expected: Pixels | None, side: Side) -> Iterator[str]:
-    """The same of what is made of the file's planes, packed and unpacked."""
+    """The same for pixels made from the file's planes, packed and unpacked."""
     with guarded_scratch(side):
         packed = planes.encode(file.data)
     if packed is None or expected is None:
@@ -120,7 +120,7 @@ def _of_planes(file: Array, boxes: Sequence[Box], expected: Pixels | None, side:
 
 
 def _room(box: Box | None, expected: Pixels | None, side: Side) -> Pixels | None:
-    """Where the pixels go to; None, where their number is not known."""
+    """The array for the pixels; None if their number is not known."""
     part = None if expected is None else _part(expected, box)
     if part is None or part.shape[2] not in (1, 3) or (box is not None and part.shape[:2] != box[2:]):
         return None
@@ -133,7 +133,7 @@ def _part(pixels: Pixels, box: Box | None) -> Pixels:
 
 
 def described(found: Array, expected: Array) -> str:
-    """How two arrays differ."""
+    """A description of how two arrays differ."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return f"{found.dtype} {found.shape} in place of {expected.dtype} {expected.shape}"
     distance = np.abs(found.astype(float) - expected.astype(float))

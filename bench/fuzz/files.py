@@ -1,4 +1,4 @@
-"""Intact image files of all kinds, made for the run: what Pillow writes, and JPEG files that nobody writes."""
+"""Intact image files of all kinds, made for the run: by Pillow, and JPEG files that no usual encoder writes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def encode(pixels: Pixels, format: str = "JPEG", mode: str | None = None, **opti
 
 
 def pillow(data: bytes) -> Pixels:
-    """uint8[height, width, channels]: what Pillow makes of a file."""
+    """Decode a file by Pillow: uint8[height, width, channels]."""
     with Image.open(BytesIO(data)) as image:
         pixels = np.asarray(image)
     return pixels[..., None] if pixels.ndim == 2 else pixels
@@ -71,7 +71,7 @@ def exif(orientation: int = 6) -> bytes:
 
 
 def intact(rng: random.Random) -> bytes:
-    """A file, mostly JPEG, of 1 to 90 rows and columns; now and then one of more blocks an MCU than libjpeg takes."""
+    """A file, mostly JPEG, of 1 to 90 rows and columns; sometimes with more blocks in an MCU than libjpeg takes."""
     return rng.choices((_usual, _odd, _progressive, _other), (45, 30, 15, 10))[0](rng)
 
 
@@ -80,7 +80,7 @@ def _size(rng: random.Random) -> tuple[int, int]:
 
 
 def _usual(rng: random.Random) -> bytes:
-    """As Pillow writes them, with all of its options."""
+    """A JPEG file written by Pillow, with any of its options."""
     options: dict[str, Any] = {"quality": rng.choice((1, 5, 30, 75, 95, 100)), "optimize": rng.random() < 0.3}
     options["progressive"] = rng.random() < 0.2
     options |= rng.choice(({}, {"restart_marker_blocks": rng.choice((1, 2, 5, 65535))}, {"restart_marker_rows": 1}))
@@ -103,7 +103,7 @@ def _colour(rng: random.Random) -> bytes:
 
 
 def _odd(rng: random.Random) -> bytes:
-    """Baseline, of any sampling, identifiers, codes and quantisers."""
+    """A baseline file with any sampling, identifiers, codes and quantisers."""
     wide = rng.random() < 0.3
     quant = rng.choice((1, 255, 256, 1000, 8191, 8192, 65535) if wide else (1, 1, 2, 7, 33, 200))
     spread = max(min(rng.choice((5, 40, 300)), 1000 / quant), 2)
@@ -113,7 +113,7 @@ def _odd(rng: random.Random) -> bytes:
 
 
 def _progressive(rng: random.Random) -> bytes:
-    """Progressive, of any sampling and script of scans."""
+    """A progressive file with any sampling and script of scans."""
     components = _components(rng)
     blocks = random_blocks(rng.randint(3, 30), rng.randrange(1 << 30), rng.choice((5, 40)), rng.choice((0.1, 0.3)))
     coder, script = Coder(rng.choice(LENGTHS)), scans(rng, len(components))
@@ -124,7 +124,7 @@ def _progressive(rng: random.Random) -> bytes:
 
 
 def _other(rng: random.Random) -> bytes:
-    """Other formats, and several pictures in one JPEG file."""
+    """A file of another format, or a JPEG file with several pictures."""
     pixels = picture(rng.choice(KINDS), *_size(rng), rng.choice((1, 3)), rng.randrange(1000))
     format = rng.choice(("PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "MPO"))
     several: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(pixels)]}

@@ -1,4 +1,4 @@
-"""The findings of a run, counted by kind of mutation; each cause once, with its file, unneeded mutations undone."""
+"""The findings of a run, counted by kind of mutation; each cause once, with its file reduced to needed mutations."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Cause = tuple[str, str, str]
 
 @dataclass
 class Findings:
-    """The counts of a run, and what it found: for each cause, as far as its words tell, the first file that showed it,
-    and how many answers did.
+    """The counts of a run and its findings: for each cause, as told apart by its words, the first file that showed it
+    and the number of answers that did.
 
     Attributes:
-        most: how many causes are kept; all are counted.
-        more: findings of causes beyond these.
+        most: the most causes to keep; all are counted.
+        more: the number of findings of causes beyond these.
     """
 
     keep: Path
@@ -60,11 +60,11 @@ class Findings:
 
     @property
     def bad(self) -> int:
-        """Files that showed anything wrong."""
+        """The number of files that showed anything wrong."""
         return sum(self.total[outcome] for outcome in _BAD)
 
     def reduce(self, runner: Runner) -> None:
-        """Undo mutations, one by one, as long as the same is found; write the files, and all that is told of them."""
+        """Undo mutations, one by one, as long as the same cause is found; write the files and a description of them."""
         for cause, recipe in self._first.items():
             for step in recipe.steps if len(recipe.steps) > 1 else ():
                 fewer = recipe._replace(steps=tuple(each for each in recipe.steps if each != step))
@@ -94,7 +94,7 @@ class Findings:
 
 
 def causes_of(result: Result) -> list[Cause]:
-    """A cause for each thing that is wrong: the same where only numbers, boxes and settings differ."""
+    """A cause for each wrong answer: the same if only numbers, boxes and settings differ."""
     found = []
     for where, what in result.wrong:
         place = re.sub(r"\d+", "#", re.split(r"[(\[]| under ", where)[0])

@@ -1,8 +1,8 @@
 """The promise for any file: its pixels under accel are those of Pillow and torchvision, and so are its refusals.
 
-What ``Image.open`` refuses raises the same type and text under accel. What fails later raises the same where the image
-is Pillow's own, and where it is lazy a ``DecodeError`` of that type whose message has that text; under
-``on_error="replace"`` all of these are black instead. What Pillow reads never fails.
+A file that ``Image.open`` refuses raises the same type and text under accel. One that fails later raises the same if
+the image is Pillow's own, and if it is lazy a ``DecodeError`` of that type whose message has that text; under
+``on_error="replace"`` all of these are black instead. A file that Pillow reads never fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 
 class Setting(NamedTuple):
-    """Under what a file is tried."""
+    """The setting under which a file is tried."""
 
     backend: str
     options: dict[str, Any]
@@ -54,7 +54,7 @@ def setting(rng: Rng) -> Setting:
 
 
 def boxes(rng: Rng, height: int, width: int) -> list[Box]:
-    """(top, left, height, width) inside a picture: any, single pixels, at its edges, one row or column of it."""
+    """Random (top, left, height, width) inside a picture: any, single pixels, at its edges, one row or column."""
 
     def span(size: int) -> tuple[int, int]:
         kind = rng.randrange(6)
@@ -74,7 +74,7 @@ def boxes(rng: Rng, height: int, width: int) -> list[Box]:
 
 
 class Answer(NamedTuple):
-    """An array or an exception, and of what kind the object was that gave it."""
+    """An array or an exception, and the kind of the object that it came from."""
 
     value: Array | None
     error: Exception | None
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The error's text, less what differs from object to object."""
+        """The error's text without addresses."""
         return re.sub(r"0x[0-9a-f]+", "0x", str(self.error))
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Answer(NamedTuple):
 def answer(selected: Setting | None, first: Callable[[], Any], then: Callable[[Any], Any]) -> Answer:
     """Run ``then`` on what ``first`` opens, under a setting or (None) without accel.
 
-    A setting has guard pages, if the allocator of this process makes them.
+    Under a setting there are guard pages, if this process's allocator makes them.
     """
     backend, options = ("torchvision", {}) if selected is None else selected[:2]
     armed = guard.armed("behind") if selected is not None and guard.present() else nullcontext()
@@ -121,7 +121,7 @@ def _about(opened: Any, warned: list[Any]) -> tuple[Any, ...]:
 
 
 def difference(plain: Answer, found: Answer, replaces: bool = False) -> str:
-    """Say what is wrong with accel's answer; "": nothing."""
+    """A description of what is wrong with accel's answer; "" if nothing is."""
     if replaces and plain.error is not None:
         if found.error is not None:
             return f"raises {found} in place of black"

@@ -1,4 +1,4 @@
-"""How every file of a run is made, of which file by which mutations; seed, number and corpus decide it all."""
+"""Recipes for the files of a run: a base file and mutations, determined by seed, number and corpus."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench.fuzz.mutations import MUTATIONS, Rng
 INTACT = "none"
 _KINDS = tuple(MUTATIONS)
 _LEFT_OUT = (".eps", ".ps")  # Pillow runs another program for them
-_UNCHANGED = 8  # without a corpus, every so-many-th file stays as it was made
+_UNCHANGED = 8  # without a corpus, one file in so many is not mutated
 
 
 class Recipe(NamedTuple):
     """A file by its number: ``base`` is its place in the corpus, or None for one that is made; then the mutations.
 
-    Each mutation has a seed of its own, so that it does the same when another one is left out.
+    Each mutation has its own seed, so that it does the same when another one is left out.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
 
 
 class Corpus:
-    """Image files of some folders, in the order of their names; those above ``largest`` bytes are left out."""
+    """Image files of some folders, ordered by name; those above ``largest`` bytes are left out."""
 
     def __init__(self, folders: Sequence[Path], largest: int = 1 << 20) -> None:
         self.files = [path for folder in folders for path in sorted(folder.rglob("*")) if _is_image(path, largest)]
@@ -45,7 +45,7 @@ class Corpus:
         return len(self.files)
 
     def some(self, rng: Rng) -> int | None:
-        """One of the files, mostly a JPEG; None, one time in five and where there is none: one that is to be made."""
+        """A random file, mostly a JPEG; None, one time in five or if there is none, for a file to be made."""
         if not self.files or rng.random() < 0.2:
             return None
         return rng.choice(self._jpegs) if self._jpegs and rng.random() < 0.9 else rng.randrange(len(self))
@@ -68,7 +68,8 @@ def _is_jpeg(path: Path) -> bool:
 
 
 def recipe(number: int, seed: str, corpus: Corpus) -> Recipe:
-    """First every file of the corpus as it is; then each kind of mutation in turn, and up to two more behind it."""
+    """The recipe of a number: first every file of the corpus unchanged, then each kind of mutation in turn, with up to
+    two more."""
     if number < len(corpus):
         return Recipe(number, number)
     rng = Rng(f"{seed} {number}")

@@ -1,4 +1,4 @@
-"""Files in chunks, each chunk in a process of its own: a crash, a hang and growing memory have a file's name."""
+"""Trying files in chunks, each in its own process, so that a crash, a hang or growing memory is tied to a file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from bench.fuzz.oracle import Setting
 from bench.fuzz.recipes import Corpus, Recipe, make
 
 CRASHED, HUNG, GREW, PLAIN = "crashed", "hung", "memory grew", "ended without accel"
-"""The last is not accel's doing: Pillow or torchvision by itself ended the process, or hung."""
+"""The last is not accel's fault: Pillow or torchvision alone ended the process, or hung."""
 
-_SETTLED = 20  # files of a chunk until caches and allocators are full
+_SETTLED = 20  # the number of files of a chunk after which caches and allocators are full
 _MB = 1 << 20
 
 
@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome of one file, one of ``check``'s or those above, and what was wrong: (where, what)."""
+    """The outcome of one file, one of ``check``'s or those above, and the differences (where, what)."""
 
     recipe: Recipe
     outcome: str
@@ -62,22 +62,22 @@ class Runner:
         while rest:
             for result in self._process(rest, None):
                 if result.outcome == PLAIN and not self.ends_without_accel(result.recipe):
-                    result = result._replace(outcome=CRASHED)  # something before it has damaged the process
+                    result = result._replace(outcome=CRASHED)  # an earlier file has damaged the process
                 yield result
                 if rest and result.recipe is rest[0]:
                     rest = rest[1:]
 
     def ends_without_accel(self, recipe: Recipe) -> bool:
-        """Whether Pillow or torchvision, by itself, does not survive a file."""
+        """Whether Pillow or torchvision alone crashes or hangs on a file."""
         alone = Setting("torchvision", {}, False)
         return any(result.outcome in (CRASHED, HUNG, PLAIN) for result in self._process([recipe], alone))
 
     def _process(self, recipes: Sequence[Recipe], setting: Setting | None) -> Iterator[Result]:
-        """One process' results; it may end before it has done all."""
+        """The results of one process, which may end before it has tried all files."""
         with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder:
 
             def work(say: Say) -> None:
-                logging.getLogger("accel").setLevel(logging.ERROR)  # of fallbacks there are thousands
+                logging.getLogger("accel").setLevel(logging.ERROR)  # there are thousands of fallbacks
                 say(_resident(os.getpid()))
                 for recipe in recipes:
                     say("plain: making the file")
@@ -119,7 +119,7 @@ class Runner:
 
 
 def _cause(status: int, printed: str) -> str:
-    """How a process ended, and the last that it wrote."""
+    """A description of how a process ended, with its last output."""
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     lines = [line for line in printed.splitlines() if line.strip()]
     telling = [at for at, line in enumerate(lines) if line.startswith(("guard:", "Fatal Python error", "Traceback"))]
@@ -127,7 +127,7 @@ def _cause(status: int, printed: str) -> str:
 
 
 def _resident(pid: int) -> int:
-    """A process' bytes in memory; 0 where the system does not say."""
+    """A process's resident bytes; 0 if the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -135,9 +135,9 @@ def _resident(pid: int) -> int:
 
 
 def _prepare() -> None:
-    """Compile and load what is used, so that every process inherits it."""
+    """Compile and load everything, so that every process inherits it."""
     torch.set_num_threads(1)
-    accel.set_image_backend("cpu")  # stays: to take it back for every question is slow
+    accel.set_image_backend("cpu")  # kept in force, as switching for every call is slow
     if engines.has_nvimgcodec():
         engines.nvimgcodec_module()
     with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder:
@@ -148,5 +148,5 @@ def _prepare() -> None:
                 check_file(data, Rng("warm"), Path(folder, "file"), True, lambda where: None, setting)
 
         with Child("fork", lambda say: warm(Setting("cuda", {"device": "cpu"}, False)), Path(folder, "log")) as device:
-            device.wait()  # its kernels are compiled now; what it keeps in a process is made again by each
+            device.wait()  # its kernels are compiled now; each process makes its own state again
         warm(Setting("cpu", {}, False))

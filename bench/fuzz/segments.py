@@ -1,4 +1,4 @@
-"""A JPEG file as a list of segments, each with its marker, and of the bytes between them (ITU T.81 annex B)."""
+"""A JPEG file as a list of segments with their markers, and of the bytes between them (ITU T.81 annex B)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ METADATA = (0xE0, 0xE1, 0xE2, 0xED, 0xEE, 0xFE)
 _ALONE = (SOI, EOI, 0x01, *range(0xD0, 0xD8))
 """Markers without a segment."""
 _LONGEST = 0xFFFF - 2
-_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")  # but for those that stand in scans
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")  # without those that are in scans
 
 
 class Segment(NamedTuple):
-    """A marker with its segment's payload; or, ``marker`` 0, bytes as they are: a scan's, or what is no segment."""
+    """A marker with its segment's payload; or, with ``marker`` 0, raw bytes: of a scan, or of no segment."""
 
     marker: int
     payload: bytes = b""
@@ -61,7 +61,7 @@ def segments(data: bytes) -> File:
 
 
 def scan_of(data: bytes) -> int:
-    """Where the last scan's coded bytes begin; of what has no scan, where it ends."""
+    """Where the last scan's coded bytes begin; the end of a file without scans."""
     at = data.rfind(bytes((0xFF, SOS)))
     return min(at + 2 + int.from_bytes(data[at + 2 : at + 4], "big"), len(data)) if at >= 0 else len(data)
 

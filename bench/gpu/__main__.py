@@ -1,4 +1,4 @@
-"""``python -m bench.gpu``: test and measure on this GPU; README.md beside this says in which order, and why."""
+"""``python -m bench.gpu``: test and measure on this GPU; README.md beside this explains the order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.machine import ROOT
 
 
 class Part(NamedTuple):
-    """Where its function is, and after how many seconds a step and all of it are stopped."""
+    """A part: its function, and the seconds after which a step of it and all of it are stopped."""
 
     function: str
     step: int
@@ -46,7 +46,7 @@ PARTS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all went well, 1 a test or a measurement failed (the others are reported), 2 there is no GPU."""
+    """Run the parts. Exit status: 0 all went well, 1 a part failed (the others are reported), 2 there is no GPU."""
     args = _parser().parse_args(argv)
     if args.device != "cpu" and not torch.cuda.is_available():
         screen.fail("bench.gpu", "there is no CUDA device (--device cpu tries the commands on the host)")
@@ -98,7 +98,7 @@ def lines(part: str, steps: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for step, found in steps.items():
         if "failed" in found:
-            text = "FAILED: " + found["failed"].split("\n")[0]  # a compiler's has many lines
+            text = "FAILED: " + found["failed"].split("\n")[0]  # a compiler's error has many lines
         elif "not installed" in found:
             text = f"not installed: {found['not installed']}"
         elif part in LINES and not step.startswith("by part"):
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run() -> None:
-    """As a program: whoever ends it (`timeout`, Ctrl-C, a connection that breaks) ends its processes with it."""
+    """Run as a program: if it is ended (by `timeout`, Ctrl-C, a broken connection), so are its processes."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main())

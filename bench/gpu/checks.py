@@ -1,4 +1,4 @@
-"""The tests that need a GPU, and the kernels under compute-sanitizer."""
+"""Running the tests that need a GPU, and the kernels under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.machine import ROOT
 
 CUDA = "tests/backends/cuda"
 DEVICE_ONLY = (f"{CUDA}/test_submit_gpu.py", f"{CUDA}/test_gpu.py")
-"""Those that no stand-in can run: forks, streams, memory."""
+"""Tests that no stand-in can run: forks, streams, memory."""
 TESTS: dict[str, tuple[str, ...]] = {
     "forks, streams, memory": ("-n", "0", "-m", "gpu", *DEVICE_ONLY),
     "kernels": (CUDA, *(f"--ignore={file}" for file in DEVICE_ONLY), "tests/backends/dali/test_gpu.py"),
@@ -29,7 +29,7 @@ UNDER_SANITIZER = (
     *("-k", "ragged or borders or one_source or fill or dtypes or specified or restart or damage or joined or handful"),
 )
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-HANG = 100  # seconds after which a test tells where it is
+HANG = 100  # seconds after which a test prints where it is
 
 
 def measure(setting: Setting) -> Iterator[Step]:

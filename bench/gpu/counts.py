@@ -1,8 +1,8 @@
-"""Counts, without a GPU, what the JPEG decoder's kernels would do on one (``predict.py``).
+"""Counting, without a GPU, the work of the JPEG decoder's kernels on one (``predict.py``).
 
-Instructions are those that NVRTC makes of the kernels for sm_90 (``sass.py``), times how often warps run them: known
-from the files' headers, or, for the loops over symbols, counted by the kernels' own code on the host (``trips.cu``).
-Bytes are those of the decoder's layout. ``gpus.py`` turns them into time.
+Instructions are those that NVRTC makes of the kernels for sm_90 (``sass.py``), times the number of times that warps run
+them: known from the files' headers or, for the loops over symbols, counted by the kernels' own code on the host
+(``trips.cu``). Bytes are those of the decoder's layout. ``gpus.py`` turns them into time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CASES = (
     *("walks", "markers", "squeezed", "ends", "runs", "halved", "looked"),
     *("steps", "searched", "blocks", "mcus", "stops", "intervals", "begun", "filled", "stuffed", "stuffed again"),
 )
-"""How often warps meet them: the cases of ``trips.cu``."""
+"""The cases of ``trips.cu``, for each of which it counts how often warps meet it."""
 STEPS = np.dtype([("warps", np.int64, (len(CASES),)), ("symbols", np.int64), ("longest", np.int64)])
 _WATCHED = ("unstuffing", "colouring", "first", "later", "joining", "keeping", "segments", "seeking")
 TRIPS = np.dtype([(name, STEPS) for name in _WATCHED] + [("rounds", np.int64)])
 
 
 def costs(code: sass.Code, call: str, file: str = "jpeg/entropy.cu") -> Floats:
-    """Instructions of a loop over symbols where it is called, for each of the cases that may come in it, by kind."""
+    """Instructions of a loop over symbols at one of its calls, for each case that may occur in it, by kind."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/symbols.h", first, last)
@@ -66,7 +66,7 @@ def costs(code: sass.Code, call: str, file: str = "jpeg/entropy.cu") -> Floats:
 
 
 def segment_costs(code: sass.Code) -> Floats:
-    """The same of the loop over the symbols of a segment."""
+    """The same for the loop over the symbols of a segment."""
 
     def lines(first: str, last: str | None = None) -> tuple[str, range]:
         return sass.lines("jpeg/segments.cu", first, last)
@@ -109,7 +109,7 @@ class Counted(NamedTuple):
 
 
 def decoded(wanted: Sequence[Wanted]) -> Counted:
-    """Decode a batch on the host, and keep what lies in its memory.
+    """Decode a batch on the host, and keep the content of its memory.
 
     Raises:
         ValueError: the decoder does not take one of the files.
@@ -119,7 +119,7 @@ def decoded(wanted: Sequence[Wanted]) -> Counted:
 
     def kept(self: Decoder, batch: Any, decoding: Any, files: torch.Tensor) -> None:
         queue(self, batch, decoding, files)
-        own = batch.segments.ctypes.data + decoding._known.first * SEGMENT.itemsize  # those that were sent are gone
+        own = batch.segments.ctypes.data + decoding._known.first * SEGMENT.itemsize  # the uploaded ones are gone
         batch.pictures["segments"] = np.where(decoding._known.counts > 0, own, 0)
         seen.append(Counted(batch, decoding._memory, files))
 
@@ -142,7 +142,7 @@ def trips(counted: Counted) -> npt.NDArray[Any]:
 
 
 def instructions(counted: Counted, found: npt.NDArray[Any]) -> dict[str, Floats]:
-    """Warp instructions of every kernel, for every picture and of each kind."""
+    """Warp instructions of every kernel, for every picture, by kind."""
     code, pictures = _code(), counted.batch.pictures
     blocks = {name: each[:, None] for name, each in counted.batch.blocks.items()}
     tables = _tables(pictures)
@@ -217,7 +217,7 @@ _WALKS = (
     " place = walk(picture, tables, place",
     "        walk(",
 )
-"""The calls: from a guess, in a round, in ``join``, to keep."""
+"""The calls of ``walk``: from a guess, in a round, in ``join``, to keep."""
 _SEEKING, _SEGMENT = "= walk(picture, tables, from", "decode_segment(picture, tables, reinterpret_cast"
 
 
@@ -228,14 +228,14 @@ def _code() -> dict[str, sass.Code]:
 
 
 def _tables(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """How many DC look-ups, AC look-ups and lists of codes a picture has."""
+    """The numbers of DC look-ups, AC look-ups and lists of codes of each picture."""
     used = pictures["huffman"] > 0
     dc, ac = used[:, :COMPONENTS].sum(1), used[:, COMPONENTS:].sum(1)
     return np.stack([dc, ac, dc + ac], 1)
 
 
 def dc_blocks(pictures: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """int64[n, 3]: blocks whose DC coefficients are summed up."""
+    """The numbers of blocks whose DC coefficients are summed up: int64[n, 3]."""
     mcus = np.where(pictures["segment_count"] > 0, 0, pictures["walked"]).astype(np.int64)
     in_mcu = pictures["components"]["h"] * pictures["components"]["v"]
     counts: npt.NDArray[np.int64] = mcus[:, None] * in_mcu
@@ -254,7 +254,7 @@ def _transform_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> Floa
 
 
 def _run_instructions(code: sass.Code, pictures: npt.NDArray[Any]) -> Floats:
-    """Instructions of a warp for a run of pixels: there is a case for every kind of component."""
+    """Instructions of a warp for a run of pixels, with a case for every kind of component."""
     run = code.only(sass.lines("jpeg/pixels.cu", "make_run(picture, run, pixels);"))
     plain = sass.lines(
         "jpeg/pixels.cu", "if (component.upsampling == PLAIN) {", "values[i] = run.has(i) ? read(row + i)"
@@ -286,7 +286,7 @@ def traffic(counted: Counted) -> dict[str, npt.NDArray[np.int64]]:
     look_ups = [4 << constant("jpeg/symbols.h", name) for name in ("DC_LOOK", "AC_LOOK")]
     tables = _tables(pictures) @ [*look_ups, structure("jpeg/symbols.h", "Codes").itemsize]
     spans, indexed = batch.blocks["jpeg_synchronise"], pictures["segment_count"] > 0
-    scan, behind = scan * ~indexed, scan * indexed  # of the latter the part that is needed, at most
+    scan, behind = scan * ~indexed, scan * indexed  # with an index at most this much is needed
     segments = pictures["segment_count"] * SEGMENT.itemsize
     return {
         "jpeg_count": scan + size["tiles"],

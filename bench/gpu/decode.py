@@ -1,5 +1,5 @@
-"""accel's JPEG decoder on the device, alone: files in host memory to pixels in the device's; and with ``exact=False``,
-how far its pixels are from Pillow's, over the photos and files of every kind."""
+"""Measuring accel's JPEG decoder on the device, alone: from files in host memory to pixels in the device's; and with
+``exact=False`` the distance of its pixels from Pillow's, over photos and files of every kind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _some(setting: Setting, wanted: Callable[[Photo], Wanted], count: int) -> li
 
 
 def _indexed(setting: Setting, make: Callable[[], list[Wanted]]) -> list[Wanted]:
-    """The same files with the indexes that the device makes of them; of small ones there are none."""
+    """The same files with the indexes that the device makes of them; small files have none."""
     engine, batch = _engine(setting.device), make()
     with engine.device.enter():
         return indexed(engine.jpeg, batch)
@@ -77,7 +77,7 @@ def _engine(device: torch.device) -> Any:
 
 
 def _batch(setting: Setting, make: Callable[[], Sequence[Wanted]]) -> dict[str, Any]:
-    """From files on the host to pixels on the device; and what each kernel takes, by events around its launch.
+    """Time decoding from files on the host to pixels on the device, and each kernel, by events around its launch.
 
     Raises:
         RuntimeError: pixels differ from Pillow's.
@@ -116,7 +116,7 @@ def _check(decoder: Decoder, batch: Sequence[Wanted]) -> None:
 
 
 def _size(data: bytes | memoryview) -> tuple[int, int, int]:
-    """Channels, height and width."""
+    """A file's channels, height and width."""
     with Image.open(BytesIO(data)) as image:
         return len(image.getbands()), image.height, image.width
 
@@ -149,11 +149,11 @@ def encoded(pixels: np.ndarray, **options: Any) -> bytes:
 
 
 WORST = ("one colour", "squares", "stripes", "noise", "noise in RGB, one table for all")
-"""Files whose streams could be expected to fall in step late."""
+"""Kinds of files whose streams might synchronise late."""
 
 
 def worst(name: str) -> bytes:
-    """One of them."""
+    """Make a file of a ``WORST`` kind."""
     if name.startswith("noise"):
         noise = np.random.default_rng(0).integers(0, 256, (*LARGE, 3), np.uint8)
         return encoded(noise, keep_rgb="RGB" in name)

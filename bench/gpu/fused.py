@@ -1,8 +1,8 @@
 """A prediction for the fused pass (``pass3``) on a GPU, from instructions and bytes: a part of ``predict.py``.
 
-The kernel's PTX is run for the crops of the train pipeline, by an interpreter (rig/ptx), which counts what
-every warp runs; of the device's own code, as many instructions are taken to run as the PTX of the same line of the
-source does. ``python -m bench.gpu --only emit`` measures the same.
+The kernel's PTX is run for the crops of the train pipeline by an interpreter (rig/ptx), which counts the instructions
+of every warp; an instruction of the device's own code is assumed to run as often as the PTX of the same source line.
+``python -m bench.gpu --only emit`` measures the same.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BLOCKS = 4 * 7  # of a photo: tiles of 64 x 32
 
 
 class Predicted(NamedTuple):
-    """Figures of a photo, on average.
+    """Mean figures for a photo.
 
     Attributes:
-        ptx: warp instructions, of PTX.
-        code: those of the device's own code, by kind.
+        ptx: warp instructions of PTX.
+        code: warp instructions of the device's own code, by kind.
         moved: bytes that must be read and written: the crop, and float32 values.
     """
 
@@ -44,9 +44,10 @@ class Predicted(NamedTuple):
 
 
 def predicted(photos: Sequence[setting.Photo]) -> Predicted:
-    """
+    """Predict the figures for some photos.
+
     Raises:
-        AssertionError: what the interpreter makes of a photo is not what torchvision does.
+        AssertionError: the interpreter's result for a photo differs from torchvision's.
     """
     interpreter = PtxDevice(at_once=64)
     before = assembled(program(KERNEL))
@@ -62,9 +63,9 @@ def predicted(photos: Sequence[setting.Photo]) -> Predicted:
 
 
 def assembled(made: Program) -> gpus.Floats:
-    """How many instructions of the device's own code ran, by kind, if each ran as often as its line's PTX did.
+    """The instructions of the device's own code that ran, by kind, if each ran as often as its line's PTX.
 
-    Lines are told apart by where they were inlined; one that has no PTX counts as the line in which it was inlined.
+    Lines are distinguished by where they were inlined; a line without PTX counts as the one into which it was inlined.
     """
     exactly: dict[tuple[Line, ...], list[int]] = {}
     within: dict[tuple[Line, ...], list[int]] = {}

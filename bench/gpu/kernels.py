@@ -1,5 +1,5 @@
-"""The kernels alone: what part of the device's copy bandwidth they reach for the bytes that they must move; and
-augmenting pipelines beside the plain one: the same photos and crops, and what a policy does to them in between."""
+"""Measuring the kernels alone: the part of the device's copy bandwidth that they reach for the bytes that they must
+move; and augmenting pipelines beside the plain one, with the same photos and crops and a policy in between."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REPEATS = 10
 
 
 def emit(setting: Setting) -> Iterator[Step]:
-    """Launches over pixels that are on the device, for each dtype and layout, beside a copy of as many bytes."""
+    """Time launches on pixels that are on the device, for each dtype and layout, beside a copy of as many bytes."""
     for dtype, interleaved in ((torch.float32, 0), (torch.float16, 0), (torch.float16, 1), (torch.uint8, 1)):
         name = f"{str(dtype).removeprefix('torch.')}, {('NCHW', 'channels_last')[interleaved]}"
         yield name, partial(_one, setting, dtype, bool(interleaved))
 
 
 def uploaded(backend: Any, program: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
-    """A plan's launches, all that they need sent to the device, and its result, which ``launch`` makes."""
+    """A plan's execution, with everything sent to the device, and its result, which ``launch`` computes."""
     engine = backend._engine(device)
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
@@ -88,13 +88,14 @@ POLICIES: dict[str, Callable[[Any], Any]] = {
 
 
 def augment(setting: Setting) -> Iterator[Step]:
-    """For every policy the whole path and its launches alone, and how many times the plain pipeline's that is."""
+    """Time every policy's whole path and its launches alone, also as multiples of the plain pipeline's times."""
     for name in POLICIES:
         yield name, partial(_policy, setting, name)
 
 
 def _policy(setting: Setting, name: str) -> dict[str, Any]:
-    """
+    """Time one policy beside the plain pipeline.
+
     Raises:
         AssertionError: values differ from torchvision's.
     """
@@ -122,7 +123,7 @@ def _policy(setting: Setting, name: str) -> dict[str, Any]:
 
 
 def moved(wanted: Plan) -> int:
-    """The bytes that the stages of a plan must at least read and write; tables and parameters are left out."""
+    """The least bytes that the stages of a plan must read and write, without tables and parameters."""
     count, channels, height, width = wanted.shape
     total = count * channels * height * width * wanted.dtype.itemsize
     for each in wanted.decodes:

@@ -1,4 +1,4 @@
-"""A part of the benchmark in a process of its own, which writes its result after every step (``processes.py``)."""
+"""Running a part of the benchmark in its own process, which writes its result after every step (``processes.py``)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from bench.machine import provenance
 
 
 def write(file: Path, result: dict[str, Any]) -> None:
-    """In one go: whoever reads it, and whatever ends this process, finds it whole."""
+    """Write a file atomically, so that it is complete whenever it is read or this process ends."""
     beside = file.with_suffix(".part")
     beside.write_text(json.dumps(result, indent=2) + "\n")
     os.replace(beside, file)
 
 
 def main(file: Path, told: dict[str, Any]) -> None:
-    """Take the steps that nobody has begun; a step that was begun and has no figures ended its process.
+    """Run the steps that were not begun yet; one that was begun and has no figures had ended its process.
 
-    A step that takes too long ends this process, once every thread has said where it is.
+    A step that takes too long ends this process, after printing where every thread is.
     """
     faulthandler.enable()
     device, data = torch.empty(0, device=told["device"]).device, Path(told["data"])
@@ -58,7 +58,7 @@ def main(file: Path, told: dict[str, Any]) -> None:
             found[step] = make()
         except NotInstalled as error:
             found[step] = {"not installed": str(error)}
-        except Exception as error:  # what else can be measured is measured
+        except Exception as error:  # other steps can still be measured
             traceback.print_exc()
             found[step] = {"failed": f"{type(error).__name__}: {error}"}
         faulthandler.cancel_dump_traceback_later()

@@ -1,4 +1,4 @@
-"""The whole path: JPEG bytes in host memory to a normalised tensor on the device, waited for each time."""
+"""Measuring the whole path: from JPEG bytes in host memory to a normalised tensor on the device, with waiting."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def measure(setting: Setting) -> Iterator[Step]:
 
 
 def _accel(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
-    """
+    """Time accel with some options.
+
     Raises:
-        AssertionError: values that should be torchvision's are not.
+        AssertionError: exact values differ from torchvision's.
     """
     need_nvimgcodec(options)
     backend, recipes = recorded(setting.photos, setting.device, **options)
@@ -59,12 +60,12 @@ def _pillow(setting: Setting) -> dict[str, Any]:
 
 def _by_part(setting: Setting) -> dict[str, float]:
     backend, recipes = recorded(setting.photos, setting.device, decode="host")
-    _parts(setting, backend, recipes)  # the second counts
+    _parts(setting, backend, recipes)  # only the second run counts
     return _parts(setting, backend, recipes)
 
 
 def _parts(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:
-    """Where the time goes where the host decodes, part after part, each waited for, in milliseconds."""
+    """The milliseconds of each part if the host decodes, waiting for the device after every part."""
     engine, device = backend._engine(setting.device), setting.device
     found: dict[str, float] = {}
 

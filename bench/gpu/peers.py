@@ -1,6 +1,6 @@
 """Other libraries that prepare images on a GPU, each used as its own documentation recommends.
 
-A peer is made of a ``Setting``, and gives batches without end: float32 [images, 3, 224, 224] on the device.
+A peer is a function of a ``Setting`` that yields batches without end: float32 [images, 3, 224, 224] on the device.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def torchcodec(setting: Setting) -> Batches:
 
 
 def dali(setting: Setting, hardware: float) -> Batches:
-    """DALI's example for training on ImageNet: its reader, decoding only of the crop, on all cores, three batches
-    ahead; ``hardware`` of the images by the hardware decoder."""
+    """DALI's example for training on ImageNet: its reader, decoding only crops, on all cores, three batches ahead;
+    ``hardware``: the share of images for the hardware decoder."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
@@ -88,7 +88,7 @@ def dali_torchvision(setting: Setting) -> Batches:
     encoded = _as_tensors(setting.photos)
     while True:
         pictures = decode_jpeg(encoded, ImageReadMode.RGB, device=setting.device)
-        yield torch.stack([transform(picture).clone() for picture in pictures])  # DALI writes there again
+        yield torch.stack([transform(picture).clone() for picture in pictures])  # DALI reuses its memory
 
 
 def cvcuda(setting: Setting) -> Batches:
@@ -137,7 +137,7 @@ PEERS: dict[str, tuple[Callable[[Setting], Batches], tuple[str, ...], bool]] = {
     "TorchCodec on the device": (torchcodec, ("torchcodec",), False),
     "CV-CUDA": (cvcuda, ("cvcuda", "nvidia.nvimgcodec"), False),
 }
-"""By name: the function, the modules that it needs, and whether it draws crops of its own."""
+"""By name: the function, the modules that it needs, and whether it draws its own crops."""
 NEED_DRIVER = (dali_torchvision, cvcuda)
 
 

@@ -1,7 +1,7 @@
 """``python -m bench.gpu.predict``: predictions for the JPEG decoder and the fused pass, as tables in Markdown.
 
-What is counted is in ``counts.py``, what is assumed in ``gpus.py``. ``python -m bench.gpu`` measures the same
-(``decode`` and ``emit``), for the columns that are empty here.
+Counts are in ``counts.py``, assumptions in ``gpus.py``. ``python -m bench.gpu`` measures the same (``decode`` and
+``emit``), for the columns that are empty here.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Trips = np.ndarray
 
 
 class Batch(NamedTuple):
-    """A batch, what was counted of it, and how long the kernels are predicted to take: at least, and at most.
+    """A batch, its counts, and the predicted least and most times of the kernels.
 
     Attributes:
-        together: at least, for all of them, if other batches' kernels run while a long chain of this one ends.
+        together: the least time of all kernels, if other batches' kernels run while a long chain of this one ends.
     """
 
     counted: counts.Counted
@@ -65,9 +65,9 @@ def predicted(wanted: Sequence[Wanted]) -> Batch:
 
 
 def mixes(first: Batch, later: Batch, pass3: fused.Predicted) -> Table:
-    """For one crop, on average: a thousand instructions by pipe, what is busy longest, and warps of a scheduler.
+    """Means for a crop: thousands of instructions by pipe, the busiest pipe, and warps of a scheduler.
 
-    Of the kernels that make an index, ``first``, and of those that run where there is one, ``later``.
+    For the kernels that make an index, from ``first``, and for those that use one, from ``later``.
     """
     rows = []
     for name in (*KERNELS, fused.KERNEL):
@@ -80,7 +80,7 @@ def mixes(first: Batch, later: Batch, pass3: fused.Predicted) -> Table:
 
 
 def kernels(named: dict[str, Batch], pass3: fused.Predicted) -> Table:
-    """For one photo, on average: instructions and bytes of every kernel; of the batch: milliseconds.
+    """Mean instructions and bytes of every kernel for a photo, and milliseconds for the batch.
 
     ``named``: whole photos, then crops in several ways.
     """
@@ -104,12 +104,12 @@ def kernels(named: dict[str, Batch], pass3: fused.Predicted) -> Table:
 
 
 def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table:
-    """Batches alone, from files in pinned memory to values; and many, whose copies, and ends of chains, overlap."""
+    """Batches alone, from files in pinned memory to values; and many, whose copies and ends of chains overlap."""
     titles = [f"{what}, {gpu}" for gpu in gpus.GPUS for what in ("kernels, ms", "a batch alone, ms", "images/s")]
     rows = []
     for name, wanted in named.items():
         batch = predicted(wanted)
-        size = int(batch.counted.batch.pictures["size"].astype(np.int64).sum())  # what is sent of the files
+        size = int(batch.counted.batch.pictures["size"].astype(np.int64).sum())  # bytes of files that are sent
         photos = sum(each.box[2] * each.box[3] for each in wanted) / (224 * 224 * 2)  # a crop has about 100,000 pixels
         cells: list[str] = []
         for gpu in gpus.GPUS:
@@ -128,7 +128,7 @@ def milliseconds(seconds: gpus.Range) -> str:
 
 
 def chain(trips: Trips) -> int:
-    """Symbols that wait for each other, from the first kernel to the last."""
+    """The number of symbols that depend on each other, from the first kernel to the last."""
     steps = [trips[name]["longest"].max() for name in ("later", "joining", "keeping", "segments")]
     return int(sum(steps))
 

@@ -1,4 +1,4 @@
-"""Processes that parts run in: nothing that one of them does, or does not end, loses what was measured before."""
+"""Processes for parts, so that a crash or hang in one loses nothing that was measured before."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bench.machine import ROOT
 
 
 def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> dict[str, Any]:
-    """A part's result, which is in ``file`` as well; what its processes print goes to log.txt beside it.
+    """Run a part; return its result, which is also in ``file``. Its processes' output goes to log.txt beside it.
 
-    A process that ends within a step is followed by one for the steps behind that, while there is time.
+    A process that ends within a step is followed by one for the later steps, while there is time.
 
     Args:
-        limit: seconds, after which nothing of it runs any more.
-        where: the checkout, whose code runs.
+        limit: seconds after which all its processes are ended.
+        where: the checkout whose code runs.
     """
     ends, log = time.monotonic() + limit, file.with_name("log.txt")
     file.unlink(missing_ok=True)
@@ -40,7 +40,7 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
             command = [sys.executable, "-u", "-m", "bench.gpu.part", str(file), options]
             process = subprocess.Popen(
                 command, cwd=where, stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=os.setpgrp
-            )  # a group to be ended as a whole, and no session: that would outlive this process where all are ended
+            )  # a group, to be ended as a whole; no session, which would survive when all processes are ended
             try:
                 with ended_with_this(process.pid):
                     how = f"status {process.wait(left)}"
@@ -54,7 +54,7 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
             result = json.loads(file.read_text())
         if not result.get("complete"):
             lines = log.read_bytes()[before:].decode(errors="replace").strip().splitlines()
-            if any(line.startswith("Timeout (") for line in lines):  # what faulthandler begins with
+            if any(line.startswith("Timeout (") for line in lines):  # how faulthandler's output begins
                 how = f"took too long, {how}"
             last = next(reversed(result["steps"]), "its start") if len(result["steps"]) > begun else "its start"
             result["steps"][last] = {"failed": f"its process was ended: {how}", "says": lines[-40:]}
@@ -66,7 +66,7 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
 
 @contextmanager
 def ended_with_this(group: int) -> Iterator[None]:
-    """While this lasts, a group of processes ends with this one, though it be killed: who waits at the other end of a
+    """A context in which a group of processes ends with this one, even if this is killed: a process that waits on a
     pipe ends them."""
     command = ["sh", "-c", f"read nothing; kill -KILL -{group}"]
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=os.setpgrp)
@@ -80,8 +80,8 @@ def ended_with_this(group: int) -> Iterator[None]:
 
 
 def make_findable(folder: Path) -> None:
-    """Let processes that are started from now on find accel's backends, through metadata made in ``folder``: a bare
-    checkout has none."""
+    """Let processes that are started from now on find accel's backends, by metadata made in ``folder``, which a bare
+    checkout lacks."""
     section = re.search(
         r'\[project\.entry-points\."accel\.backends"\]\n((?:\w+ = .*\n)+)', (ROOT / "pyproject.toml").read_text()
     )

@@ -35,7 +35,7 @@ def measure() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def table(found: dict[str, dict[str, dict[str, int]]]) -> Table:
-    """The kernels, with the architectures side by side where they differ."""
+    """The kernels, with the architectures' figures side by side if they differ."""
     columns = ("kernel", f"registers ({', '.join(gpus.SHARED)})", "spilled", "shared memory, bytes", "blocks at once")
     rows = []
     for kernel, each in found.items():

@@ -1,4 +1,4 @@
-"""Counts the device instructions that NVRTC makes of each line of the kernels. Needs no GPU."""
+"""Counting the device instructions that NVRTC makes of each line of the kernels. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.gpu import gpus
 from bench.gpu.gpus import Floats
 
 Line = tuple[str, int]
-"""The name of a file and a number in it, from 1."""
+"""A file's name and a line number, from 1."""
 
 _PLACE = re.compile(r'//## File "([^"]+)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP|BRA `\(\.L_x_\d+\);\s*$)(?:@!?U?P\w+\s+)?([A-Z0-9]+)")
@@ -26,18 +26,18 @@ class Code(NamedTuple):
     """A kernel's instructions.
 
     Attributes:
-        chains: how many of each of ``gpus.KINDS`` have a chain of lines: where they stand, and where each function is
-            that was inlined.
+        chains: counts of instructions, by ``gpus.KINDS``, for each chain of lines: their own line, and the lines into
+            which it was inlined.
     """
 
     chains: dict[tuple[Line, ...], Floats]
 
     def only(self, *ranges: tuple[str, range], passing: bool = True) -> Code:
-        """Those from these lines, or from functions that are called there."""
+        """The instructions of these lines, and of functions called there."""
         return Code({chain: kinds for chain, kinds in self.chains.items() if _passes(chain, ranges) == passing})
 
     def but(self, *ranges: tuple[str, range]) -> Code:
-        """The others."""
+        """The other instructions."""
         return self.only(*ranges, passing=False)
 
     def within(self, *ranges: tuple[str, range]) -> Floats:
@@ -87,7 +87,7 @@ def _chains(section: str) -> dict[tuple[Line, ...], Floats]:
 
 
 def lines(file: str, first: str, last: str | None = None) -> tuple[str, range]:
-    """The lines from the only one with the text ``first`` to the next with ``last``; by default that one alone.
+    """The lines from the only one with the text ``first`` to the next with ``last``; by default only the first.
 
     Raises:
         ValueError: the source has changed.

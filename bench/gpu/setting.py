@@ -1,4 +1,4 @@
-"""Shared by the measurements on a device: files and crops, and clocks: the host's, and the device's events."""
+"""Code shared by the measurements on a device: files and crops, the host's clock, and the device's events."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from bench.pipelines import MEAN, PIPELINES, STD, Draw
 SIZE = 224
 
 Step = tuple[str, Callable[[], dict[str, Any]]]
-"""A name, and what makes the figures under it. A part of the benchmark is a function that gives its steps in turn."""
+"""A name, and a function that measures figures. A part of the benchmark is a function that yields steps."""
 
 
 class NotInstalled(Exception):
-    """A step needs what is not here: it is left out under its own name."""
+    """A step needs something that is not installed; it is reported as left out."""
 
 
 def need_nvimgcodec(options: dict[str, Any]) -> None:
-    """With ``exact=False`` the host would decode in nvImageCodec's place: that is not what is to be measured.
+    """Check for nvImageCodec with ``exact=False``, as otherwise the host would decode, which is not to be measured.
 
     Raises:
-        NotInstalled: it would.
+        NotInstalled: it is missing.
     """
     if not options.get("exact", True) and not engines.has_nvimgcodec():
         raise NotInstalled("nvImageCodec")
 
 
 class Photo(NamedTuple):
-    """A file's bytes, and what the train pipeline does to it."""
+    """A file's bytes, and its geometry in the train pipeline."""
 
     name: str
     data: bytes
@@ -54,12 +54,12 @@ class Photo(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What every part is given.
+    """The setting of every part.
 
     Attributes:
-        folder: where the files lie. rounds: how often what is timed is done. steps: of training.
-        seconds: how long what is sustained is watched. limit: the seconds that a step may take.
-        out: a folder for what is no figure.
+        folder: the files' folder. rounds: repetitions of what is timed. steps: of training.
+        seconds: the time for which sustained work is watched. limit: the most seconds of a step.
+        out: a folder for other results than figures.
     """
 
     photos: list[Photo]
@@ -74,7 +74,7 @@ class Setting(NamedTuple):
 
 
 def photos(files: Sequence[str], count: int) -> list[Photo]:
-    """``count`` photos, from the start again where there are fewer; crops are drawn as torchvision draws them."""
+    """``count`` photos, repeated if there are fewer, with crops drawn as by torchvision."""
     torch.manual_seed(0)
     contents = [Path(file).read_bytes() for file in files[:count]]
     sizes = [Image.open(BytesIO(content)).size for content in contents]
@@ -87,9 +87,9 @@ def photos(files: Sequence[str], count: int) -> list[Photo]:
 
 
 def transformed(photo: Photo, between: Callable[[Any], Any] = lambda image: image) -> torch.Tensor:
-    """The train pipeline on one photo, through torchvision's functions: lazy under accel, else computed.
+    """The train pipeline on a photo, by torchvision's functions: lazy under accel, else computed.
 
-    ``between``: what happens to the image before it becomes a tensor.
+    ``between``: applied to the image before it becomes a tensor.
     """
     image = Image.open(BytesIO(photo.data)).convert("RGB")
     top, left, height, width = photo.draw.box or (0, 0, image.height, image.width)
@@ -99,7 +99,7 @@ def transformed(photo: Photo, between: Callable[[Any], Any] = lambda image: imag
 
 
 def batch(photos: Sequence[Photo], between: Callable[[Any], Any] = lambda image: image) -> torch.Tensor:
-    """The train pipeline on photos, ``between`` with random parameters that are always the same."""
+    """The train pipeline on photos, with ``between``, whose random parameters are always the same."""
     torch.manual_seed(1)
     random.seed(1)
     return torch.stack([transformed(photo, between) for photo in photos])
@@ -115,7 +115,7 @@ def recorded(
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has nothing left to do."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -136,13 +136,13 @@ PAUSE = 200_000_000  # cycles: some 100 ms
 
 
 def pause(device: torch.device) -> None:
-    """Keep the device from what is queued next: the host's work for that is hidden behind it."""
+    """Delay the device, so that the host can queue work meanwhile."""
     if device.type == "cuda":
         torch.cuda._sleep(PAUSE)
 
 
 def device_seconds(function: Callable[[], object], device: torch.device) -> float:
-    """Seconds of what ``function`` queues on the current stream, by the device's events, without the host's time."""
+    """Seconds of the work that ``function`` queues on the current stream, by events, without the host's time."""
     wait(device)
     pause(device)
     begin = stamp(device)
@@ -153,7 +153,7 @@ def device_seconds(function: Callable[[], object], device: torch.device) -> floa
 
 
 def stamp(device: torch.device) -> Any:
-    """An event behind all that is queued on the current stream; of the host, the time."""
+    """An event after all work on the current stream; for the host, the time."""
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -167,12 +167,12 @@ def elapsed(begin: Any, end: Any) -> float:
 
 
 Span = tuple[float, float]
-"""From when to when."""
+"""A beginning and an end."""
 
 
 @contextmanager
 def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
-    """Every launch of accel's kernels in the block, of any thread: the kernel, and its seconds since the beginning.
+    """Every launch of accel's kernels in the block, by any thread: its name and span, in seconds from the beginning.
 
     By events around it on its stream; the list is filled when the block ends, and nothing waits before.
     """
@@ -203,7 +203,7 @@ def in_turns(
 
 
 def rate(function: Callable[[], object], images: int, setting: Setting) -> dict[str, float]:
-    """What a batch takes from beginning to end."""
+    """The time of a batch from beginning to end, and images a second."""
     took = in_turns({"": function}, setting.rounds, setting.device)[""]
     return {"ms a batch": 1000 * took, "images/s": images / took}
 
@@ -220,7 +220,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def standing_still(busy: Sequence[Span]) -> float:
-    """Which share of the time from the first to the last of these spans lies in none of them; 1 if there is none."""
+    """The share of the time from the first to the last of these spans that is in none of them; 1 if there are none."""
     spans = merged(busy)
     if not spans:
         return 1.0

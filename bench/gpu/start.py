@@ -1,4 +1,4 @@
-"""The first minutes on a GPU: is everything there, does it compile, are values right, do forked workers live?"""
+"""The first checks on a GPU: whether all is installed, compiles, gives right values, and works in forked workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "pillow", "numba", "cuda-core", "cu
 
 
 def measure(setting: Setting) -> Iterator[Step]:
-    """Small steps; each after those that it needs."""
+    """Yield small steps, each after those that it needs."""
     yield "packages", _packages
     yield "backends", partial(_backends, setting)
     yield "host's kernels, by numba", partial(_took, lambda: units.ready(units.units()))
@@ -37,7 +37,8 @@ def _packages() -> dict[str, Any]:
 
 
 def _backends(setting: Setting) -> dict[str, Any]:
-    """
+    """List the backends, and why they cannot run.
+
     Raises:
         RuntimeError: there is no entry point for the cuda backend, or it cannot run.
     """
@@ -54,7 +55,8 @@ def _took(function: Any) -> dict[str, Any]:
 
 
 def _one_batch(setting: Setting) -> dict[str, Any]:
-    """
+    """Compare one batch with torchvision's.
+
     Raises:
         AssertionError: it is not torchvision's.
     """
@@ -66,7 +68,7 @@ def _one_batch(setting: Setting) -> dict[str, Any]:
 
 
 def _epochs(setting: Setting, method: str) -> dict[str, Any]:
-    """Workers are started twice, the second time after this process has used the device.
+    """Compare two epochs of workers with torchvision's; the second ones start after this process has used the device.
 
     Raises:
         AssertionError: a batch is not torchvision's.

@@ -1,4 +1,4 @@
-"""Batches on the device one after another, for many seconds, with nothing waited for: images per second, and who works.
+"""Measuring many batches in succession on the device without waiting: images per second, and the load of each part.
 
 Of accel: recipes in memory, planned and launched by its threads, and an unchanged DataLoader; of others: ``peers.py``.
 """
@@ -43,11 +43,11 @@ from bench.pipelines import PIPELINES
 
 WORKERS = (8, 4, 12)
 OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, exact=False": {"exact": False}}
-WATCHED = 0.15  # of the seconds: for so long before, nothing is measured; for so long after, every launch is
+WATCHED = 0.15  # the part of the seconds before that is not measured, and after it in which every launch is
 
 
 def measure(setting: Setting) -> Iterator[Step]:
-    """Every contestant by itself: accel, others on the device, and last what the host can do."""
+    """Yield a step for every contestant: accel, others on the device, and last the host."""
     for name, options in OPTIONS.items():
         yield f"{name}, recipes in memory", partial(_in_memory, setting, options)
     for workers in WORKERS:
@@ -61,7 +61,8 @@ def measure(setting: Setting) -> Iterator[Step]:
 
 
 def _in_memory(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
-    """
+    """Measure accel on recipes in memory.
+
     Raises:
         Different: exact values are not torchvision's.
     """
@@ -90,7 +91,8 @@ def _in_memory(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loader(setting: Setting, workers: int, backend: str) -> dict[str, Any]:
-    """
+    """Measure an unchanged DataLoader.
+
     Raises:
         Different: the first batch is not torchvision's of the same seed.
     """
@@ -112,9 +114,10 @@ def _loader(setting: Setting, workers: int, backend: str) -> dict[str, Any]:
 
 
 def _peer(setting: Setting, name: str) -> dict[str, Any]:
-    """
+    """Measure another library.
+
     Raises:
-        NotInstalled: a module that it needs is not there.
+        NotInstalled: a module that it needs is missing.
         Different: its values are far from torchvision's.
     """
     make, modules, own_draws = PEERS[name]
@@ -138,10 +141,10 @@ def _near(wanted: torch.Tensor, stats: ErrorStats, found: torch.Tensor) -> None:
 def watched(
     setting: Setting, batches: Batches, check: Callable[[torch.Tensor], object], events: bool = False
 ) -> dict[str, Any]:
-    """Check the first batch, then take all that come: the first ones are not measured.
+    """Check the first batch, then take batches, of which the first ones are not measured.
 
     Args:
-        events: the kernels are accel's: afterwards, for a shorter time, events lie around each of their launches.
+        events: whether the kernels are accel's, so that afterwards, for a shorter time, each launch is timed by events.
     """
     with closing(batches):
         check(next(batches).cpu())
@@ -161,7 +164,7 @@ def watched(
 
 
 def _take(setting: Setting, batches: Batches, part: float) -> tuple[int, dict[str, list[float]]]:
-    """Take batches for a part of the setting's seconds, and at least one; how many images came, and what NVML said."""
+    """Take batches for a part of the setting's seconds, at least one; return the images, and NVML's readings."""
     begin, images, looks = time.perf_counter(), 0, dict[str, list[float]]()
     for made in batches:
         images += len(made)
@@ -176,10 +179,9 @@ def _take(setting: Setting, batches: Batches, part: float) -> tuple[int, dict[st
 
 
 def _utilisation(device: torch.device) -> dict[str, float]:
-    """The shares of the last moments in which a kernel ran, and in which the engines for JPEG files did, if NVML says
-    so."""
+    """The recent utilisation of the kernels and of the engines for JPEG files, as shares, if NVML tells."""
     found: dict[str, float] = {}
-    with suppress(Exception):  # not installed, no such device, or none that tells
+    with suppress(Exception):  # not installed, no such device, or not supported by it
         nvml, handle = _nvml(device)
         found["kernels"] = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         found["JPEG engines"] = nvml.nvmlDeviceGetJpgUtilization(handle)[0] / 100

@@ -1,5 +1,5 @@
-"""Training from a folder of photos: images per second, the share of a step that waits for data, and a trace by
-torch.profiler of a loop that nobody changed: whether batches are made beside the training step."""
+"""Measuring training from a folder of photos: images per second, the share of time waiting for data, and a trace by
+torch.profiler of an unchanged loop, to see whether batches are made beside the training step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
     ("accel, exact, all cores", "cuda", {}, None),
     ("accel, exact=False, 2 workers", "cuda", {"exact": False}, 2),
 )
-"""Name, backend, its options, workers (None: one for each core)."""
+"""Name, backend, its options, workers (None for one for each core)."""
 
 
 def measure(setting: Setting) -> Iterator[Step]:
@@ -52,7 +52,7 @@ def _run(setting: Setting, model: str, backend: str, options: dict[str, Any], wo
 def loop(
     setting: Setting, batch_size: int, steps: int, workers: int, backend: str, options: dict[str, Any], **more: Any
 ) -> Contestant:
-    """The folder's photos, as often as so many steps need them; ``more`` is for the DataLoader."""
+    """A loader of the folder's photos, repeated for so many steps; ``more``: arguments of the DataLoader."""
     data = open_folder(setting.folder, PIPELINES["train"]())
     data = data._replace(order=list(islice(cycle(data.order), batch_size * steps)))
     where = {"device": str(setting.device)} if backend == "cuda" else {}
@@ -65,15 +65,15 @@ OURS = frozenset(kernel for kernels in UNITS.values() for kernel in kernels)
 
 
 def overlap(setting: Setting) -> Iterator[Step]:
-    """A loop that nobody changed, traced."""
+    """Trace an unchanged loop."""
     yield "two workers", partial(_overlap, setting)
 
 
 def _overlap(setting: Setting) -> dict[str, Any]:
-    """Trains a few steps with ``pin_memory=True`` and two workers, and writes a trace (chrome://tracing, Perfetto).
+    """Train a few steps with ``pin_memory=True`` and two workers, and write a trace (chrome://tracing, Perfetto).
 
-    Of accel's kernels it says how long they take a step, and which share of that time the device was training as well;
-    of the loop, the share of it in which the device did neither.
+    The figures are the time of accel's kernels a step, the share of that in which the device was training as well, and
+    the share of the loop in which the device did neither.
     """
     device, batch_size, steps = setting.device, min(len(setting.photos), 256), min(setting.steps, 10)
     training = Training(MODEL, 1000, device)
@@ -95,7 +95,7 @@ def _overlap(setting: Setting) -> dict[str, Any]:
 
 
 def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
-    """Figures from the names and times, in microseconds, of all that ran on the device; {} where nothing did."""
+    """Figures from the names and times, in microseconds, of all that ran on the device; {} if nothing did."""
     if not kernels:
         return {}
     ours = [span for name, span in kernels if name in OURS]
@@ -111,5 +111,5 @@ def summary(kernels: Sequence[tuple[str, Span]], steps: int) -> dict[str, Any]:
 
 
 def covered(span: Span, others: Sequence[Span]) -> float:
-    """How much of a span lies in others, which do not overlap."""
+    """The length of the part of a span that is in others, which must not overlap."""
     return sum(max(min(span[1], end) - max(span[0], start), 0.0) for start, end in others)

@@ -1,4 +1,4 @@
-"""Variants of the kernels and of what launches them: a copy of the checkout in which one number is another one."""
+"""Variants of the kernels and their launching: copies of the checkout with one number changed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ VARIANTS = {
     ),
     "launchers": ("accel/runtime/prefetch.py", r"(?<=\n_LAUNCHERS = )\d+", "{}"),
 }
-"""By name: the file, the only place in it that has the number, and what is written there. Bits that a thread of the
-decoder begins with, of which a piece is at most half; blocks that a multiprocessor must hold; the share of its memory
-that is no cache, in percent; threads that launch."""
+"""By name: the file, the pattern of the only place that has the number, and its replacement. The numbers are the bits
+that a thread of the decoder begins with, of which a piece is at most half; the blocks that a multiprocessor must hold;
+the percentage of its memory that is no cache; and the threads that launch."""
 _TAKEN = ("accel", "backends", "bench", "rig", "tests", "pyproject.toml")
 
 
 def parsed(text: str) -> tuple[str, int]:
-    """``name=number``.
+    """Parse ``name=number``.
 
     Raises:
         ValueError: no such variant.
@@ -45,7 +45,7 @@ def parsed(text: str) -> tuple[str, int]:
 
 
 def made(chosen: Mapping[str, int], folder: Path) -> Path:
-    """A copy of the checkout with these numbers, in an empty folder; its kernels are compiled anew.
+    """Copy the checkout to an empty folder with these numbers; its kernels are compiled anew.
 
     Raises:
         LookupError: the sources do not have such a number in just one place.
@@ -68,7 +68,7 @@ def made(chosen: Mapping[str, int], folder: Path) -> Path:
 
 
 def carved(kernel: Any, percent: int) -> Any:
-    """A loaded kernel, for which so much of a multiprocessor's memory is shared memory, as far as it can be.
+    """Set the preferred percentage of a multiprocessor's memory that is shared memory for a loaded kernel; return it.
 
     Raises:
         RuntimeError: the driver refuses.

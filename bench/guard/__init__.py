@@ -1,18 +1,18 @@
-"""Finds memory errors at the instruction that makes them: an allocator with guard pages (guard.cpp), Linux with glibc.
+"""Finding memory errors at the instruction that makes them: an allocator with guard pages (guard.cpp; Linux, glibc).
 
-A program that uses it runs in a process of its own, for the allocator must be there from the start:
+A program that uses it runs in its own process, as the allocator must be loaded from the start:
 
     subprocess.run([sys.executable, "-X", "faulthandler", "program.py"], env=guard.environment())
 
-and in the program, when all is imported and compiled:
+and in the program, once everything is imported and compiled:
 
     with guard.armed():            # blocks end at a guard page; armed("before"): they begin at one
         jpeg.decode(guard.copy(data))
 
-What reads or writes past the end of a block, or after it was freed, ends the process with SIGSEGV; stderr says which
-block it was. Up to 15 bytes behind a block of malloc are needed for its alignment; what was written there is found when
-it is freed (SIGABRT), what was read there is not. The data of NumPy's arrays ends at the page to the byte. Of an object
-that Python keeps in a pool, or in an object with a header (``bytes``), the data does not: give a `copy`.
+An access past the end of a block, or after it was freed, ends the process with SIGSEGV; stderr names the block. Up to
+15 bytes behind a block of malloc are needed for its alignment; writes there are found when it is freed (SIGABRT), reads
+are not. The data of NumPy's arrays ends exactly at the page. That of objects in Python's pools, or with a header
+(``bytes``), does not: pass a `copy`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME_AND_VERSION = 128  # bytes of a PyDataMem_Handler in front of its function
 
 
 class Counts(NamedTuple):
-    """Blocks given out between guard pages, those that there was no room for, and those not freed yet."""
+    """Numbers of blocks: allocated between guard pages, refused for lack of room, and not freed yet."""
 
     guarded: int
     refused: int
@@ -48,7 +48,7 @@ class Counts(NamedTuple):
 
 
 def unavailable() -> str | None:
-    """Why there is no such allocator here."""
+    """The reason why the allocator cannot be used here, or None."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return "guard pages need Linux with glibc"
     if os.sysconf("SC_PAGE_SIZE") != 4096:
@@ -59,7 +59,7 @@ def unavailable() -> str | None:
 
 
 def library() -> Path:
-    """The allocator, compiled if it is not there yet.
+    """The allocator's library, compiled if necessary.
 
     Raises:
         subprocess.CalledProcessError: g++ failed; OSError: the file cannot be written.
@@ -75,12 +75,12 @@ def library() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process' environment with the allocator in it, and ``more``."""
+    """This process's environment with the allocator preloaded, and ``more``."""
     return {**os.environ, "LD_PRELOAD": str(library()), **more}
 
 
 def present() -> bool:
-    """Whether this process has it."""
+    """Whether this process has the allocator."""
     return hasattr(ctypes.CDLL(None), "guard_arm")
 
 
@@ -105,7 +105,7 @@ def armed(where: Literal["behind", "before"] = "behind", smallest: int = 0, larg
 
 
 def counts() -> Counts:
-    """Since the process began."""
+    """The counts since the process began."""
     found = (ctypes.c_long * 3)()
     allocator: Any = ctypes.CDLL(None)
     allocator.guard_counts(found)
@@ -113,12 +113,12 @@ def counts() -> Counts:
 
 
 def copy(data: bytes | memoryview) -> memoryview:
-    """A copy that ends (or begins) at a guard page, where the allocator is armed; it may not be written."""
+    """A read-only copy that ends (or begins) at a guard page if the allocator is armed."""
     return np.frombuffer(data, np.uint8).copy().data.toreadonly()
 
 
 def _numpy_through(allocator: Any) -> None:
-    """Have NumPy ask the allocator for each array: by itself it keeps small blocks, and gives them out again."""
+    """Let NumPy use the allocator for every array, as it otherwise caches and reuses small blocks."""
     core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
     pointer_of: Any = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

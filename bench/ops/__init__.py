@@ -1,1 +1,1 @@
-"""Every op by itself: is it torchvision's on every backend, and how fast is it beside torchvision and OpenCV?"""
+"""Every op by itself: its equality with torchvision on every backend, and its speed beside torchvision and OpenCV."""

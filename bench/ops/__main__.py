@@ -23,7 +23,7 @@ from bench.ops.measure import Contestant, cut, difference, floats, saved, times,
 from bench.ops.rows import FROM_FILES, OPS, POLICIES, Op
 from bench.report import with_block
 
-_CUDA_IMAGES = 2  # for the cuda backend's values: on the host its kernels take their time
+_CUDA_IMAGES = 2  # for the cuda backend's values, as its kernels are slow on the host
 _OPS = (
     *("op", "cpu: identical to torchvision?", "cuda: identical?", "torchvision, ms", "accel, ms", "times faster"),
     *("OpenCV, ms", "times faster than it", "from a file: torchvision, ms", "accel, ms", "times faster"),
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _times(op: Op, by_opencv: Any, images: Sequence[Any], files: Sequence[str], rounds: int) -> dict[str, Any]:
-    """An op's times: of an image in memory, and from its file."""
+    """An op's times for an image in memory, and from its file."""
     contestants = {
         f"{name}{what}": Contestant(backend, given, lambda given: np.asarray(floats(op, given)))
         for what, given in (("", images), (", file", files))
@@ -107,7 +107,7 @@ def _figures(spent: dict[str, list[float]], images: int = 1) -> dict[str, Any]:
 
 
 def text(result: dict[str, Any]) -> str:
-    """In Markdown, with where it was measured."""
+    """The result in Markdown, with its provenance."""
     processor, versions = result["machine"]["cpu"], result["versions"]
     measured = (
         f"Measured {result['date'][:10]} at commit {str(result['commit'])[:10]} on {processor}; torchvision "

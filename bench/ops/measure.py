@@ -25,7 +25,7 @@ from bench.ops.rows import SIZE, Op
 
 
 class Contestant(NamedTuple):
-    """Takes its turn: under a backend (None: none of accel's), ``run`` on each of ``inputs``."""
+    """One that takes turns: ``run`` on each of ``inputs``, under a backend (None for none of accel's)."""
 
     backend: str | None
     inputs: Sequence[Any]
@@ -33,14 +33,14 @@ class Contestant(NamedTuple):
 
 
 def image_backend(name: str | None) -> AbstractContextManager[Any]:
-    """A backend on one thread; ``cuda`` on the GPU where there is one, else its kernels on the host."""
+    """A backend on one thread; ``cuda`` on the GPU if there is one, else with its kernels on the host."""
     on_host: dict[str, Any] = {} if torch.cuda.is_available() else {"device": "cpu"}
     options: dict[str | None, dict[str, Any]] = {"cpu": {"threads": 1}, "cuda": on_host}
     return nullcontext() if name is None else accel.image_backend(name, **options.get(name, {}))
 
 
 def why_not_cuda() -> str | None:
-    """Why the cuda backend's values cannot be had here."""
+    """The reason why the cuda backend cannot run here, or None."""
     if not torch.cuda.is_available() and shutil.which("g++") is None:
         return "there is neither a CUDA device nor g++, which compiles its kernels for the host"
     try:
@@ -51,14 +51,14 @@ def why_not_cuda() -> str | None:
 
 
 def cut(path: str) -> Image.Image:
-    """A photo of ``SIZE``."""
+    """A photo cut to ``SIZE``."""
     height, width = SIZE
     with Image.open(path) as image:
         return F.center_crop(F.resize(image.convert("RGB"), max(SIZE)), [height, width])  # type: ignore[no-any-return]
 
 
 def saved(images: Sequence[Image.Image], folder: Path) -> list[str]:
-    """The images as JPEG files."""
+    """Save images as JPEG files; return the paths."""
     files = [str(folder / f"{number}.jpg") for number in range(len(images))]
     for image, file in zip(images, files, strict=True):
         image.save(file, "JPEG", quality=90)
@@ -66,13 +66,13 @@ def saved(images: Sequence[Image.Image], folder: Path) -> list[str]:
 
 
 def floats(op: Op, given: Any) -> Any:
-    """An op's result on an image or a file, and ToTensor behind it."""
+    """An op's result on an image or a file, as by ToTensor."""
     made = op(default_loader(given) if isinstance(given, str) else given)
     return made if isinstance(made, torch.Tensor) else F.to_tensor(made)
 
 
 def difference(make: Callable[[], Op], backend: str, images: Sequence[Any]) -> dict[str, float]:
-    """How far an op's or a pipeline's values on a backend are from torchvision's, of images or files.
+    """The difference of an op's or a pipeline's values on a backend from torchvision's, for images or files.
 
     Returns:
         The largest difference in levels of uint8, and the share of values that differ.
@@ -94,7 +94,7 @@ def difference(make: Callable[[], Op], backend: str, images: Sequence[Any]) -> d
 
 
 def times(contestants: dict[str, Contestant], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds for an image, a figure for each round; first of all in it an image is made off the clock."""
+    """CPU seconds for an image, a figure for each round, in which one image is first made unmeasured."""
 
     def turn(number: int, contestant: Contestant) -> float:
         seconds = []

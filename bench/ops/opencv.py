@@ -1,6 +1,6 @@
-"""The same ops by OpenCV, as its documentation has them: on uint8 [height, width, 3], its own arithmetic.
+"""The same ops by OpenCV, as its documentation recommends: on uint8 [height, width, 3], in its own arithmetic.
 
-Their pixels are not torchvision's; only their speed is looked at.
+Their pixels are not torchvision's; only their speed is measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Op = Callable[[Pixels], Any]
 
 
 def ops() -> dict[str, Op]:
-    """By the names of ``rows.OPS``.
+    """The ops, by the names of ``rows.OPS``.
 
     Raises:
         ImportError: OpenCV is not installed.
@@ -67,7 +67,7 @@ def ops() -> dict[str, Op]:
 
     def coded(a: Pixels) -> Any:
         _, file = cv2.imencode(".jpg", a, [cv2.IMWRITE_JPEG_QUALITY, 75])
-        return cv2.imdecode(file, cv2.IMREAD_COLOR)  # in the order in which it was given
+        return cv2.imdecode(file, cv2.IMREAD_COLOR)  # in the order of channels in which it was given
 
     shift = np.array([[1.0, 0.0, 12.0], [0.0, 1.0, -8.0]])
     size, found = (width, height), dict[str, Op]()
@@ -108,6 +108,6 @@ def ops() -> dict[str, Op]:
 
 
 def floats(pixels: Any) -> torch.Tensor:
-    """ToTensor of what OpenCV made: [channels, height, width] float32 in 0..1."""
+    """OpenCV's result as by ToTensor: [channels, height, width] float32 in 0..1."""
     tensor = torch.from_numpy(pixels[..., None] if pixels.ndim == 2 else pixels).permute(2, 0, 1)
     return torch.empty(tensor.shape).copy_(tensor).mul_(1 / 255)

@@ -1,4 +1,4 @@
-"""The ops of torchvision that are measured on an image of ``SIZE``; policies, and whole pipelines from files."""
+"""The ops of torchvision that are measured, on images of ``SIZE``; policies; and whole pipelines from files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ POLICIES: dict[str, Callable[[], Op]] = {
     "RandAugment": T.RandAugment,
     "TrivialAugmentWide": T.TrivialAugmentWide,
 }
-"""Made anew for every backend; their draws follow from the seed."""
+"""Policies, made anew for every backend; their draws depend only on the seed."""
 
 
 def _train(*more: Any) -> Callable[[], Op]:
@@ -86,4 +86,4 @@ FROM_FILES: dict[str, Callable[[], Op]] = {
     "train with Pillow's GaussianBlur(1.5)": _train(lambda image: image.filter(ImageFilter.GaussianBlur(1.5))),
     "SimCLR": _train(*_SIMCLR),
 }
-"""Pipelines of a Pillow image as the loader gives it."""
+"""Pipelines of a Pillow image from the loader."""

@@ -1,1 +1,1 @@
-"""torchvision's own tests under accel: what fails there, and does not fail without it."""
+"""torchvision's own tests under accel: the failures that they do not have without it."""

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _verdicts(files: Sequence[Path], args: argparse.Namespace) -> dict[tuple[str, str], Verdict]:
-    """By file and backend."""
+    """The verdicts, by file and backend."""
     plain = Backend("torchvision", {}, args.sample)
     few = min(args.sample or args.cuda_sample, args.cuda_sample)
     known = Backend("cpu", {}, args.sample), Backend("cuda", {"device": "cpu"}, few)

@@ -1,5 +1,5 @@
-"""The failures under accel that torchvision's own tests should have, and how a file's tests with and without accel
-compare with them."""
+"""The expected failures of torchvision's own tests under accel, and comparing a file's tests with and without accel
+with them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GONE = Outcome("gone", "not run")
 
 class Expected(NamedTuple):
     tests: str
-    """a regular expression of whole test ids, one of which fails at least"""
+    """a regular expression of whole test ids, at least one of which fails"""
     says: str
-    """a regular expression that the failure's text has somewhere"""
+    """a regular expression found in the failure's text"""
     why: str
 
 
@@ -28,13 +28,13 @@ class Finding(NamedTuple):
 
 class Verdict(NamedTuple):
     counts: Counter[str]
-    """of all tests, by kind of outcome under accel"""
+    """the number of all tests, by kind of outcome under accel"""
     plain: int
-    """that fail without accel as well"""
+    """the number of tests that fail without accel as well"""
     expected: Counter[Expected]
     unexpected: list[Finding]
     spent: list[Expected]
-    """rows of whose tests none fails as they say"""
+    """rows none of whose tests fails as they say"""
 
     @property
     def good(self) -> bool:
@@ -44,9 +44,9 @@ class Verdict(NamedTuple):
 def compare(
     plain: Mapping[str, Outcome], under: Mapping[str, Outcome], size: int | None, expected: Sequence[Expected]
 ) -> Verdict:
-    """``under``: the outcomes with accel, of a sample of ``size`` of those without it.
+    """Compare the outcomes without accel with those ``under`` it, of a sample of ``size``.
 
-    What passes without accel has to pass with it: to be skipped, or gone, is found as well.
+    A test that passes without accel must pass with it: being skipped or missing counts as a finding, too.
     """
     failing, unexpected = 0, []
     rows: Counter[Expected] = Counter()

@@ -1,4 +1,4 @@
-"""One file of torchvision's tests under one backend, in a process of its own, and another after a crash or a hang."""
+"""Running one file of torchvision's tests under one backend, in its own process, and another after a crash or hang."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Backend(NamedTuple):
     name: str
     options: dict[str, Any]
     sample: int | None
-    """cases of each test function; None: all"""
+    """the number of cases of each test function; None for all"""
 
 
 class Tests(NamedTuple):
-    """The tests of one file under a backend, but those that were ``done`` before; ends the process."""
+    """The tests of one file under a backend, without those ``done`` before; running them ends the process."""
 
     file: Path
     backend: Backend
     done: set[str]
     cwd: Path
-    """neither the tree's own torchvision nor what its tests write"""
+    """a folder without the tree's own torchvision, for what its tests write"""
 
     def run(self, say: Say) -> None:
         self.cwd.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ class Tests(NamedTuple):
 
 
 class Recorder:
-    """Says which test starts, what came of it, and at first how many there are."""
+    """A pytest plugin that reports the number of tests, and each test's start and outcome."""
 
     def __init__(self, say: Say, sample: int | None, done: set[str]) -> None:
         self._say, self._sample, self._done = say, sample, done
@@ -60,7 +60,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Its sample, without those that were done before."""
+        """Keep only the sample, without the tests that were done before."""
         chosen = sample([item.nodeid for item in items], self._sample)
         self._say(("collected", len(chosen)))
         items[:] = [item for item in items if item.nodeid in chosen - self._done]
@@ -74,7 +74,7 @@ class Recorder:
         self._say(("started", nodeid))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """The worst of setup, call and teardown."""
+        """Record the worst outcome of setup, call and teardown."""
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             text = crash.message if crash else report.longreprtext
@@ -87,7 +87,7 @@ class Recorder:
 
 
 def sample(tests: Iterable[str], size: int | None) -> set[str]:
-    """Choose the ``size`` cases with the lowest digests of each test function (the name before a ``[``); None: all.
+    """The ``size`` cases of each test function (the name before a ``[``) with the lowest digests; all if it is None.
 
     A smaller sample is part of a larger one.
     """
@@ -116,9 +116,9 @@ class Outcome(NamedTuple):
 
 
 def run(file: Path, backend: Backend, timeout: float, advance: Advance) -> dict[str, Outcome]:
-    """Run the tests; the outcome of every one, by its id within the folder.
+    """Run the tests; return the outcome of every one, by its id within the folder.
 
-    ``timeout``: seconds that a test may take. ``advance`` is called with the number done and the number of all.
+    ``timeout``: the most seconds of a test. ``advance`` is called with the number done and the number of all.
     """
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="accel-upstream-") as scratch, mock.patch.dict(os.environ, _SETTLED):
@@ -130,7 +130,7 @@ def run(file: Path, backend: Backend, timeout: float, advance: Advance) -> dict[
 def _process(
     file: Path, backend: Backend, timeout: float, advance: Advance, outcomes: dict[str, Outcome], scratch: Path
 ) -> dict[str, Outcome]:
-    """Run the tests that have no outcome yet, and add theirs; the test that ended the process, if one did, and how."""
+    """Run the tests without outcomes, and add theirs; return the test that ended the process, if any, and how."""
     running, total, broken, alive = "", 0, "", time.monotonic()
     tests = Tests(file, backend, set(outcomes), scratch / "cwd")
     with Child("spawn", tests.run, scratch / "said") as child:

@@ -1,7 +1,7 @@
-"""A simulated accelerator: a consumer that takes one batch every so often. Who keeps it busy, with how many workers?
+"""A simulated accelerator: a consumer of batches at a fixed rate. Which contestants keep it busy, with which workers?
 
-It stands for a training loop whose device needs a fixed time for a batch, as a device fed through a full queue does;
-it costs the host nothing. What the loop waits beyond that time, the device stands still.
+It models a training loop whose device needs a fixed time for a batch, as a device fed through a full queue does, and
+costs the host nothing. While the loop waits longer than that, the device is idle.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
 
 
 def _job(who: Contestant, scale: str, level: int, setting: Setting) -> Job:
-    """The host's part has longer epochs of a GPU's batches: in a usual one it would still be filling its queues."""
+    """A contestant's job; accel's host part gets longer epochs of a GPU's batches, as short ones only fill queues."""
     job = job_for(who, scale, level, setting.photos, setting)
     if not isinstance(who, Recipes):
         return job
@@ -85,7 +85,7 @@ def _row(entry: Entry, turns: dict[float, list[Fed]]) -> dict[str, Any]:
 
 
 def _turn(entry: Entry, speed: float, number: int) -> Fed:
-    """An epoch at that many images a second."""
+    """An epoch at ``speed`` images a second."""
 
     def use(batch: Batch) -> int:
         time.sleep(entry.job.batch_size / speed)
@@ -96,7 +96,7 @@ def _turn(entry: Entry, speed: float, number: int) -> Fed:
 
 
 def _check(setting: Setting) -> list[Entry]:
-    """Every contestant once through the usual checks; the recipes are computed on the host and must be torchvision's.
+    """Check every contestant once; recipes are computed on the host, and must equal torchvision's values.
 
     Raises:
         Red: an exact contestant's values differ.

@@ -1,4 +1,4 @@
-"""Recording only: the pipeline without its pixels, which is what an accelerator's backend leaves to the host."""
+"""Recording only: the pipeline without its pixels, the part that an accelerator's backend leaves to the host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
 
-_SIZES, _BATCHES = (50, 256), 4  # of batches; how many an epoch has at least
-_IMAGES = 600  # so many are measured in a round, of each contestant, or one epoch
-_EPOCHS = 3  # image by image
+_SIZES, _BATCHES = (50, 256), 4  # sizes of batches; the fewest batches of an epoch
+_IMAGES = 600  # images of a contestant that are measured in a round, or one epoch
+_EPOCHS = 3  # epochs image by image
 
 Step = Callable[[Any], Any]
 Steps = dict[str, Step]
@@ -95,9 +95,9 @@ def _check(job: Job, batches: Callable[[int], Iterator[torch.Tensor]]) -> None:
 
 
 def _round(job: Job, steps: Steps, together: Iterable[_Epochs], backend: str, seed: int) -> dict[str, float]:
-    """Microseconds of CPU for an image: in all and, in an epoch of its own, step by step; and by batch.
+    """Microseconds of CPU time for an image: in all, by step (in a separate epoch), and by batch.
 
-    The other contestant has just had the caches: the first epoch is not counted.
+    The first epoch is not counted, as the processor's caches are the other contestant's.
     """
     with accel.image_backend(backend, **({} if backend == "torchvision" else {"threads": 1})):
         for number in range(2):
@@ -122,7 +122,7 @@ def _round(job: Job, steps: Steps, together: Iterable[_Epochs], backend: str, se
 
 
 def _reading(epochs: _Epochs, seed: int) -> float:
-    """Seconds of CPU that epochs open and read files, in compiled code."""
+    """CPU seconds that epochs spend on opening and reading files, in compiled code."""
     spent = [0.0]
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +146,7 @@ def _reading(epochs: _Epochs, seed: int) -> float:
 
 
 class _Photos(folder.ImageFolder):  # type: ignore[misc]
-    """Files as ``ImageFolder`` has them, wherever they lie."""
+    """An ``ImageFolder`` of files in any folders."""
 
     def __init__(self, files: Sequence[Any], transform: Step) -> None:
         self._files = files
@@ -160,10 +160,10 @@ class _Photos(folder.ImageFolder):  # type: ignore[misc]
 
 
 class _Epochs:
-    """Epochs of a DataLoader, whose files come several times where they are few for the size of its batches.
+    """Epochs of a DataLoader, whose files are repeated if they are few for the size of its batches.
 
     Attributes:
-        count: how many are measured. images: of all of these.
+        count: the number of epochs measured. images: the images of all of them.
     """
 
     def __init__(self, files: Sequence[Any], transform: Step, size: int) -> None:

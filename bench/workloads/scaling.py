@@ -1,4 +1,4 @@
-"""Speed with more processes or threads, and what an image then costs the host in CPU time and memory."""
+"""Speed with more processes or threads, and the CPU time and memory that an image then costs the host."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from bench.pipelines import PIPELINES, Images, Job
 from bench.workload import REFERENCE, Setting, Workload, measured
 
 _USUAL = ("torchvision-v1", "torchvision-v2", "accel-cpu", "opencv", "nvimagecodec", "dali")
-"""The contestants where none is named: those with the most weight."""
+"""The contestants if none is named: the most important ones."""
 
 _LEVELS = (0, 1, 2, 4)
 _BATCH, _EPOCH, _PROBED, _ROUNDS = 32, 320, 256, 3
 
 
 def usual(setting: Setting) -> list[Contestant]:
-    """Those of the setting's contestants that are named above, or all where it names its own."""
+    """Those of the setting's contestants that are in ``_USUAL``, or all if it names its own."""
     everybody = len(setting.contestants) == len(CONTESTANTS)
     return [each for each in setting.among("train") if not everybody or each.key in _USUAL]
 
 
 def job_for(contestant: Contestant, scale: str, level: int, found: Images, setting: Setting) -> Job:
-    """The train pipeline with that many workers or threads."""
+    """The train pipeline with ``level`` workers or threads."""
     count = min(_EPOCH, setting.limit or _EPOCH)
     order = [number % len(found) for number in range(count)]
     batch_size = min(_BATCH, max(count // 8, 1))
@@ -49,7 +49,7 @@ def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, set
     """An entry for every contestant at every level; torchvision's come first.
 
     torchvision's draws depend on the number of workers, so its own script is compared at the same number; the others
-    are given the draws of no workers.
+    get the draws of no workers.
     """
     made: dict[str, Entry] = {}
     for each in who:
@@ -65,7 +65,7 @@ def entries(who: Sequence[Contestant], levels: Sequence[int], found: Images, set
 
 
 def name(contestant: Contestant, level: int, scale: str) -> str:
-    """The name of an entry."""
+    """An entry's name."""
     return f"{contestant.title}, {level} {scale if level != 1 else scale.rstrip('s')}"
 
 
@@ -77,7 +77,7 @@ def _measure(setting: Setting) -> dict[str, Any]:
 
 
 def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
-    """Peak memory and bytes that cross process borders, each contestant in a process of its own."""
+    """Peak memory and bytes that cross process borders, of each contestant in its own process."""
     rows = []
     who = [each for each in usual(setting) if each.why_not() is None]
     with screen.Bar("memory", len(who) + 1) as bar:
@@ -91,8 +91,8 @@ def _memory(setting: Setting, found: Images) -> list[dict[str, Any]]:
 
 
 def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str, Any]:
-    """Of some batches with ``level`` workers (or threads): peak memory of this process and its workers above what they
-    had once everything was set up, and the bytes that cross from workers to the main process."""
+    """For some batches with ``level`` workers (or threads): the peak memory of this process and its workers above that
+    after set-up, and the bytes sent from workers to the main process."""
     threads = contestant.scales[0] == "threads"
     order = [number % len(files) for number in range(_PROBED)]
     own, workers = (level, 0) if threads else (1, level)
@@ -116,7 +116,7 @@ def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str,
 
 
 def _bytes(batch: Batch) -> int:
-    """The bytes that cross with a batch: those of its tensors, or of its files and recipes."""
+    """The bytes sent with a batch: those of its tensors, or of its files and recipes."""
     if isinstance(batch, LazyTensorBase):
         data, *rest = packing.pack(batch.lazy.recipes)
         return data.nbytes + len(pickle.dumps(rest))

@@ -1,4 +1,4 @@
-"""The workloads in which contestants make the same batches side by side, each on one core unless it says so."""
+"""The workloads in which contestants make the same batches side by side, each on one core unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.workload import Setting, side_by_side
 
 
 def jpegs(setting: Setting, size: tuple[int, int], count: int) -> Images:
-    """``count`` JPEG files of that (width, height), made at their first use."""
+    """``count`` JPEG files of this (width, height), made at first use."""
     files = []
     for number in range(count):
         file = setting.scratch / f"{size[0]}x{size[1]}-{number}.jpg"

@@ -1,4 +1,4 @@
-"""PTX's arithmetic where NumPy has no such function; on arrays of one value for each thread."""
+"""PTX operations that NumPy lacks, on arrays of one value for each thread."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Array = Any  # NumPy's; its own types cannot tell what an instruction makes
 
 
 def divided(a: Array, b: Array) -> Array:
-    """Integers, towards zero."""
+    """Divide integers, rounding towards zero."""
     if not np.all(b):
         raise ZeroDivisionError("integer division by zero")
     if a.dtype.kind == "u":
@@ -33,7 +33,7 @@ def high(a: Array, b: Array) -> Array:
 
 
 def left(a: Array, by: Any) -> Array:
-    """Shifts by the width or more give 0."""
+    """Shift left; shifts by the width or more give 0."""
     bits = 8 * a.dtype.itemsize
     if np.ndim(by) == 0:
         return a << a.dtype.type(by) if by < bits else np.zeros_like(a)
@@ -41,14 +41,14 @@ def left(a: Array, by: Any) -> Array:
 
 
 def right(a: Array, by: Any) -> Array:
-    """Shifts by the width or more give 0, or the sign."""
+    """Shift right; shifts by the width or more give 0, or the sign."""
     bits = 8 * a.dtype.itemsize
     shifted = a >> np.minimum(by, bits - 1).astype(a.dtype)
     return shifted if a.dtype.kind == "i" else np.where(by < bits, shifted, a.dtype.type(0))
 
 
 def permuted(a: Array, b: Array, selector: Any) -> Array:
-    """prmt: four bytes of the eight of b and a; a selector's top bit asks for copies of the byte's sign."""
+    """prmt: four of the eight bytes of b and a; a selector's top bit selects copies of the byte's sign."""
     both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     found = np.zeros(a.shape, np.uint32)
     for place in range(4):
@@ -61,7 +61,7 @@ def permuted(a: Array, b: Array, selector: Any) -> Array:
 
 
 def inserted(a: Array, b: Array, start: Any, length: Any) -> Array:
-    """bfi: the low bits of a in b's, from ``start`` on; both are plain numbers."""
+    """bfi: b with the low ``length`` bits of a inserted from bit ``start`` on; these are plain numbers."""
     bits = 8 * b.dtype.itemsize
     start, length = int(start) & 255, int(length) & 255
     mask = (1 << min(start + length, bits)) - (1 << min(start, bits))
@@ -69,14 +69,14 @@ def inserted(a: Array, b: Array, start: Any, length: Any) -> Array:
 
 
 def saturated(a: Array) -> Array:
-    """A byte, in 32 bits."""
+    """Saturate to a byte, in 32 bits."""
     return np.clip(a, 0, 255).view(np.uint32)
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
     """fma.rn.f32: rounded once.
 
-    The product is exact in 64 bits; the sum is rounded to odd there, so that rounding it to 32 bits is right.
+    The product is exact in 64 bits; the sum is rounded to odd there, so that rounding it to 32 bits is correct.
     """
     product, c = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + c
@@ -84,12 +84,12 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     error = (product - (total - of_c)) + (c - of_c)  # Knuth's two-sum: exact
     words = total.view(np.int64)
     inexact = np.isfinite(total) & (error != 0) & (words & 1 == 0)
-    away = (error > 0) == (total > 0)  # from zero
+    away = (error > 0) == (total > 0)  # away from zero
     return np.where(inexact, np.where(away, words + 1, words - 1), words).view(np.float64).astype(np.float32)
 
 
 def to_integer(a: Array, dtype: Any) -> Array:
-    """Convert whole values, saturating; NaN becomes 0, or the lowest value where 64 bits take part."""
+    """Convert whole values to integers, saturating; NaN becomes 0 or, if 64 bits are involved, the lowest value."""
     limits = np.iinfo(dtype)
     lowest, end = float(limits.min), float(limits.max) if limits.bits < 64 else 2.0 ** (63 if limits.min else 64)
     whole = a.astype(np.float64)
@@ -103,28 +103,28 @@ def to_integer(a: Array, dtype: Any) -> Array:
 
 
 def funnelled(low: Array, high: Array, by: Array) -> Array:
-    """shf.l.wrap: the upper word of both, shifted to the left modulo 32."""
+    """shf.l.wrap: the upper word of (high, low), shifted left by ``by`` modulo 32."""
     both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
     return (both << (by & np.uint32(31)).astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
 
 
 def counted(a: Array) -> Array:
-    """popc"""
+    """popc: the number of set bits."""
     return _bits(a).sum(1).astype(np.uint32)
 
 
 def leading_zeros(a: Array) -> Array:
-    """clz"""
+    """clz: the number of leading zeros."""
     return (32 - np.frexp(a.astype(np.float64))[1]).astype(np.uint32)
 
 
 def found(a: Array) -> Array:
-    """bfind.shiftamt: by how much the highest bit can be shifted to the left."""
+    """bfind.shiftamt: the left shift that makes the highest set bit the top one."""
     return np.where(a == 0, np.uint32(0xFFFFFFFF), leading_zeros(a))
 
 
 def mirrored(a: Array) -> Array:
-    """brev"""
+    """brev: reverse the bits."""
     return np.packbits(_bits(a)[:, ::-1], axis=1).view(">u4")[:, 0].astype(np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""The cuda backend's device with the kernels' PTX in it: the host's memory, of which every piece is known."""
+"""A device of the cuda backend that interprets the kernels' PTX, on host memory of which every piece is known."""
 
 import math
 import threading
@@ -25,7 +25,7 @@ ARCH = "compute_90"
 
 
 class PtxDevice(host.HostDevice):
-    """See ``accel.backends.cuda.device.Device``. Memory begins as garbage, and ends where it was asked to end."""
+    """See ``accel.backends.cuda.device.Device``. Memory is filled with garbage, and has exactly the size asked for."""
 
     def __init__(self, seed: int = 0, at_once: int = 32, arch: str = ARCH, shifts: bool = False) -> None:
         super().__init__()
@@ -41,17 +41,17 @@ class PtxDevice(host.HostDevice):
         return self.allocate(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
 
     def pinned(self, size: int) -> torch.Tensor:
-        """The host's: no kernel may touch it."""
+        """Host memory that no kernel may touch."""
         return torch.from_numpy(np.frombuffer(bytearray(self.rng.bytes(size)), np.uint8))
 
     def prepare(self) -> None:
-        """Programs are made when they are asked for."""
+        """Do nothing, as programs are made when first used."""
 
     def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
         self.run(program(kernel, self._arch), blocks, items, owners)
 
     def run(self, made: Program, blocks: int, items: int, owners: int) -> None:
-        """Run any program that is launched as the backend's are."""
+        """Run any program with the same parameters as the backend's."""
         before = made.warp_instructions
         with self._lock:
             known = GlobalMemory([*chain(*self._known.values()), *made.allocations])
@@ -60,7 +60,7 @@ class PtxDevice(host.HostDevice):
         self.ran[made.name] += made.warp_instructions - before
 
     def allocate(self, size: int) -> torch.Tensor:
-        """Garbage, at an address that is a multiple of 64 and of nothing more."""
+        """Memory full of garbage, at an address that is an odd multiple of 64."""
         block = np.frombuffer(bytearray(self.rng.bytes(size + 192)), np.uint8)
         start = -block.ctypes.data % 128 + 64
         handed = block[start : start + size]
@@ -71,7 +71,7 @@ class PtxDevice(host.HostDevice):
         return torch.from_numpy(handed)
 
     def divide(self, address: int, size: int, pieces: list[tuple[int, int]]) -> None:
-        """Let only these be touched of what was allocated there: offsets and sizes."""
+        """Allow only these pieces, offsets and sizes, of the allocation at ``address``."""
         if not address:  # torch's, of a tensor without elements
             return
         end = address + self._sizes[address]
@@ -84,9 +84,9 @@ class PtxDevice(host.HostDevice):
 
 @contextmanager
 def installed(device: PtxDevice) -> Iterator[None]:
-    """While this lasts, ``device="cpu"`` of the cuda backend means this one.
+    """A context in which ``device="cpu"`` of the cuda backend means this device.
 
-    Its decoder and encoder are not tried first: that their results are right is what the tests look at.
+    Its decoder and encoder are not tried first, as their results are what is tested.
     """
     with mock.patch.object(host, "HostDevice", return_value=device):
         engine = backend._Engine(torch.device("cpu"))
@@ -96,7 +96,7 @@ def installed(device: PtxDevice) -> Iterator[None]:
 
 
 def program(kernel: str, arch: str = ARCH) -> Program:
-    """A kernel of the backend, by its name; always the same one, which counts."""
+    """A kernel of the backend, by its name; always the same object, which counts what ran."""
     return _program(kernel, arch)
 
 
@@ -112,7 +112,7 @@ def ptx_of_unit(unit: str, arch: str = ARCH) -> str:
 
 
 def ptx_of_source(source: str, name: str, **changed: Any) -> str:
-    """The PTX of any source; ``changed``: other options than the backend's, by their names in ``ProgramOptions``."""
+    """The PTX of any source; ``changed``: options that differ from the backend's, by names in ``ProgramOptions``."""
     chosen = compile.options(name, ARCH)
     for option, value in changed.items():
         setattr(chosen, option, value)

@@ -1,7 +1,7 @@
-"""Running kernels: several blocks at once, of all their threads those with the lowest place in the text first.
+"""Running kernels: several blocks at once; of all threads those at the lowest position in the text run first.
 
-So threads that parted meet again where their ways do. A barrier holds until all threads of a block that live stand at
-it, and it must be the same one.
+So diverged threads reconverge where their paths join. A barrier holds until all live threads of a block are at it, and
+it must be the same one.
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ class Program:
     """A kernel, ready to run.
 
     Attributes:
-        ran: for each instruction how many warps ran it, over all launches; a warp runs an instruction once for all of
-            its threads that stand there together.
+        ran: for each instruction the number of warps that ran it, over all launches; a warp runs an instruction once
+            for all of its threads that are there together.
     """
 
     def __init__(self, module: Module, name: str) -> None:
@@ -59,7 +59,7 @@ class Program:
         return int(self.ran.sum())
 
     def by_line(self) -> Counter[Line]:
-        """The same for each line of the sources."""
+        """``ran`` summed by line of the sources."""
         found: Counter[Line] = Counter()
         for instruction, ran in zip(self.kernel.code, self.ran.tolist(), strict=True):
             found[instruction.chain[0]] += ran
@@ -67,16 +67,16 @@ class Program:
 
 
 class Machine:
-    """Launches. What is random in a launch (the order of blocks and of atomics, garbage) is drawn from ``rng``."""
+    """Launches kernels. All that is random (the order of blocks and of atomics, garbage) is drawn from ``rng``."""
 
     def __init__(self, rng: np.random.Generator, at_once: int = 32, shifts: bool = False) -> None:
-        """``at_once``: how many blocks run together. ``shifts``: between two barriers some warps, drawn anew each time,
-        run only when the others cannot go on."""
+        """``at_once``: the number of blocks that run together. ``shifts``: whether between two barriers some warps,
+        drawn anew each time, run only when the others cannot go on."""
         self.rng, self.at_once, self.shifts = rng, at_once, shifts
         self._pool = np.zeros(0, np.uint8)
 
     def garbage(self, size: int) -> Array:
-        """Random bytes, more than so many."""
+        """More than ``size`` random bytes."""
         if len(self._pool) < 2 * size:
             self._pool = np.frombuffer(self.rng.bytes(2 * size), np.uint8)
         return self._pool
@@ -85,7 +85,7 @@ class Machine:
         """Run all blocks of a grid, in random order.
 
         Raises:
-            Fault: see ``memory``; or a barrier that not all threads of a block reach.
+            Fault: see ``memory``; or not all threads of a block reach a barrier.
         """
         order = self.rng.permutation(grid)
         with np.errstate(all="ignore"):
@@ -156,7 +156,7 @@ class Group:
         raise Fault(f"{program.name} does not end")
 
     def _begun(self, ready: dict[int, list[Array]]) -> dict[int, list[Array]]:
-        """The threads that begin a phase; those that come later are kept."""
+        """The threads that begin a phase; those that run later are kept."""
         if not self._machine.shifts:
             return ready
         second = self._machine.rng.random(self.count // WARP) < 0.5
@@ -179,7 +179,7 @@ class Group:
             ready.setdefault(number + 1, []).append(threads[~guard])
 
     def _released(self, waiting: list[tuple[int, Array]]) -> dict[int, list[Array]]:
-        """Nobody can run: every thread that lives is at a barrier."""
+        """Release threads from their barriers, as every live thread is at one."""
         place = np.full(self.count // THREADS, -1)
         for number, threads in waiting:
             rows = self._row[threads]
@@ -198,7 +198,7 @@ class Group:
     # -- what the blocks' code asks for
 
     def begin(self) -> int:
-        """How many threads run."""
+        """The number of threads that run."""
         return len(self._ids)
 
     def parameter(self, name: str) -> Array:

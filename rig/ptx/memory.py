@@ -1,4 +1,4 @@
-"""Strict memory: global memory is known allocations, shared memory is the variables; every access is checked."""
+"""Strict memory: global memory is only known allocations, shared memory only variables; every access is checked."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -11,14 +11,14 @@ from rig.ptx.parse import Variable
 Array = Any  # NumPy's; its own types cannot tell what an instruction makes
 
 SHARED = 1 << 56
-"""Where shared memory lies among generic addresses."""
+"""The generic address at which shared memory begins."""
 
 GAP = 64
-"""Bytes between shared variables, and before the first: an address that leaves a variable lies in none."""
+"""Bytes between shared variables, and before the first, so that an address that leaves a variable is in none."""
 
 
 class Fault(Exception):
-    """A mistake that a GPU would stop at, or would let pass in silence; with the place and the threads."""
+    """A mistake at which a GPU would stop, or which it would ignore; the text has the place and the threads."""
 
 
 class GlobalMemory:
@@ -35,7 +35,7 @@ class GlobalMemory:
         self._views: dict[Any, Array] = {}
 
     def outside(self, addresses: Array, size: int) -> Array:
-        """Which accesses of ``size`` bytes do not lie in one allocation."""
+        """Which accesses of ``size`` bytes are not inside one allocation: bool[n], or empty if all are."""
         low, high = int(addresses.min()), int(addresses.max())
         found = bisect_right(self._list, low) - 1
         if found >= 0 and high + size <= int(self._ends[found]):
@@ -46,13 +46,13 @@ class GlobalMemory:
         return (numbers < 0) | (addresses >= ends) | (ends - np.minimum(addresses, ends) < np.uint64(size))
 
     def view(self, dtype: Any) -> Array:
-        """All of it as an array of values; what lies between the allocations must not be touched."""
+        """All memory as an array of values, of which those between the allocations must not be touched."""
         if dtype not in self._views:
             self._views[dtype] = np.asarray(_Span(self._base, self._size // dtype.itemsize, dtype))
         return self._views[dtype]
 
     def places(self, addresses: Array, dtype: Any) -> Array:
-        """The indices in ``view``."""
+        """The indices of addresses in ``view``."""
         return ((addresses - np.uint64(self._base)) // np.uint64(dtype.itemsize)).view(np.int64)
 
 
@@ -62,9 +62,9 @@ class _Span:
 
 
 class SharedMemory:
-    """That of several blocks: full of garbage, and watched for races.
+    """The shared memory of several blocks: filled with garbage, and checked for races.
 
-    A race: two threads, one of them writing, use a byte between the same two barriers.
+    A race is two threads, one of them writing, that use a byte between the same two barriers.
     """
 
     def __init__(self, variables: dict[str, Variable], blocks: int, rng: np.random.Generator) -> None:
@@ -81,14 +81,14 @@ class SharedMemory:
             self._owner[start : start + variable.size] = number
         self._names = ["no variable", *variables]
         self.bytes = np.frombuffer(bytearray(rng.bytes(blocks * self.size)), np.uint8)
-        # who used a byte last, and when: the number of barriers before, and the thread in the low byte
+        # the last use of each byte: the number of barriers before, and the thread in the low byte
         self._written = np.full(blocks * self.size, _NEVER, np.uint32)
         self._read = np.full(blocks * self.size, _NEVER, np.uint32)
         self._read_by_many = np.full(blocks * self.size, _NEVER, np.uint32)
         self._atomic = np.full(blocks * self.size, _NEVER, np.uint32)
 
     def outside(self, offsets: Array, size: int) -> Array:
-        """Which accesses of ``size`` bytes do not lie in one variable."""
+        """Which accesses of ``size`` bytes are not inside one variable: bool[n]."""
         first = offsets.view(np.int64)
         known = (first >= 0) & (first <= self.size - size)
         first = np.where(known, first, 0)
@@ -96,7 +96,7 @@ class SharedMemory:
         return ~known | (owner == 0) | (owner != self._owner[first + size - 1])
 
     def read(self, places: Array, size: int, stamps: Array) -> Array:
-        """Note it; returns which of the threads read what another one writes in the same phase."""
+        """Record reads; return which of the threads read what another one writes in the same phase."""
         rows, stamps = places // size, stamps[:, None]
         bad = _same_phase(self._written.reshape(-1, size)[rows], stamps)
         bad |= _same_phase(self._atomic.reshape(-1, size)[rows], stamps)
@@ -109,7 +109,7 @@ class SharedMemory:
         return bad.any(1)
 
     def write(self, places: Array, size: int, stamps: Array) -> Array:
-        """Likewise: which of the threads write what another one reads or writes in the same phase."""
+        """Record writes; return which of the threads write what another one reads or writes in the same phase."""
         rows, stamps = places // size, stamps[:, None]
         written = self._written.reshape(-1, size)
         bad = self._used(rows, size, stamps) | _same_phase(self._atomic.reshape(-1, size)[rows], stamps)
@@ -118,7 +118,7 @@ class SharedMemory:
         return bad.any(1)
 
     def atomic(self, places: Array, size: int, stamps: Array) -> Array:
-        """Likewise; atomics do not race with each other."""
+        """Record atomics, which do not race with each other; return which race with other accesses."""
         rows, stamps = places // size, stamps[:, None]
         self._atomic.reshape(-1, size)[rows] = stamps
         return self._used(rows, size, stamps).any(1)
@@ -129,7 +129,7 @@ class SharedMemory:
         return _same_phase(written, stamps) | _same_phase(read, stamps) | (many == stamps & ~np.uint32(255))
 
     def unwritten(self, places: Array, size: int) -> Array:
-        """Which of the accesses see garbage."""
+        """Which accesses read bytes that were never written."""
         return (self._written.reshape(-1, size)[places // size] == _NEVER).any(1)
 
 
@@ -137,7 +137,7 @@ _NEVER = 0xFFFFFFFF
 
 
 def _same_phase(before: Array, stamps: Array) -> Array:
-    """Whether another thread was there in the same phase: the stamps differ in the low byte alone."""
+    """Whether another thread was there in the same phase, so that stamps differ only in the low byte."""
     return (before ^ stamps) - np.uint32(1) < np.uint32(255)
 
 
@@ -159,12 +159,12 @@ class Access:
     def __init__(
         self, known: GlobalMemory, shared: SharedMemory, starts: Array, rng: np.random.Generator, who: Who
     ) -> None:
-        """``starts``: where in the shared memory of all blocks each thread's own begins. ``who``: says what the
-        instruction, the thread and the address of a fault are."""
+        """``starts``: where the shared memory of each thread's block begins in that of all blocks. ``who``: describes
+        the instruction, the thread and the address of a fault."""
         self._global, self._shared, self._starts = known, shared, starts
         self._rng, self._who = rng, who
         self.stamps = np.zeros(0, np.uint32)
-        """For each thread how many barriers its block has passed, and its number in the low byte."""
+        """For each thread the number of barriers that its block has passed, and the thread's number in the low byte."""
 
     def load(self, number: int, ids: Array, space: str, addresses: Array, dtype: Any, count: int) -> list[Array]:
         size = dtype.itemsize * count
@@ -204,7 +204,7 @@ class Access:
                 values[first + k] = each[part] if np.ndim(each) else each
 
     def atomic(self, number: int, ids: Array, space: str, addresses: Array, dtype: Any, op: str, value: Any) -> Array:
-        """One thread after another, in random order; returns what each found."""
+        """Run an atomic for one thread after another, in random order; return the old value for each."""
         value = np.broadcast_to(value, len(ids))
         found = np.empty(len(ids), dtype)
         change, wrap = _ATOMICS[op], 1 << 8 * dtype.itemsize
@@ -236,7 +236,7 @@ class Access:
     # -- checks
 
     def _parts(self, number: int, ids: Array, space: str, addresses: Array, size: int) -> list[tuple[Any, bool]]:
-        """The threads that go to global memory, and those that go to shared memory."""
+        """The threads that access global memory, and those that access shared memory (True)."""
         if size > 1:
             self._check(addresses & np.uint64(size - 1) != 0, number, ids, addresses, f"is not aligned to {size} bytes")
         if space == "shared":

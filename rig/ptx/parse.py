@@ -1,4 +1,4 @@
-"""PTX text to kernels: registers, shared variables, instructions with their lines; and their basic blocks."""
+"""Parsing PTX to kernels: registers, shared variables, instructions with their lines; and basic blocks."""
 
 import re
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 Line = tuple[str, int]
-"""The name of a file and a number in it, from 1."""
+"""A file's name and a line number, from 1."""
 
 
 class Instruction(NamedTuple):
-    """One instruction: ``guard`` is its predicate ("%p1", "!%p1" or ""), ``parts`` are those of its name."""
+    """An instruction: ``guard`` is its predicate ("%p1", "!%p1" or ""), ``parts`` are the parts of its name."""
 
     line: int
-    chain: tuple[Line, ...]  # where it stands in the sources, and where each function is that was inlined
+    chain: tuple[Line, ...]  # its line in the sources, and the lines into which it was inlined
     guard: str
     parts: tuple[str, ...]
     operands: tuple[str, ...]
@@ -31,7 +31,7 @@ class Instruction(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """Memory that has a name. ``content``: None where it begins as anything."""
+    """A named variable in memory. ``content``: None if it has no initial value."""
 
     size: int
     alignment: int
@@ -40,10 +40,11 @@ class Variable(NamedTuple):
 
 @dataclass
 class Kernel:
-    """Attributes:
+    """A kernel. Attributes:
+
     parameters: their names, in order.
-    registers: types by name, of those declared one by one, and by the prefix of numbered ones.
-    labels: the numbers of the instructions behind them.
+    registers: types, by name for those declared one by one, and by prefix for numbered ones.
+    labels: the numbers of the instructions that follow them.
     """
 
     name: str
@@ -77,7 +78,7 @@ def parse(text: str) -> Module:
     """Read PTX.
 
     Raises:
-        NotImplementedError: something in it is not known here.
+        NotImplementedError: it has something that is not supported here.
     """
     module = Module()
     kernel: Kernel | None = None
@@ -108,10 +109,10 @@ def parse(text: str) -> Module:
 
 
 class _Places:
-    """Reads the .loc lines, in order.
+    """Reads .loc lines, in order.
 
     Attributes:
-        chain: of the instructions that follow.
+        chain: the lines of the instructions that follow.
     """
 
     _LOC = re.compile(r"\.loc\s+(\d+ \d+ \d+)(?:, function_name \S+, inlined_at (\d+ \d+ \d+))?$")
@@ -119,7 +120,7 @@ class _Places:
     def __init__(self, text: str) -> None:
         found = re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)
         self._files = {match[1]: Path(match[2]).name for match in found}
-        self._inlined: dict[str, str] = {}  # the last that was said of a place
+        self._inlined: dict[str, str] = {}  # where each place was last said to be inlined
         self.chain: tuple[Line, ...] = ()
 
     def take(self, line: str) -> None:
@@ -143,7 +144,7 @@ class _Places:
 
 
 def _statements(line: str) -> list[str]:
-    """The statements of a line; a brace that opens or closes a scope is none."""
+    """The statements of a line, without braces of scopes."""
     line = re.sub(r"^\{\s*(?=\.|$)|(?:(?<=;)|^)\s*\}$", "", line)
     return [each for each in map(str.strip, line.split(";")) if each]
 
@@ -188,12 +189,12 @@ _NO_DESTINATION = ("st", "bra", "bar", "ret", "membar", "fence", "red")
 
 @dataclass
 class Block:
-    """Instructions ``start`` to before ``stop``, run in a row.
+    """Instructions ``start`` to ``stop`` (excluded), which run in a row.
 
     Attributes:
-        ends: what the last one does: "bra", "bar", "ret", or "" where the next block simply follows.
-        target: the number of the block that a branch goes to.
-        taken, given: registers that it has from blocks before, and that blocks behind have from it.
+        ends: the last instruction: "bra", "bar", "ret", or "" if the next block simply follows.
+        target: the number of the block to which a branch goes.
+        taken, given: registers that it gets from earlier blocks, and that later blocks get from it.
     """
 
     start: int
@@ -206,7 +207,7 @@ class Block:
 
 
 def operands(instruction: Instruction) -> tuple[list[str], list[str]]:
-    """The registers that are read, and those that are written."""
+    """The registers that an instruction reads, and those that it writes."""
     targets = 0 if instruction.parts[0] in _NO_DESTINATION else 1
     written = _registers(*instruction.operands[:targets])
     return _registers(instruction.guard, *instruction.operands[targets:]), written
@@ -217,7 +218,7 @@ def _registers(*texts: str) -> list[str]:
 
 
 def split(kernel: Kernel) -> list[Block]:
-    """The blocks in the order of the text; threads of the first one run first."""
+    """The basic blocks of a kernel, in the order of the text."""
     code = kernel.code
     ends = [number + 1 for number, each in enumerate(code) if each.parts[0] in ("bra", "bar", "ret")]
     starts = sorted({0, *ends, *kernel.labels.values()} - {len(code)})
@@ -248,7 +249,7 @@ def followers(blocks: list[Block], number: int) -> list[int]:
 
 
 def _hand_over(kernel: Kernel, blocks: list[Block]) -> None:
-    """Liveness, from the last block backwards until nothing changes."""
+    """Liveness analysis, from the last block backwards until nothing changes."""
     reads: list[set[str]] = []
     writes: list[set[str]] = []
     for block in blocks:

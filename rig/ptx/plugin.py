@@ -1,4 +1,4 @@
-"""``pytest -p rig.ptx.plugin <tests of the cuda backend>``: what they run on the host, the interpreter runs."""
+"""``pytest -p rig.ptx.plugin <tests of the cuda backend>``: the interpreter runs what they run on the host."""
 
 from collections.abc import Iterator
 

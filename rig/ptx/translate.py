@@ -1,7 +1,7 @@
-"""Basic blocks as NumPy code: a register is an array of one value for each thread that runs the block.
+"""Translating basic blocks to NumPy code: a register is an array of one value for each thread that runs the block.
 
-Floating-point arithmetic is IEEE's, rounded after every instruction: what a compiler may contract or approximate is
-refused.
+Floating-point arithmetic is IEEE's, rounded after every instruction; instructions that may be contracted or approximate
+are refused.
 """
 
 import re
@@ -38,14 +38,14 @@ _CALLED = {"div": "divided", "rem": "remainder", "shl": "left", "shr": "right"}
 
 
 class Translator:
-    """Makes functions of the blocks of one kernel.
+    """Makes functions from the blocks of one kernel.
 
     Attributes:
-        registers: the numbers of those that are handed over, in the file of registers.
+        registers: the positions, in the register file, of the registers that are handed over.
     """
 
     def __init__(self, kernel: Kernel, blocks: list[Block], addresses: dict[str, int]) -> None:
-        """``addresses``: of all variables."""
+        """``addresses``: of all variables, by name."""
         self._kernel, self._addresses = kernel, addresses
         names = sorted({name for block in blocks for name in (*block.taken, *block.given)})
         self.registers = {name: number for number, name in enumerate(names)}
@@ -53,9 +53,9 @@ class Translator:
         self._scope.update({f"t_{name}": dtype for name, dtype in TYPES.items()})
 
     def function(self, block: Block) -> Any:
-        """``f(R, s, m)``: run it on the registers R of the threads s (None: of all), with the machine m.
+        """A function ``f(R, s, m)`` that runs a block on registers R, threads s (None for all) and machine m.
 
-        Returns the guard's values, where it ends with one.
+        It returns the guard's values, if the block ends with one.
         """
         lines = ["n = m.begin()"]
         taken = [(_local(name), self.registers[name]) for name in block.taken]
@@ -112,7 +112,7 @@ class Translator:
         return self._addresses[operand]
 
     def _assigned(self, operand: str, expression: str, name: str) -> str:
-        """Keep an expression's value of a type in a register, which may be wider."""
+        """Assign an expression's value of a type to a register, which may be wider."""
         held, made = TYPES[self._kernel.type_of(operand)], TYPES[name]
         if held == made:
             return f"{_local(operand)} = {expression}"
@@ -184,7 +184,7 @@ class Translator:
         return self._plain(kind, rest, values, name, sources), name
 
     def _plain(self, kind: str, rest: list[str], values: list[str], name: str, sources: list[str]) -> str:
-        """An expression where operands and result are of one type."""
+        """An expression with operands and result of one type."""
         if kind == "mov":
             return f"{values[0]}.copy()" if sources[0].startswith("%") else values[0]
         if kind == "cvta":
@@ -214,7 +214,7 @@ class Translator:
         return {"not": "~{}", "neg": "-{}", "abs": "np.abs({})"}[kind].format(values[0])
 
     def _packed(self, target: str, source: str, name: str) -> list[str]:
-        """Registers as the parts of a wider one, the lowest first; or the other way."""
+        """Pack registers into a wider one, the lowest part first, or unpack one."""
         parts = [each.strip() for each in (target + source).split("{")[1].split("}")[0].split(",")]
         bits = int(name[1:]) // len(parts)
         if source.startswith("{"):

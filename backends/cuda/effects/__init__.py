@@ -1,4 +1,4 @@
-"""Effects of a plan as items of the one kernel that runs them all (``effects.cu``).
+"""Lowering a plan's effects to items of the one kernel that runs them all (``effects.cu``).
 
 ``arguments`` has a line for each op.
 """

@@ -1,4 +1,4 @@
-"""Arguments of effects for the kernel that runs them: one line for each op, at the end."""
+"""The arguments of effects for the kernel that runs them: a line for each op, at the end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from accel.ops.row import Params
 
 
 class Arguments(NamedTuple):
-    """Fields of an op's descriptor, and data that is sent along: so many bytes, made when they are sent.
+    """Fields of an op's descriptor, and data that is sent along: ``size`` bytes, made by ``data`` as they are sent.
 
-    ``op``: its name in ``effect.h``. ``then``: what is run on the result.
+    ``op``: its name in ``effect.h``. ``then``: an op to run on the result.
     """
 
     op: str
@@ -56,7 +56,7 @@ def _blur(params: Params, shape: Shape) -> Arguments | None:
 
 
 def _box_blur(radii: Params, passes: int) -> Arguments:
-    """Run one blur after another: those along the rows first."""
+    """Chain blurs, those along the rows first."""
     found = None
     for across, radius in enumerate(reversed(radii)):
         for _ in range(passes if radius else 0):
@@ -65,7 +65,7 @@ def _box_blur(radii: Params, passes: int) -> Arguments:
 
 
 def _ends(weights: npt.NDArray[np.float32]) -> tuple[int, int]:
-    """The range in which weights are not 0; of at least one."""
+    """The half-open range in which weights are not 0; at least one long."""
     places = np.flatnonzero(weights)
     return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 1)
 
@@ -84,7 +84,7 @@ def _fixed(value: float) -> int:
 
 
 def _elastic(params: Params, shape: Shape) -> Arguments | None:
-    """Run it where it is known how torch rounds on this machine, and colours are colours."""
+    """The arguments, if it is known how torch rounds on this machine, and fill values are in 0..255; else None."""
     displacement, interpolation, fill, version = params
     height, width, channels = shape
     capability = torch.backends.cpu.get_cpu_capability()
@@ -114,7 +114,7 @@ def _elastic(params: Params, shape: Shape) -> Arguments | None:
 
 
 def _erased(params: Params, shape: Shape) -> Arguments | None:
-    """Run it where the value is of the rectangle's size, or repeats; torch broadcasts others."""
+    """The arguments, if the value has the rectangle's size or repeats; else None, as torch broadcasts in other ways."""
     top, left, height, width, value = params
     channels = shape[2]
     if value.dim() != 3 or value.shape[0] not in (1, channels) or not value.numel():
@@ -131,7 +131,7 @@ def _erased(params: Params, shape: Shape) -> Arguments | None:
 
 
 def _jpeg(params: Params, shape: Shape) -> Arguments | None:
-    """Run it where nothing can overflow 16 bits, as libjpeg-turbo's vector code has it between the passes."""
+    """The arguments, if nothing can overflow the 16 bits that libjpeg-turbo's vector code has between its passes."""
     tables = _quantisation(params[0], shape[2])
     if tables is None:
         return None
@@ -140,7 +140,7 @@ def _jpeg(params: Params, shape: Shape) -> Arguments | None:
 
 @cache
 def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
-    """The tables that Pillow's encoder takes, int32 [2, 64]; None for files that are of another kind than expected."""
+    """The quantisation tables of Pillow's encoder, int32 [2, 64]; None if it writes files of an unexpected kind."""
     file = BytesIO()
     Image.new("RGB" if channels == 3 else "L", (8, 8)).save(file, "JPEG", quality=quality)
     with Image.open(file) as image:
@@ -156,13 +156,13 @@ def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
 
 _SAFE_SUM = constant("jpeg/pixels.cu", "SAFE_SUM")  # for the coefficients of two columns
 _LONGEST = 1024 + 8
-"""The length of a block's coefficients as a vector, which is that of its 64 samples, at most 128 each; and rounding."""
+"""The most length of a block's coefficients as a vector: that of its 64 samples, at most 128 each; plus rounding."""
 
 
 def _largest_sum(steps: list[int]) -> float:
-    """No more than this do the magnitudes of coefficients sum up to when they are rounded to multiples of these steps.
+    """The most that the magnitudes of coefficients can sum up to after rounding to multiples of these steps.
 
-    A coefficient becomes k steps from k - 1/2 on. What gains most for its share of the length comes first.
+    A coefficient is rounded to k steps from k - 1/2 on. The greedy choice takes the best gain for its length first.
     """
     length, total = float(_LONGEST**2), 0.0
     heap = [(step / 4, step, 0) for step in steps]

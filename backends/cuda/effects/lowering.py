@@ -1,4 +1,4 @@
-"""Effects as items of the kernel that runs them all (``effects.cu``)."""
+"""Lowering effects to items of the kernel that runs them all (``effects.cu``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accel.planning.stages import Effect
 
 
 class _Lowered(NamedTuple):
-    """An effect's descriptor but for its addresses."""
+    """An effect's descriptor without its addresses."""
 
     effect: Effect
     arguments: Arguments
@@ -40,17 +40,17 @@ def _lower(effect: Effect) -> _Lowered | None:
 
 
 lowered_once = IdentityCache(_lower, 4096)
-"""Effects of policies come again and again."""
+"""Remembered, as effects of policies repeat."""
 
 
 def _lowered(effect: Effect) -> _Lowered | None:
-    """An effect, None where it is not for the device; remembered unless large, or a blur, which depends on settings."""
+    """Lower an effect; None if it is not for the device. Remembered, except large ones and blurs (by settings)."""
     again = OPS[effect.op].holds_tensors or effect.op == "gaussian_blur"
     return _lower(effect) if again else lowered_once(effect)
 
 
 def _tiled(effect: Effect, arguments: Arguments) -> _Lowered:
-    """An effect whose result is an image."""
+    """Lower an effect whose result is an image."""
     height, width = effect.output_size
     across, then = -(-width // TILE), None
     if arguments.then is not None:
@@ -77,12 +77,12 @@ _HEAD, _FIRST_BLOCK = Struct("<5Qq"), Struct("<i")
 
 
 def on_device(effect: Effect) -> bool:
-    """Whether the kernel runs it."""
+    """Whether the kernel runs an effect."""
     return _lowered(effect) is not None
 
 
 def sent_bytes(effect: Effect) -> int:
-    """The bytes that are sent to the device for it, besides its descriptor."""
+    """The bytes that are sent to the device for an effect, besides its descriptor."""
     lowered = _lowered(effect)
     assert lowered is not None
     arguments = lowered.arguments
@@ -96,14 +96,14 @@ def add_effect(
     """Add an effect to a schedule.
 
     Args:
-        schedule: that schedule.
-        level: where in it.
+        schedule: the schedule.
+        level: its level there.
         pixels: its input.
-        effect: what to run; ``on_device``.
-        take: gives the place of so many bytes for the result, unless that is a lookup table.
+        effect: the effect; ``on_device`` must be true for it.
+        take: returns the place of so many bytes for a result, unless that is a lookup table.
 
     Returns:
-        The level behind it, and what the next stage reads: the result, or the input and the lookup table.
+        The next level, and the input of the next stage: the result, or this input with the lookup table.
     """
     lowered = _lowered(effect)
     assert lowered is not None, f"{effect.op} is not for the device"
@@ -127,7 +127,7 @@ def add_effect(
 
 
 def _planes(effect: Effect) -> int:
-    """The bytes of a picture's samples as JPEG has them: luma, and two chromas of half its height and width."""
+    """The bytes of a picture's JPEG samples: luma, and two chroma planes of half its height and width."""
     _, _, height, width = effect.box
     return height * width + (2 * (-(-height // 2)) * (-(-width // 2)) if effect.channels == 3 else 0)
 

@@ -1,4 +1,4 @@
-"""What a batch of files takes: kernels, in the order of their launches, and pieces of memory for every picture."""
+"""The kernels for a batch of files, in the order of their launches, and the pieces of memory for every picture."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ KERNELS = (
     *("jpeg_synchronise", "jpeg_join", "jpeg_coefficients", "jpeg_dc", "jpeg_points", "jpeg_segments"),
     *("jpeg_transform", "jpeg_pixels"),
 )
-"""For files, in the order of their launches."""
+"""The kernels for files, in the order of their launches."""
 
 LAUNCHES = (*KERNELS[:-1], "jpeg_unpack", KERNELS[-1])
-"""For files, and for planes that are kept of some."""
+"""The kernels for files and for planes from a cache, in the order of their launches."""
 
 PLANES = ("plane0", "plane1", "plane2")
 PIECES = (
     *("stream", "tiles", "edges", "spans", "tables", "kept", "dc", "coefficients", "state", "points", "pixels"),
     *PLANES,
 )
-"""Kinds of working memory, in their order there; but for the planes, the names of a picture's fields as well."""
+"""Kinds of working memory, in their order there; except the planes, these are also names of a picture's fields."""

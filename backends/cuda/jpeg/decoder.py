@@ -1,4 +1,4 @@
-"""A batch of JPEG files on the device: uploads, a row of launches, and the files that were not for them."""
+"""Decoding a batch of JPEG files on the device: uploads, launches, and the files that the kernels could not decode."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.system import counters
 
 Integers = npt.NDArray[np.int64]
-_REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 where all is well
+_REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 if all is well
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
-"""A buffer of a pool, to be read once a mark is reached."""
+"""A pool, a buffer of it, and the mark after which the buffer can be read."""
 Made = tuple[Integers, index.Known, Integers]
-"""Headers of files that are decoded, what is known of them, and where in what is told the points are of each, and
-their sizes, int64 [2, n]."""
+"""Headers of decoded files, what indexes say of them, and the offsets and sizes of each one's points in what is told,
+int64 [2, n]."""
 
 
 class Indexing(NamedTuple):
-    """What indexes (``index``) have to do with files that are decoded.
+    """The use and making of indexes (``index``) for the files of a batch.
 
     Attributes:
-        indexed: how many are decoded by theirs. misfits: how many had another's.
-        wanted: how many have none, and are to have one. made: gives what these are made of.
+        indexed: the number of files decoded by their indexes. misfits: the number that had another file's.
+        wanted: the number of files whose index is to be made. made: returns the data that these are made of.
     """
 
     indexed: int
@@ -55,11 +55,11 @@ class Decoding:
     """Files being decoded.
 
     Attributes:
-        addresses: for every file where on the device its pixels will be, uint8 [height, width, channels] without gaps;
-            None if its header says that it is not for this decoder. The memory belongs to the stream that was current,
-            and stays as long as this object, or until later work on that stream takes it.
-        made: once ``flagged`` has told: the indexes that were made of files, by the numbers of these.
-        watched: the buffer in which the pictures' states will be, and the mark, once they are ``queued``.
+        addresses: for every file the device address that its pixels will have, uint8 [height, width, channels], dense;
+            None if it is not for this decoder by its header. The memory belongs to the stream that was current, and
+            stays as long as this object, or until later work on that stream takes it.
+        made: after ``flagged``: the indexes that were made, by the numbers of their files.
+        watched: the buffer that gets the pictures' states and, once they are ``queued``, its mark.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Decoding:
         numbers: Callable[[], Integers] = lambda: np.zeros(0, np.int64),
         indexing: Indexing | None = None,
     ) -> None:
-        """``count``: how many are decoded. ``numbers``: gives which, in the decoder's own order."""
+        """``count``: the number of files decoded. ``numbers``: returns their numbers, in the decoder's own order."""
         self.addresses = addresses
         self.made = NO_INDEXES
         self._count, self._numbers, self._indexing = count, numbers, indexing
         self.watched: Watched | None = None
 
     def queued(self, pixels: Sequence[int], memory: torch.Tensor, mark: Mark | None) -> None:
-        """At the mark there are pixels at these addresses, in ``memory``, and the pictures' states in the buffer.
+        """Set the mark after which pixels are at these addresses in ``memory``, and the pictures' states in the buffer.
 
-        ``pixels``: none where nobody asks for them.
+        ``pixels``: may be empty if the addresses are not needed.
         """
         if pixels:
             for number, address in zip(self._numbers().tolist(), pixels, strict=True):
@@ -87,9 +87,9 @@ class Decoding:
         self._memory, self.watched = memory, (*self.watched[:2], mark)
 
     def flagged(self) -> list[int]:
-        """The numbers of the files whose pixels do not count, because something in the stream is not as it should be.
+        """The numbers of the files whose pixels are invalid, as something in the stream is unusual.
 
-        Waits, in this thread, until the device has decoded them all. Tells it once.
+        Waits, in this thread, until the device has decoded all files. Later calls return none.
         """
         if self.watched is None or self._indexing is None:
             return []
@@ -114,13 +114,13 @@ class Decoding:
         return flagged
 
     def give_back(self) -> None:
-        """Let others have the buffer, if that has not been done: nobody writes to it any more."""
+        """Give the buffer back, unless that was done; the device must not write to it any more."""
         if self.watched is not None:
-            (pool, buffer, _), self.watched = self.watched, None  # before: see ``Execution.upload``
+            (pool, buffer, _), self.watched = self.watched, None  # set before: see ``Execution.upload``
             pool.give_back(buffer, None)
 
     def read(self, number: int, size: int) -> Pixels:
-        """The first ``size`` bytes of a file's pixels, on the host."""
+        """Copy the first ``size`` bytes of a file's pixels to the host."""
         address = self.addresses[number]
         assert address is not None
         start = address - self._memory.data_ptr()
@@ -128,7 +128,7 @@ class Decoding:
 
 
 class Decoder:
-    """The decoder of one device. What it queues goes to torch's current stream there; threads may share it."""
+    """The decoder of one device. It queues work on torch's current stream there; threads may share it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -136,13 +136,13 @@ class Decoder:
         self._agreed: bool | None = None
 
     def agrees(self) -> bool:
-        """Whether its pixels equal those of the installed Pillow: tried once, on a few small files."""
+        """Whether its pixels equal the installed Pillow's, tried once, on a few small files."""
         if self._agreed is None:
             self._agreed = agreement.agrees("accel on the device", self._pixels)
         return self._agreed
 
     def decode(self, wanted: Sequence[Wanted | None]) -> Decoding:
-        """Queue the decoding of all files whose headers say that they are for this decoder. Waits for nothing."""
+        """Queue the decoding of all files that are for this decoder by their headers. Does not wait."""
         numbers = [number for number, each in enumerate(wanted) if each is not None]
         asked = [each for each in wanted if each is not None]
         addresses: list[int | None] = [None] * len(wanted)
@@ -157,7 +157,7 @@ class Decoder:
         known = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
         is_whole = not len(known.numbers)
         if is_whole:
-            files.send(total)  # on its way while the headers are read
+            files.send(total)  # copied while the headers are read
         found = describe(
             files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
             np.array([each.channels for each in asked], np.int64), known,
@@ -203,7 +203,7 @@ class Decoder:
         decoding.queued(batch.pictures["pixels"].tolist(), scratch, self._device.mark())
 
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
-        """Decode one file and bring it to the host, uint8 [height, width, channels]; None where it is not for it."""
+        """Decode a file and copy it to the host, uint8 [height, width, channels]; None if the decoder declines it."""
         with self._device.enter():
             decoding = self.decode([Wanted(data, box, channels)])
             if decoding.addresses[0] is None or decoding.flagged():
@@ -217,7 +217,7 @@ def _content(data: Data | Packed) -> npt.NDArray[np.uint8]:
 
 
 class _Upload:
-    """Host memory that is sent to the device as it is."""
+    """Host memory that is sent to the device unchanged."""
 
     def __init__(self, device: Device, pool: PinnedPool, size: int) -> None:
         self._device, self._pool = device, pool
@@ -226,7 +226,7 @@ class _Upload:
         self._mark: Mark | None = None
 
     def send(self, size: int) -> None:
-        """Queue the copy of so many bytes to ``sent``; ``host`` may be read until ``done``."""
+        """Queue the copy of ``size`` bytes to ``sent``; ``host`` may be read until ``done``."""
         self.sent[:size].copy_(self._buffer[:size], non_blocking=True)
         self._mark = self._device.mark()
 

@@ -1,4 +1,4 @@
-"""Files as the kernels are to be told of them: from their headers and indexes, without a device."""
+"""Describing files for the kernels, from their headers and indexes, without a device."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NOTHING: Mapping[int, Packed] = {}
 
 
 class Described(NamedTuple):
-    """Files for the kernels, which nothing but a device's memory is missing from.
+    """Files described for the kernels, complete but for a device's memory.
 
     Attributes:
-        taken: the numbers, among what was wanted, of those that are for the decoder, in its own order.
-        headers: of each. known: what indexes say of them. batch: their descriptors; None: there are none.
-        size: the bytes of all files that were wanted, as they are to lie on the device (``known.pieces``).
+        taken: the numbers of the wanted files that are for the decoder, in its own order.
+        headers: their headers. known: what indexes say of them. batch: their descriptors; None if there are none.
+        size: the bytes of all wanted files in their layout on the device (``known.pieces``).
     """
 
     taken: Integers
@@ -46,23 +46,23 @@ def describe(
     indexes: Indexes,
     packed: Mapping[int, Packed] = _NOTHING,
 ) -> Described:
-    """Describe what is wanted of n files that lie in a buffer.
+    """Describe the wanted regions of n files in a buffer.
 
     Args:
-        starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
-        indexes: see ``index.read``. packed: what is kept of planes of some, in the place of files, by their numbers.
+        starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
+        indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
     bands, first_parts = np.zeros((2, len(starts)), np.int64)
-    for n, each in packed.items():  # in the place of what their parts read as headers
+    for n, each in packed.items():  # in place of what was read from their parts as headers
         good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
         bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
     starts, sizes = starts.copy(), sizes.copy()
     known = index.read(files, starts, sizes, good, found, regions, indexes)
     taken = np.flatnonzero(good)
-    taken = taken[np.argsort(-sizes[taken], kind="stable")]  # what takes longest begins first
-    end, found = int((starts + sizes).max()), found[taken]  # they may lie in any order
+    taken = taken[np.argsort(-sizes[taken], kind="stable")]  # those that take longest begin first
+    end, found = int((starts + sizes).max()), found[taken]  # files may lie in any order
     if len(taken) == 0:
         return Described(taken, found, known, None, end)
     batch = layout.lay_out(
@@ -73,6 +73,6 @@ def describe(
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:
-    """Offsets of pieces of these sizes one after another, with room for whole loads; and the end."""
+    """Offsets of pieces of these sizes one after another, each padded to ``ALIGNED``; and the end."""
     taken = -(-sizes // ALIGNED) * ALIGNED
     return np.cumsum(taken) - taken, int(taken.sum())

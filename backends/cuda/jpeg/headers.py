@@ -1,4 +1,4 @@
-"""The headers of a batch of files that lie in one buffer, read without Python and without the GIL."""
+"""Reading the headers of a batch of files in one buffer, without Python and without the GIL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accel.codec.jpeg import layout_fields as lo
 from accel.native import units
 
 MAX_FILE = 1 << 27
-"""Bytes of a file, all of whose bits have numbers within 31 bits."""
+"""The bytes that a file must be below, so that the numbers of all its bits fit in 31 bits."""
 
 UNIT = units.Unit("headers", "backends/cuda/jpeg/read_headers.py", *SOURCES, seconds=1.5)
 _read_headers = UNIT.function(
@@ -30,11 +30,12 @@ def read(
         files: uint8[...], all of them.
         starts, sizes: int64[n], bytes in ``files``.
         boxes: int64[n, 4], the regions (top, left, height, width) in pixels.
-        channels: int64[n], what is wanted: 3, or 1 of grey files.
+        channels: int64[n], the wanted channels: 3, or 1 of grey files.
 
     Returns:
-        Whether the decoder takes a file, bool[n]; its header, int64[n, HEADER_SIZE], as ``accel.codec.jpeg.header``
-        has it; and what the region needs of each component, int64[n, 3, LAYOUT_SIZE], as ``accel.codec.jpeg.layout``.
+        Whether the decoder takes each file, bool[n]; the headers, int64[n, HEADER_SIZE], as in
+        ``accel.codec.jpeg.header``; and the part of each component that the region needs, int64[n, 3, LAYOUT_SIZE], as
+        in ``accel.codec.jpeg.layout``.
     """
     count = len(starts)
     good = np.zeros(count, np.bool_)

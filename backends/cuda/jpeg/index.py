@@ -1,4 +1,4 @@
-"""Stream indexes (``accel.codec.jpeg.index_fields``) on the device: segments of known streams, and points found."""
+"""Stream indexes (``accel.codec.jpeg.index_fields``) on the device: segments from indexes, and indexes from points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel.native import units
 
 SEGMENT, POINT = (structure("jpeg/picture.h", name) for name in ("Segment", "Point"))
 _LEAST = 3  # words of a point
-_BUCKETS = 256  # that segments are sorted into
+_BUCKETS = 256  # into which segments are sorted by length
 
 UNIT = units.Unit("indexes", "backends/cuda/jpeg/read_index.py", *SOURCES, seconds=1.5)
 _MODULE = "backends.cuda.jpeg.read_index"
@@ -30,15 +30,16 @@ _write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] 
 
 
 class Known(NamedTuple):
-    """What indexes say of a batch of files.
+    """The information that indexes give on a batch of files.
 
     Attributes:
         segments: SEGMENT[...], of all files.
-        first, counts: int64[n], those of each file; none: it has no index that will do.
-        wanted: bool[n], whether one is to be made. misfits: and whether what is kept is not this file's, or damaged.
-        digests: int64[n], of those files and of files with an index.
-        pieces: int64[n, 5], what is needed of each file: so many bytes (3) from an offset on (0), which come to lie at
-            another (2); and so many (4) from an offset (1 + 3) on, behind them.
+        first, counts: int64[n], each file's segments; a count of 0 if it has no usable index.
+        wanted: bool[n], whether an index is to be made. misfits: bool[n], whether the index kept is another file's, or
+            damaged.
+        digests: int64[n], of these files and of files with an index.
+        pieces: int64[n, 5], the bytes that are needed of each file: [3] bytes from offset [0] on, which move to offset
+            [2]; and behind them [4] bytes from offset [1] + [3] on.
     """
 
     segments: npt.NDArray[Any]
@@ -50,7 +51,7 @@ class Known(NamedTuple):
     pieces: Integers
 
     def of(self, taken: Integers) -> Known:
-        """Of some of the files."""
+        """The same for some of the files."""
         arrays: Any = self[1:]
         return Known(self.segments, *(each[taken] for each in arrays))
 
@@ -64,15 +65,15 @@ def read(
     regions: Integers,
     indexes: Indexes,
 ) -> Known:
-    """What is known of n files.
+    """Read the indexes of n files.
 
-    Of those with an index, only what is in front of the scan and what the region needs of that is needed: the files
-    are to move together (``pieces``), and ``starts`` and ``sizes`` become theirs then. Offsets of segments are those
-    in what is needed.
+    Of a file with an index only the part before the scan and the part that the region needs are used: files are to be
+    moved together (``pieces``), and ``starts`` and ``sizes`` are changed to those after the move. Offsets of segments
+    refer to the moved files.
 
     Args:
-        files, starts, sizes: as for ``headers.read``, which last change; good, headers, regions: what that found.
-        indexes: those of the files of which one is kept, or will be.
+        files, starts, sizes: as for ``headers.read``; the last two are changed. good, headers, regions: its results.
+        indexes: of the files whose index is kept, or will be.
     """
     asked, lengths = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.int64)
     asked[indexes.numbers] = good[indexes.numbers]
@@ -90,7 +91,7 @@ def read(
         np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
         pieces,
     )  # fmt: skip
-    if not total:  # they need not move
+    if not total:  # no file moves
         starts[:], sizes[:], pieces = whole[:, 0], whole[:, 3], whole
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)
@@ -99,18 +100,18 @@ def read(
 
 
 def move(files: npt.NDArray[np.uint8], pieces: Integers) -> None:
-    """Have files lie as their ``pieces`` say, in the same memory."""
+    """Move files within their memory as ``pieces`` says."""
     _move(files, pieces)
 
 
 def written(
     which: Integers, headers: Integers, known: Known, told: npt.NDArray[np.uint8], points: tuple[Integers, Integers]
 ) -> Indexes:
-    """The indexes of some of the files, of which the kernels have told POINTs.
+    """Make the indexes of some of the files from POINTs that the kernels have told.
 
     Args:
-        which: the numbers of those, among the ones that ``headers`` and ``known`` are of.
-        points: offsets in what was told, and bytes; each file's last POINT is the one behind its last MCU.
+        which: the positions of those files in ``headers`` and ``known``.
+        points: offsets in ``told``, and bytes; each file's last POINT is the one behind its last MCU.
     """
     ends = np.cumsum(headers[which, hd.INDEX_BYTES])
     content = np.zeros(int(ends[-1]), np.uint8)

@@ -1,4 +1,4 @@
-"""Descriptors of a batch's files, and the places of their memory: what ``layout`` has compiled."""
+"""Compiled code of ``layout``: descriptors of a batch's files, and the places of their memory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COMPONENTS, _BLOCK, _GROUP, _PIXELS, _SUBSEQUENCE, _SPAN = (
 _UPLOAD, _SCRATCH, _FILES = 1, 2, 4  # descriptors.Region
 _SHIFT = 56
 _ALIGNED = 64
-_AHEAD = 64  # bytes behind a stream that are padding, or that are looked at in vain
+_AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
 
 
 def _at(name: str) -> int:
-    """The first 32-bit word of a picture's field."""
+    """The position of a picture's field, in 32-bit words."""
     return _offset(_PICTURE, name)
 
 
 def _in(name: str) -> int:
-    """The first 32-bit word of a component's field."""
+    """The position of a component's field, in 32-bit words."""
     return _offset(_COMPONENT, name)
 
 
@@ -75,7 +75,8 @@ _COUNTED = tuple(
         ("unpack", "row"),
     )
 )
-"""Kernels whose blocks are those of things that pictures have different numbers of."""
+"""Kernels (positions in ``LAUNCHES``) whose number of blocks differs between pictures, and the field of a picture's
+first block."""
 _OWN = tuple(_at(name) for name in PIECES if name not in PLANES)
 _STATE, _POINTS = PIECES.index("state"), PIECES.index("points")
 
@@ -87,19 +88,19 @@ def _ceil(value: Any, divisor: Any) -> Any:
 
 @njit
 def _put(words: Any, at: Any, value: Any) -> None:
-    """An address, or a place, of 64 bits."""
+    """Write a place of 64 bits to two words."""
     words[at], words[at + 1] = np.int32(value & 0xFFFFFFFF), np.int32(value >> 32)
 
 
 @njit
 def _scan(header: Any, words: Any, in_mcu: Any) -> None:
-    """Describe the stream (T.81 A.2) and its tables; fills in how many blocks of an MCU each component has."""
+    """Describe the stream (T.81 A.2) and its tables; fills ``in_mcu`` with each component's blocks in an MCU."""
     words[_SCAN], words[_COLOUR] = header[hd.SCAN], header[hd.COLOUR]
     slots, is_shared = 0, True
     for c in range(_COMPONENTS):
         fields, own = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], words[_COMPONENT_AT + _OF_COMPONENT * c :]
         own[_H], own[_V] = fields[hd.H_SAMP], fields[hd.V_SAMP]
-        in_mcu[c] = fields[hd.H_SAMP] * fields[hd.V_SAMP]  # 0 for those that a grey picture does not have
+        in_mcu[c] = fields[hd.H_SAMP] * fields[hd.V_SAMP]  # 0 for components that a grey picture lacks
         own[_SLOT], own[_QUANT] = slots, header[hd.QUANT_AT + fields[hd.QUANT]]
         slots += in_mcu[c]
     columns = _ceil(header[hd.WIDTH], 8 * header[hd.H_MAX])
@@ -112,7 +113,7 @@ def _scan(header: Any, words: Any, in_mcu: Any) -> None:
         numbers = (np.int64(0), np.int64(0), np.int64(0))
         for c in range(_COMPONENTS):
             table = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
-            first = c  # components share what the first of them has
+            first = c  # components with the same table share the first one's
             for before in range(c - 1, -1, -1):
                 if header[hd.COMPONENT + hd.COMPONENT_FIELDS * before + field] == table:
                     first = before
@@ -135,9 +136,9 @@ def _scan(header: Any, words: Any, in_mcu: Any) -> None:
 
 @njit
 def _region(region: Any, words: Any, in_mcu: Any, needed: Any) -> tuple[Any, Any]:
-    """Describe what is needed of each component, and of the MCUs; fills in the blocks.
+    """Describe the needed part of each component, and of the MCUs; fills ``needed`` with each component's blocks.
 
-    Returns the groups of blocks, and their rows.
+    Returns the number of groups of blocks, and of rows of blocks.
     """
     groups, rows = np.int64(0), np.int64(0)
     left, top, right, bottom = np.int64(1) << 31, np.int64(1) << 31, np.int64(0), np.int64(0)
@@ -167,11 +168,11 @@ def lay_out_files(
     headers: Any, regions: Any, files: Any, boxes: Any, known: Any, pictures: Any, blocks: Any, offsets: Any,
     sizes: Any, ends: Any, scratch: Any,
 ) -> int:  # fmt: skip
-    """``layout.lay_out``; returns the bytes of scratch memory.
+    """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
     Args:
         files: int64 [n, 5]: start, size, channels, MCU rows of a part, first part. known: int64 [n, 3]: the first
-            segment, how many, whether an index is to be made. scratch: int64 [6], for a moment.
+            segment, the number of segments, whether an index is to be made. scratch: int64 [6], working memory.
         pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. offsets, sizes: int64 [PIECES, n]. ends: int64
             [PIECES], where each kind begins.
     """
@@ -196,8 +197,8 @@ def lay_out_files(
         words[_SPACING], words[_POINT_COUNT] = spacing, points
         words[_WALKED] = mcus if wanted else min(np.int64(words[_MCU_BOTTOM]) * words[_MCU_COLUMNS], mcus)
 
-        unknown = is_file and counts == 0  # it is decoded from its beginning
-        stream = size - header[hd.SCAN]  # at most
+        unknown = is_file and counts == 0  # without an index it is decoded from its beginning
+        stream = size - header[hd.SCAN]  # an upper bound
         tiles = _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS) if unknown else 0
         spans = _ceil(8 * stream, _SUBSEQUENCE * _THREADS) if unknown else 0
         words[_TILE_COUNT] = tiles

@@ -1,4 +1,4 @@
-"""Descriptors of a batch and the places of its memory, computed for all of its files at once."""
+"""Computing the descriptors of a batch and the places of its memory, for all its files at once."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _lay_out = UNIT.function(
 )
 
 Pieces = dict[str, tuple[Integers, Integers]]
-"""Offsets and sizes of every picture's memory of a kind."""
+"""Offsets and sizes of every picture's memory, by kind."""
 
 
 class Batch(NamedTuple):
-    """Pictures for the kernels.
+    """Pictures described for the kernels.
 
     Attributes:
         pictures: PICTURE[n], addresses as places (``..descriptors``).
-        blocks: for every kernel how many blocks of threads each picture takes, int64[n].
-        scratch: bytes of working memory; ``pieces`` of it by name. States lie side by side, and points behind them.
-        segments: SEGMENT[...], of all pictures that have an index; in ``pictures``, its place is in ``Region.UPLOAD``.
-        cleared: the part of it that must be zero, a half-open range.
+        blocks: for every kernel the number of thread blocks of each picture, int64[n].
+        scratch: bytes of working memory; ``pieces``: its pieces by name. States lie side by side, points behind them.
+        segments: SEGMENT[...], of all pictures that have an index; their places are in ``Region.UPLOAD``.
+        cleared: the part of the working memory that must be zero, a half-open range.
     """
 
     pictures: npt.NDArray[Any]
@@ -54,12 +54,12 @@ class Batch(NamedTuple):
     cleared: tuple[int, int]
 
     def owners(self, kernel: str) -> npt.NDArray[np.int32]:
-        """The picture of every block of a kernel."""
+        """The number of the picture of every block of a kernel."""
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
     def told(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
-        """Where in the scratch memory the kernels tell the host of the pictures, and how many bytes; in these, offsets
-        and sizes of each one's points. States are in front of all points."""
+        """The offset and bytes of the part of scratch memory that is told to the host; and in it the offsets and sizes
+        of each picture's points. All states come before all points."""
         first, (points, sizes) = int(self.pieces["state"][0][0]), self.pieces["points"]
         return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
 
@@ -75,14 +75,14 @@ def lay_out(
     bands: Integers,
     first_parts: Integers,
 ) -> Batch:
-    """Describe the files, which all are ones that the kernels take.
+    """Describe files, all of which must be for the kernels.
 
     Args:
-        headers, regions: as ``headers.read`` has them.
+        headers, regions: as returned by ``headers.read``.
         starts, sizes: int64[n], bytes in ``Region.FILES``.
-        boxes, channels: int64[n, 4] and int64[n], what is wanted of them.
-        known: what indexes say of them.
-        bands, first_parts: int64[n], of those that are the parts of planes: MCU rows of a part, the first one's number.
+        boxes, channels: int64[n, 4] and int64[n], the wanted regions.
+        known: see ``index.read``.
+        bands, first_parts: int64[n], for those that are parts of planes: MCU rows of a part, the first part's number.
     """
     count = len(starts)
     pictures = np.zeros(count, PICTURE)

@@ -1,4 +1,4 @@
-"""The headers of a batch of files that lie in one buffer: what ``headers`` has compiled."""
+"""Compiled code of ``headers``: the headers of a batch of files in one buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel.codec.jpeg.layout import prepare
 def read_headers(
     files: Any, starts: Any, sizes: Any, boxes: Any, good: Any, headers: Any, regions: Any, most: int
 ) -> int:
-    """``headers.read``, of files below ``most`` bytes."""
+    """Read headers (see ``headers.read``); files of ``most`` bytes or more are refused."""
     for n in range(len(starts)):
         data = files[starts[n] : starts[n] + sizes[n]]
         top, left, height, width = boxes[n, 0], boxes[n, 1], boxes[n, 2], boxes[n, 3]

@@ -1,4 +1,4 @@
-"""Stream indexes of a batch of JPEG files, for the kernels and from them: what ``index`` has compiled."""
+"""Compiled code of ``index``: stream indexes of a batch of JPEG files, for the kernels and from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from accel.codec.jpeg.header import mcus
 from accel.codec.jpeg.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
 from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal
 
-_BUCKET = 6  # bits of a segment's length that make no difference
+_BUCKET = 6  # low bits of a segment's length that are ignored in sorting
 
-_ALIGNED = 64  # files begin at such multiples, and are moved by them
-_BEHIND = 16  # bytes that are looked at behind the last symbol
+_ALIGNED = 64  # files begin at multiples of it, and are moved by multiples
+_BEHIND = 16  # bytes that are read behind the last symbol
 
 # Words of a segment, int32[9], as picture.h has it.
 _FROM, _TO, _MCU, _MCUS, _WHOLE = 0, 3, 6, 7, 8
@@ -27,7 +27,7 @@ _POINT = 3  # words of a point
 
 @njit
 def _needed(header: Any, region: Any) -> tuple[Any, Any, Any, Any]:
-    """The MCUs that a region needs: first row, row behind, first column, column behind."""
+    """The MCUs that a region needs: half-open ranges of rows and columns."""
     top, bottom, left, right = i64(1) << 40, i64(0), i64(1) << 40, i64(0)
     for c in range(header[hd.COMPONENTS]):
         fields, row = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], region[c]
@@ -39,7 +39,7 @@ def _needed(header: Any, region: Any) -> tuple[Any, Any, Any, Any]:
 
 @njit(forceinline=True)
 def _put(index: Any, at: Any, components: Any, words: Any, place: Any) -> None:
-    """The point whose words begin at `at`, as picture.h has it."""
+    """Write the index's point whose words begin at `at`, in picture.h's layout."""
     bit = i64(index[at]) | i64(index[at + 1]) << 16
     at += ix.POINT
     words[place] = bit >> 3
@@ -53,10 +53,10 @@ def _put(index: Any, at: Any, components: Any, words: Any, place: Any) -> None:
 def _segments(
     header: Any, size: int, needed: Any, index: Any, points: Any, buckets: Any, unsorted: Any, out: Any
 ) -> Any:
-    """Fill the segments that a region needs; returns how many, 0 where the index cannot be right.
+    """Fill in the segments that a region needs; return their number, 0 if the index cannot be right.
 
-    A segment goes from a point to the last MCU that is needed before the next one. Longer ones come first: those that
-    are about as long make warps whose threads end together.
+    A segment goes from a point to the last MCU that is needed before the next one. They are sorted by length, the
+    longest first, so that the threads of a warp end together.
     """
     top, bottom, left, right = needed
     (columns, rows), spacing, components = mcus(header), header[hd.SPACING], header[hd.COMPONENTS]
@@ -106,7 +106,7 @@ def _segments(
 
 @njit
 def _part(header: Any, size: int, segments: Any, index: Any, points: Any) -> tuple[Any, Any]:
-    """The part of the file's scan that the segments are in: by how much it may begin later, and where it ends."""
+    """The part of a file's scan that has the segments: by how much later it begins, and where it ends."""
     first, last = i64(size), i64(0)
     for i in range(len(segments)):
         first = min(first, i64(segments[i, _FROM]))
@@ -117,9 +117,9 @@ def _part(header: Any, size: int, segments: Any, index: Any, points: Any) -> tup
 
 @njit
 def _move(files: Any, source: Any, target: Any, first: int, end: int) -> None:
-    """Move bytes[first:end] from behind `source` to behind `target`; all begin at multiples of _ALIGNED, as their room.
+    """Move bytes[first:end] of a file from `source` to `target`, both multiples of _ALIGNED, with room to one.
 
-    What is moved together is no longer than what lies between the two.
+    It moves _ALIGNED bytes at a time, which is no more than the distance.
     """
     if source == target:
         return
@@ -133,7 +133,7 @@ def _move(files: Any, source: Any, target: Any, first: int, end: int) -> None:
 
 @njit
 def move_pieces(files: Any, pieces: Any) -> int:
-    """Move what is needed of files to where it is to lie, in the same memory: see ``index.Known``."""
+    """Move the needed pieces of files together within their memory: see ``index.Known``."""
     for n in range(len(pieces)):
         _move(files, pieces[n, 0], pieces[n, 2], 0, pieces[n, 3])
         if pieces[n, 4] > 0:
@@ -146,7 +146,7 @@ def read_segments(
     files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
     sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any, pieces: Any,
 ) -> int:  # fmt: skip
-    """``index.read``; returns how many segments there are of all files."""
+    """Read segments (see ``index.read``); return the number of segments of all files."""
     total, target = i64(0), i64(0)
     for n in range(len(starts)):
         start, scan, shift, end = starts[n], headers[n, hd.SCAN], i64(0), sizes[n]
@@ -177,7 +177,7 @@ def read_segments(
 
 @njit
 def _write(header: Any, own: Any, points: Any, first: Any, count: Any, index: Any) -> None:
-    """Make an index of points as picture.h has them, of which the last one is behind the last MCU."""
+    """Make an index of points in picture.h's layout, the last of which is behind the last MCU."""
     bit, at = i64(0), ix.POINTS
     for number in range(count):
         place = first + number * _POINT
@@ -197,7 +197,7 @@ def _write(header: Any, own: Any, points: Any, first: Any, count: Any, index: An
 def write_indexes(
     headers: Any, which: Any, digests: Any, points: Any, offsets: Any, sizes: Any, ends: Any, indexes: Any
 ) -> int:
-    """``index.written``: points are int32, offsets and sizes their bytes, and an index ends where ``ends`` says."""
+    """Write indexes (see ``index.written``). Points are int32; offsets and sizes are in bytes; ``ends``: of indexes."""
     begin = i64(0)
     for k in range(len(which)):
         n, end = which[k], ends[k] >> 1

@@ -1,4 +1,4 @@
-"""What of a plan is for the JPEG decoder on the device, and what is known of it before it is sent there."""
+"""The files of a plan for the JPEG decoder on the device, and what is known of them before they are sent."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from accel.sources import Files, Numbers
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 
 FEWEST = 64
-"""Files of a batch that is decoded by their indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
+"""The fewest files of a batch that is decoded by indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
 
 FILLING = 4
-"""One file of so many is decoded by the host, where a cache wants planes: the device need not wait long for it."""
+"""One file in so many is decoded by the host if a cache wants planes; so few that the device need not wait long."""
 
 _turns = count()
 
 
 class Wanted(NamedTuple):
-    """The region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
+    """The wanted region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
-    ``data``: the file, or what is kept of its planes, whose parts have been compared with their checksums.
-    ``known``: the bytes that are kept for its index, uint8[n], perhaps none; None: nobody keeps one.
+    ``data``: the file, or its planes from a cache, whose parts have been compared with their checksums.
+    ``known``: the bytes of its index, uint8[n], empty if not known yet; None if no index is kept for it.
     """
 
     data: Data | Packed
@@ -50,10 +50,10 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(decode: Decode, options: Options) -> Wanted | None:
-    """A region that a plan wants of a source, if that may be a file for the decoder, with what is known of it.
+    """The region that a plan wants of a source, if that may be a file for the decoder; else None.
 
-    None, too, for a file that was not read when it was opened, and cannot be now: the host says what that means; and
-    for every few files of which a cache has no planes yet: the host decodes them, and puts them in.
+    None also for a file that was not read when it was opened and cannot be read now, so that the host raises the
+    error; and for every few files that a cache has no planes of yet, so that the host decodes them and puts them in.
     """
     if not can_decode(decode.source.header):
         return None
@@ -73,9 +73,9 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
 
 
 def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
-    """The same batch, without the indexes that are known where it has too few files to gain by them.
+    """The batch, without its known indexes if it has too few files to gain by them.
 
-    Few files are decoded as soon as the longest chain of symbols has been walked, and by an index that is a segment.
+    Few files take as long as the longest chain of symbols, which with an index is a segment.
     """
     if len(batch) >= FEWEST:
         return batch
@@ -86,7 +86,7 @@ def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
 
 
 def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
-    """What is known of files that are wanted together, as ``wanted_of`` and ``by_index`` have it."""
+    """The indexes of files that are wanted together, as in ``wanted_of`` and ``by_index``."""
     if options.cache is None:
         return NO_INDEXES
     known = stream_index.known_of(sources.keys().some(asked))
@@ -94,12 +94,12 @@ def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
 
 
 def source_of(plan: Plan, number: int) -> Source:
-    """What a plan decodes first, or second, or so on."""
+    """The source with this number in a plan."""
     return plan.rows.sources[number] if isinstance(plan, ColumnPlan) else plan.decodes[number].source
 
 
 def keys_of(plan: Plan, numbers: Numbers) -> Keys:
-    """Of some of these the keys."""
+    """The keys of the sources with these numbers in a plan."""
     files = plan.rows.sources if isinstance(plan, ColumnPlan) else None
     if isinstance(files, Files):
         return files.keys().some(numbers)
@@ -107,7 +107,7 @@ def keys_of(plan: Plan, numbers: Numbers) -> Keys:
 
 
 def plain(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Which sources may be files for the decoder."""
+    """Whether each source may be a file for the decoder: bool[n]."""
     if isinstance(rows.sources, Files):
         return rows.sources.plain()
     return np.array([can_decode(source.header) for source in rows.sources], np.bool_)
@@ -119,7 +119,7 @@ def can_decode(header: Header | Raw | None) -> bool:
 
 
 def device_bytes(decode: Decode) -> int:
-    """About how much memory the decoding of a source takes on the device; 0 where it is not for the decoder."""
+    """The approximate memory that decoding a source takes on the device; 0 if it is not for the decoder."""
     header = decode.source.header
     if not can_decode(header):
         return 0
@@ -127,7 +127,7 @@ def device_bytes(decode: Decode) -> int:
 
 
 def device_bytes_of(rows: Rows, boxes: Numbers, channels: int) -> Numbers:
-    """``device_bytes`` of every image."""
+    """``device_bytes`` for every image."""
     sources = rows.sources
     sizes = (
         sources.places[:, 1] if isinstance(sources, Files) else np.array([_size(each) for each in sources], np.int64)
@@ -138,13 +138,13 @@ def device_bytes_of(rows: Rows, boxes: Numbers, channels: int) -> Numbers:
 
 
 def _bytes(size: Any, height: Any, width: Any, box_height: Any, box_width: Any, channels: int) -> Any:
-    samples = 3 * (box_height + 32) * (box_width + 32)  # of the region, in whole MCUs, at most
+    samples = 3 * (box_height + 32) * (box_width + 32)  # the most samples of the region, in whole MCUs
     blocks = 3 * (height + 32) * (width + 32) // 64
     return _FIXED + 4 * size + 3 * samples + 8 * blocks + box_height * box_width * channels
 
 
 def _size(source: Source) -> int:
-    """The bytes that may be uploaded of it."""
+    """The bytes of a source that may be uploaded."""
     if source.cached is not None and source.cached.planes is not None:
         kept: int = source.cached.planes.size
         return kept

@@ -1,4 +1,4 @@
-"""Changes of all that stands in front of the scans: frames, tables, metadata, and segments as a whole."""
+"""Changes of everything before the scans: frames, tables, metadata, and segments as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.fuzz.segments import DHT, DNL, DQT, DRI, FRAMES, METADATA, SOI, SOS, 
 
 
 def _changed(payload: bytes, changes: dict[int, int]) -> bytes:
-    """With other bytes at these places, where it has them."""
+    """The payload with other bytes at these places, if it has them."""
     return bytes(changes.get(at, byte) for at, byte in enumerate(payload))
 
 
@@ -22,7 +22,7 @@ def _size(payload: bytes, rng: Rng) -> bytes:
 
 
 def _identifiers(file: File, other: File, rng: Rng) -> None:
-    """In the frame header alone, or in the scans' too."""
+    """Change component identifiers in the frame header, and sometimes in the scans' headers too."""
     place = somewhere(file, rng, *FRAMES)
     told = {each: rng.choice((*range(5), 66, 71, 82, 255)) for each in file[place].payload[6::3] if rng.random() < 0.7}
     changes = [(place, slice(6, None, 3))]
@@ -40,7 +40,7 @@ def _interval(file: File, other: File, rng: Rng) -> None:
 
 
 def _lines(file: File, other: File, rng: Rng) -> None:
-    """DNL, with or without a height in the frame header."""
+    """Insert DNL, with or without a height in the frame header."""
     lines = Segment(DNL, rng.choice((0, 1, 16, 48, 65_535)).to_bytes(2, "big"))
     if rng.random() < 0.4:
         place = somewhere(file, rng, *FRAMES)
@@ -64,7 +64,7 @@ def _thumbnail(file: File, other: File, rng: Rng) -> None:
 
 
 def _in_front(file: File, rng: Rng) -> int:
-    """A place before a scan, and behind the first segment."""
+    """A random place before a scan, and behind the first segment."""
     return rng.randint(1, max(somewhere(file, rng, SOS), 1))
 
 

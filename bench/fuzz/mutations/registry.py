@@ -1,4 +1,4 @@
-"""Forms of mutations: of a file's segments, of one segment's payload, of single bits and bytes."""
+"""Making mutations from functions: of a file's segments, of one segment's payload, of single bits and bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mutation = Callable[[bytes, bytes, Rng], bytes]
 
 
 def on_segments(change: Callable[[File, File, Rng], object]) -> Mutation:
-    """A mutation from a function that changes the list of a file's segments, of which there is at least one."""
+    """A mutation from a function that changes a file's list of segments in place; it has at least one."""
 
     def mutate(data: bytes, other: bytes, rng: Rng) -> bytes:
         file = segments(data)
@@ -24,7 +24,7 @@ def on_segments(change: Callable[[File, File, Rng], object]) -> Mutation:
 
 
 def on_segment(change: Callable[[Segment, Rng], Sequence[Segment]], *markers: int) -> Mutation:
-    """A mutation from a function of one of the segments with these markers: what stands in its place."""
+    """A mutation from a function of a segment with one of these markers, which returns its replacement."""
 
     def mutate(file: File, other: File, rng: Rng) -> None:
         place = somewhere(file, rng, *markers)
@@ -34,12 +34,12 @@ def on_segment(change: Callable[[Segment, Rng], Sequence[Segment]], *markers: in
 
 
 def on_payload(change: Callable[[bytes, Rng], bytes], *markers: int) -> Mutation:
-    """A mutation from a function of the payload of one of the segments with these markers."""
+    """A mutation from a function of the payload of a segment with one of these markers."""
     return on_segment(lambda segment, rng: [segment._replace(payload=change(segment.payload, rng))], *markers)
 
 
 def in_segments(name: str, most: int, *markers: int) -> dict[str, Mutation]:
-    """A change of bits, and one of bytes, in the segments with these markers."""
+    """Two mutations of segments with these markers: a change of bits, and one of bytes."""
     return {
         f"{what} in {name}": on_payload(partial(some_bytes, change, most), *markers)
         for what, change in (("bits", flipped), ("bytes", another))
@@ -47,7 +47,7 @@ def in_segments(name: str, most: int, *markers: int) -> dict[str, Mutation]:
 
 
 def somewhere(file: Sequence[Segment], rng: Rng, *markers: int) -> int:
-    """The place of one of the segments with these markers (0: coded bytes), or of any if there are none."""
+    """The place of a random segment with one of these markers (0: coded bytes), or of any if there is none."""
     places = [place for place, segment in enumerate(file) if segment.marker in markers]
     return rng.choice(places or range(len(file)))
 
@@ -57,12 +57,12 @@ def put(data: bytes, at: int, more: bytes) -> bytes:
 
 
 def anywhere(data: bytes, rng: Rng, start: int = 0) -> int:
-    """A place in the bytes from ``start`` on, if there are any."""
+    """A random place in the bytes from ``start`` on, if there are any."""
     return rng.randrange(min(start, len(data) - 1), len(data))
 
 
 def some_bytes(change: Callable[[int, Rng], int], most: int, payload: bytes, rng: Rng) -> bytes:
-    """With one to ``most`` bytes changed, where there are any."""
+    """The payload with one to ``most`` bytes changed, if it has any."""
     changed = bytearray(payload)
     for _ in range(rng.randint(1, most)):
         if changed:
@@ -72,7 +72,7 @@ def some_bytes(change: Callable[[int, Rng], int], most: int, payload: bytes, rng
 
 
 def flipped(byte: int, rng: Rng) -> int:
-    """With one bit changed."""
+    """The byte with one bit changed."""
     return byte ^ 1 << rng.randrange(8)
 
 

@@ -28,7 +28,7 @@ def _stuffing(data: bytes, other: bytes, rng: Rng) -> bytes:
 
 
 def _restarts(data: bytes, other: bytes, rng: Rng) -> bytes:
-    """Another one, one too many, one less, two exchanged, bytes between them gone, one where none should be."""
+    """Change, add, remove or exchange restart markers, remove bytes between them, or insert one where none belongs."""
     found, new = _places(data, rb"\xff[\xd0-\xd7]", scan_of(data)), bytes((0xFF, 0xD0 + rng.randrange(8)))
     if not found or rng.random() < 0.15:
         return put(data, rng.choice((anywhere(data, rng, scan_of(data)), max(len(data) - 2, 0))), new)
@@ -65,7 +65,7 @@ def _segments(file: File, other: File, rng: Rng) -> None:
 
 
 def _order(file: File, other: File, rng: Rng) -> None:
-    """Or left out, or once more."""
+    """Shuffle the scans, leave some out, or repeat one."""
     starts = [place for place, segment in enumerate(file) if segment.marker == SOS]
     if not starts:
         return
@@ -84,7 +84,7 @@ def _scan(file: File, other: File, rng: Rng) -> None:
 
 
 def _end(file: File, other: File, rng: Rng) -> None:
-    """All that comes behind it stays, or goes."""
+    """End the file within a scan; what follows is kept or removed."""
     place = somewhere(file, rng, 0)
     payload = file[place].payload
     at = rng.randrange(len(payload) + 1)
@@ -93,14 +93,14 @@ def _end(file: File, other: File, rng: Rng) -> None:
 
 
 def _shifted(data: bytes, other: bytes, rng: Rng) -> bytes:
-    """All that follows is moved by some bits."""
+    """Shift everything from some place on by a few bits."""
     at = anywhere(data, rng, scan_of(data))
     rest, by = int.from_bytes(data[at:], "big"), rng.randint(1, 7)
     return data[:at] + (rest >> by).to_bytes(len(data) - at, "big")
 
 
 def _ended(data: bytes) -> bytes:
-    """Without its last end marker and what comes behind."""
+    """The file without its last end marker and what follows."""
     at = data.rfind(bytes((0xFF, EOI)))
     return data[:at] if at > 0 else data
 

@@ -40,7 +40,7 @@ def _headed(data: bytes, other: bytes, rng: Rng) -> bytes:
 
 
 def _several(data: bytes, other: bytes, rng: Rng) -> bytes:
-    """A multi-picture segment (CIPA DC-007) that says so, rightly or not, in front of two files."""
+    """Put a multi-picture segment (CIPA DC-007), correct or not, in front of two files."""
     order, start = (">", b"MM\0*") if rng.random() < 0.5 else ("<", b"II*\0")
     count, first = rng.choice((1, 2, 2, 3, 99)), len(data) + rng.choice((0, 0, 100, -20))
     entries = (0xB000, 7, 4, b"0100"), (0xB001, 4, 1, count), (0xB002, 7, 16 * count, 50)
