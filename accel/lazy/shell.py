@@ -19,7 +19,7 @@ import torch
 from accel.system import fork
 from accel.system.private_names import private
 
-private(
+own = private(
     "torch",
     "Tensor._make_wrapper_subclass",
     "Tensor._use_count",
@@ -110,7 +110,8 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
     As torch.utils.swap_tensors does, but the class last: while another thread still sees a lazy tensor, it waits for
     the lock that is held here.
     """
-    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(shell._use_count(), value._use_count()) > 1:
+    uses = own.Tensor._use_count  # torch 2.14 has no type of it
+    if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(uses(shell), uses(value)) > 1:
         return False
     with swapping:
         value.__dict__.update(attributes(shell))
