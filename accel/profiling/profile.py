@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from accel.system import log, measuring
+from accel.system import log, measuring, stderr
 from accel.system.imports import LazyModule
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class profile:
         if os.getpid() != self._pid:
             return self.report
         with _collect.undisturbed():
-            measured = _collect.stop(_say if self._show else None)
+            measured = _collect.stop(stderr.say if self._show else None)
             self.report.fill(measured)
             if self._trace is not None:
                 _trace.write(measured, self._trace)
@@ -78,10 +78,6 @@ class profile:
         self.stop()
         if self._show and os.getpid() == self._pid and self.report.measured.loaders:
             _display(self.report)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _display(report: Report) -> None:
