@@ -56,9 +56,11 @@ class profile:
         return self.report
 
     def stop(self) -> Report:
-        """End, and give the report; a forked child's leaves measuring to its parent, and the report empty."""
+        """End, and give the report; a forked child's leaves measuring to its parent, and the report empty. A second
+        time it only gives the report."""
         if os.getpid() != self._pid:
             return self.report
+        self._pid = 0
         with _collect.undisturbed():
             measured = _collect.stop(stderr.say if self._show else None)
             self.report.fill(measured)
@@ -75,8 +77,7 @@ class profile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
-        if self._show and os.getpid() == self._pid and self.report.measured.loaders:
+        if os.getpid() == self._pid and self.stop().measured.loaders and self._show:
             _display(self.report)
 
 
