@@ -15,6 +15,7 @@ from accel.launch import process
 from accel.profiling import folder, screen, trace
 from accel.profiling.advice import Advice
 from accel.profiling.report import Report
+from accel.system import stderr
 
 Environment = Callable[..., dict[str, str]]
 """Makes the environment of a script with a profile, and with another backend and other options if they are given."""
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
     if report is None:
         _say("nothing was measured: no process that imports torchvision went through a DataLoader, or it was killed")
         return process.end_as(status)
-    report.show(sys.stderr)
+    _show(report)
     if args.trace:
         _write(args.trace, partial(trace.write, report.measured))
     if args.attempt and status == 0:
@@ -108,5 +109,14 @@ def _write(name: str, write: Callable[[str], object]) -> None:
         _say(f"{name} could not be written: {error}")
 
 
+def _show(report: Report) -> None:
+    if sys.stderr is None:
+        return
+    try:
+        report.show(sys.stderr)
+    except OSError:  # nobody reads it any more; nor is it to be tried again as this process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def _say(text: str) -> None:
-    print(f"accel run: {text}", file=sys.stderr, flush=True)
+    stderr.say(f"accel run: {text}")

@@ -76,7 +76,7 @@ def stop(say: Callable[[str], object] | None = None) -> Measured:
         _gather()
         measured = _measured(measuring.stop())
     if folder:
-        measured.events = _events(folder)
+        measured.events = _events(folder, {(each.loader, each.worker): each.pid for each in measured.processes})
         shutil.rmtree(folder, ignore_errors=True)
     its = flow(measured)
     if its is not None:
@@ -219,12 +219,18 @@ def _samples(row: Row) -> list[Sample]:
     return found
 
 
-def _events(folder: str) -> list[tuple[int, int, str, int, int]]:
-    """Read the events that the processes have written; see ``Measured.events``."""
+def _events(folder: str, pids: dict[Any, int]) -> list[tuple[int, int, str, int, int]]:
+    """Read the events that the processes have written; see ``Measured.events``.
+
+    Args:
+        pids: for each worker's place, the process that stands for all that had it, epoch after epoch.
+    """
     found = []
     for file in Path(folder).iterdir():
+        pid = int(file.name)
+        pid = pids.get(loading.watched.workers.get(pid), pid)
         for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
-            found.append((int(file.name), thread, clocks.STAGES[stage], begun, took))
+            found.append((pid, thread, clocks.STAGES[stage], begun, took))
     return sorted(found, key=lambda event: event[3])
 
 

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
 from accel.profiling.stepping import Stepping, stepping
 
-COMPUTED = ("record", "decode", "transform", "kernels", "collate")
-"""Stages that keep a core busy all the time."""
-_ENOUGH = 4
+_COMPUTED = ("record", "decode", "transform", "kernels", "collate")  # stages that keep a core busy all the time
 _IDLE = 0.1  # the least part of the cores that counts as idle; less may come from measuring at different times
-_BY_POOL = ("decode", "transform", "kernels")
+_ENOUGH, _BY_POOL = 4, ("decode", "transform", "kernels")
 
 
 @dataclass
@@ -203,28 +201,27 @@ def _flow(
         batches = (main.images or 0) / images if main is not None else 0.0
     batches = max(batches or len(all_batches), 1)
     stages = _stages(workers if in_workers else [main] if main is not None else [], batches)
-    if not made.count:
-        made = Spent(1, int(sum(stages.values()) or wait))
+    made = made if made.count else Spent(1, int(sum(stages.values()) or wait))
     mean = made.ns / made.count
-    sending = stages.get("send", 0.0)
-    if not in_workers or mean > 0.9 * sum(stages.values()):  # sending is then part of a worker's work on a batch
-        sending = 0.0
+    # otherwise sending is part of a worker's work on a batch
+    sending = stages.get("send", 0.0) if in_workers and mean <= 0.9 * sum(stages.values()) else 0.0
     behind = not in_workers and gap > 0.1 * wait
     its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
     cpu_main = its_step.spent - (0.0 if in_workers else its_step.rest)
     queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9
     idle: float | None = None
     if in_workers:
-        idles = [worker.stages["idle"].ns for worker in workers if "idle" in worker.stages]
-        idle = sum(idles) / 1e9 / seconds if idles and seconds else None
+        idles = [worker.stages["idle"].ns / 1e9 for worker in workers if "idle" in worker.stages]
+        idle = sum(idles) / seconds if idles and seconds else None
         first = total(worker.first for worker in workers if worker.first)  # with all work done only once
         later = batches - first.count if batches - first.count >= len(workers) else 0.0
-        cpu_made = (sum(map(_cpu, workers)) - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
+        used = 1e9 * sum(each.cpu_s or 0.0 for each in workers)
+        cpu_made = (used - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
         queued /= later or batches
         if cpu_made * batches < 1.05e9 * seconds:  # workers with one thread: other waiting is that of other threads
             cpu_made = min(cpu_made, mean + sending)
             queued = min(queued, mean + sending - cpu_made)
-        cpu_made = max(cpu_made, sum(stages.get(name, 0.0) for name in COMPUTED) - queued)
+        cpu_made = max(cpu_made, _computed(workers, stages) - queued)
     else:
         cpu_made, its_step = its_step.rest, replace(its_step, rest=0.0)
         queued *= cpu_made / max(cpu_made + cpu_main, 1.0) / batches
@@ -253,8 +250,11 @@ def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
     return stages
 
 
-def _cpu(process: Process) -> float:
-    return (process.cpu_s or 0.0) * 1e9
+def _computed(makers: Sequence[Process], stages: dict[str, float]) -> float:
+    """Nanoseconds of a batch in stages that compute; a collate function of the user's may wait as well."""
+    its = total(each.stages["collate"] for each in makers if "collate" in each.stages)
+    waited = 0.0 if its.cpu_ns is None else max(1 - its.cpu_ns / max(its.ns, 1), 0.0)
+    return sum(stages.get(name, 0.0) for name in _COMPUTED) - waited * stages.get("collate", 0.0)
 
 
 def in_use(measured: Measured) -> tuple[float, float]:

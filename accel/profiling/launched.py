@@ -23,7 +23,7 @@ from accel.hooks.patch import Body, Function
 from accel.profiling import collect, folder, loading, progress, trial
 from accel.profiling.measured import Measured
 from accel.profiling.watched import dataset_name
-from accel.system import log
+from accel.system import log, stderr
 
 _MOST = 0.005
 """The most of the time to spend on showing and writing measurements meanwhile."""
@@ -97,8 +97,7 @@ def _stay_interrupted() -> None:
 
 def _say(text: str) -> None:
     if not _rank():
-        begin = "\n" if sys.stderr.isatty() else ""  # the script's progress bar may stand there
-        print(begin + text, file=sys.stderr, flush=True)
+        stderr.say(("\n" if stderr.is_terminal() else "") + text)  # the script's progress bar may stand there
 
 
 def _of_rank(measured: Measured) -> Measured:

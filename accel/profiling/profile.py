@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from accel.system import log, measuring
+from accel.system import log, measuring, stderr
 from accel.system.imports import LazyModule
 
 if TYPE_CHECKING:
@@ -56,11 +56,15 @@ class profile:
         return self.report
 
     def stop(self) -> Report:
-        """Stop measuring, and return the report. In a forked child it does nothing, and the report stays empty."""
+        """Stop measuring, and return the report; a second call only returns it.
+
+        In a forked child it does nothing, and the report stays empty.
+        """
         if os.getpid() != self._pid:
             return self.report
+        self._pid = 0
         with _collect.undisturbed():
-            measured = _collect.stop(_say if self._show else None)
+            measured = _collect.stop(stderr.say if self._show else None)
             self.report.fill(measured)
             if self._trace is not None:
                 _trace.write(measured, self._trace)
@@ -75,13 +79,8 @@ class profile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
-        if self._show and os.getpid() == self._pid and self.report.measured.loaders:
+        if os.getpid() == self._pid and self.stop().measured.loaders and self._show:
             _display(self.report)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _display(report: Report) -> None:

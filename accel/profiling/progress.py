@@ -12,6 +12,7 @@ from rich.console import Console
 
 from accel.profiling.measured import Measured
 from accel.profiling.verdict import judge
+from accel.system import stderr
 
 _ERASE, _UP, _COLUMN = "\x1b[J", "\x1b[A", "\x1b[{}G"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
@@ -27,7 +28,8 @@ class Line:
     def __init__(self, file: Any = None) -> None:
         """``file``: the stream to draw on; None for standard error."""
         self._file = sys.stderr if file is None else file
-        self._closed = not self._file.isatty() or Console(file=self._file).is_dumb_terminal
+        there = stderr.is_terminal() if file is None else file.isatty()
+        self._closed = not there or Console(file=self._file).is_dumb_terminal
         self.pid = os.getpid()
         self._text, self._shown, self._before = "", False, ""
         self._replaced: list[tuple[str, Any, _Written]] = []

@@ -33,9 +33,15 @@ def html(data: Data) -> str:
     return page
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the error pass: rich would end the process."""
+        raise  # the one that is being handled
+
+
 def show(data: Data, file: Any = None) -> None:
     """Print the screen to ``file``, by default standard output."""
-    console = Console(file=file, highlight=False)
+    console = _Console(file=file, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     console.print(_screen(data))
 

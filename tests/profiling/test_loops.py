@@ -68,6 +68,19 @@ def test_one_at_a_time() -> None:
     assert report.measured.batches == []
 
 
+def test_what_has_ended_ends_no_more(tmp_path: Path) -> None:
+    """A second ``stop`` keeps the report, and lets another one measure on."""
+    first, second = (accel.profile(show=False, json=tmp_path / f"{name}.json") for name in "ab")
+    first.start()
+    assert len(list(DataLoader(torch.zeros(8), 2))) == 4
+    kept = first.stop().to_json()
+    second.start()
+    assert first.stop().to_json() == kept == (tmp_path / "a.json").read_text()
+    assert measuring.measuring()
+    second.stop()
+    assert not measuring.measuring()
+
+
 def failing(batch: Any) -> None:
     for images, *_ in batch:
         images.sum()

@@ -131,6 +131,23 @@ def test_workers_that_wait_are_advised_on_a_busy_machine() -> None:
     assert any("num_workers" in (each.change or {}) for each in advise(measured, judge(measured)))
 
 
+def test_a_collate_function_that_waits() -> None:
+    """It reads files, say: more workers wait beside each other, however few the cores are."""
+    pipeline = Pipeline({"collate": (40.0, 0.0), "decode": (2.0, 1.0)}, (2.0, 0.0), workers=1, cores=2)
+    measured = pipeline.run()
+    for each in measured.processes:
+        if "collate" in each.stages:
+            each.stages["collate"].cpu_ns = 0
+    its = flow(measured)
+    assert its is not None
+    assert predict.rate(its, replace(predict.present(its), workers=6)) == pytest.approx(
+        replace(pipeline, workers=6).rate(), rel=WITHIN
+    )
+    verdict = judge(measured)
+    assert verdict.bottleneck == "collate"
+    assert any("num_workers" in (each.change or {}) for each in advise(measured, verdict))
+
+
 def test_rates_are_of_whole_turns_of_the_workers() -> None:
     """In each of them one batch is waited for, and the others are there at once."""
     pipeline = Pipeline(work={"user": (160.0, 0.0)}, step=(1.0, 0.0), workers=8, spread=0.001, batches=50)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gzip
+import json
 import os
 import signal
 import threading
@@ -62,6 +63,18 @@ def test_workers_however_started(backend: str, method: str, epochs: int, folder:
     assert [(each.epoch, each.number, each.images) for each in result.batches] == [
         (epoch, number, 4) for epoch in range(epochs) for number in range(3)
     ]
+
+
+def test_workers_of_all_epochs_have_names_in_a_trace(folder: Path, tmp_path: Path) -> None:
+    loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=2)
+    with accel.profile(show=False, trace=tmp_path / "trace.json") as report:
+        batches = sum(len(list(loader)) for _ in range(3))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+    assert sorted(names.values()) == ["main process", "worker 0 of loader 0", "worker 1 of loader 0"]
+    sent = [each for each in events if each["name"] == "send"]
+    assert len(sent) == batches == report.to_dict()["batches"]
+    assert len({each["tid"] for each in sent}) == 6, "threads are told apart, as those of one process are"
 
 
 def test_persistent_workers_from_before(folder: Path) -> None:
