@@ -1,7 +1,9 @@
 """Functions of torch's and torchvision's that a user has replaced are called, by whatever way images go."""
 
+import builtins
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
-from torchvision.datasets import ImageFolder
+from torchvision.datasets import ImageFolder, folder
 from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import _utils
@@ -76,6 +78,9 @@ OF_NAMES = {
     "pad": (T.functional, "pad", _mirrored),
     "Pillow's hflip": (F_pil, "hflip", lambda own: lambda image: image),
     "Pillow's crop": (F_pil, "crop", _mirrored),
+    "get_dimensions": (T.functional, "get_dimensions", _same),
+    "Pillow's get_dimensions": (F_pil, "get_dimensions", _same),
+    "Image.open": (Image, "open", _mirrored),
 }
 
 
@@ -111,6 +116,25 @@ def test_a_function_that_is_replaced_is_called(name: str, pipeline: str, form: s
         return calls
 
     helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]())), change))
+
+
+OPENING = {"Python's open": (builtins, "open"), "torchvision's open": (folder, "open"), "Image": (folder, "Image")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", OPENING)
+def test_what_opens_files_is_called_where_it_is_replaced(name: str, form: str, root: Path) -> None:
+    owner, attribute = OPENING[name]
+    own, another = open, min(root.rglob("*.jpg"))
+
+    def opened(path: Any, *given: Any, **more: Any) -> Any:
+        return own(another if str(path).endswith(".jpg") else path, *given, **more)
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        module = SimpleNamespace(open=lambda file: Image.open(file).convert("L"))
+        patch.setattr(owner, attribute, module if attribute == "Image" else opened, raising=False)
+
+    helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES["v1"]())), change))
 
 
 @pytest.mark.parametrize("form", FORMS)
