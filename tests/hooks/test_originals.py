@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
@@ -116,6 +117,28 @@ def test_a_function_that_is_replaced_is_called(name: str, pipeline: str, form: s
         return calls
 
     helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]())), change))
+
+
+class _Halves(TorchFunctionMode):
+    """Has torch draw half of what it would draw."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        drawn = function(*args, **(kwargs or {}))
+        return 0.5 * drawn if function is torch.rand else drawn
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_mode_of_torch_sees_what_is_drawn(pipeline: str, form: str, root: Path) -> None:
+    dataset = ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]()))
+
+    def run() -> Any:
+        found = [next(iter(DataLoader(dataset, 6)))]
+        with _Halves():
+            found += [each for batch in DataLoader(dataset, 6) for each in batch]
+        return found
+
+    helpers.assert_equal_runs(run)
 
 
 OPENING = {"Python's open": (builtins, "open"), "torchvision's open": (folder, "open"), "Image": (folder, "Image")}
