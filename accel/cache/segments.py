@@ -16,8 +16,12 @@ from typing import Any
 from accel.cache import reading
 from accel.cache.entry import Entry
 from accel.cache.folder import fcntl, locked
+from accel.system.imports import LazyModule
 
-_OPEN = 256  # files that are kept open for reading
+_resource: Any = LazyModule("resource")  # which not every system has
+
+_OPEN = 256  # files that are kept open for reading, at most
+_SHARE = 4  # they take at most one in so many of the descriptors that a process may have: the others are the training's
 _WRITTEN = 1 << 20  # bytes written at a time: for more Linux takes larger pages, and may have to look for them first
 
 
@@ -42,6 +46,8 @@ class Segments:
     def __init__(self, folder: Path) -> None:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open: dict[int, File] = {}
+        limit, _ = _resource.getrlimit(_resource.RLIMIT_NOFILE)
+        self._most = _OPEN if limit < 0 else max(min(limit // _SHARE, _OPEN), 1)  # -1: there is no limit
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_folder"):
@@ -78,7 +84,7 @@ class Segments:
         file = self._open.get(segment)
         if file is None:
             file = File(name_of(segment), self._folder)
-            while len(self._open) >= _OPEN:
+            while len(self._open) >= self._most:
                 with suppress(StopIteration, KeyError, RuntimeError):  # another thread removed one
                     del self._open[next(iter(self._open))]
             self._open[segment] = file

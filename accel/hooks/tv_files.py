@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import threading
 from collections.abc import Sequence
 from math import floor
@@ -50,8 +52,21 @@ def _default_loader(original: Function, path: Any) -> Any:
 def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
-    source = None if selection is None else opened(path, selection)
+    source = None if selection is None or not opens() else opened(path, selection)
     return original(path) if source is None else LazyImage.load_rgb(source)
+
+
+def opens() -> bool:
+    """Whether ``pil_loader`` opens files by Python's and Pillow's own functions, which nobody has replaced."""
+    return (
+        folder.Image is Image
+        and getattr(Image.open, "__globals__", None) is _OF_PILLOW
+        and builtins.open is io.open
+        and "open" not in _OF_LOADERS
+    )
+
+
+_OF_PILLOW, _OF_LOADERS = vars(Image), vars(folder)
 
 
 def opened(path: Any, selection: Selection) -> Source | None:

@@ -29,7 +29,7 @@ from accel.planning import order, values
 from accel.recipe import Recipe, Source
 from accel.system.private_names import private
 
-F_pil = private("torchvision.transforms._functional_pil", "crop", "resize")
+F_pil = private("torchvision.transforms._functional_pil", "crop", "resize", "get_dimensions")
 
 
 def resized_crop(
@@ -159,7 +159,7 @@ def to_grayscale(original: Function) -> Function:
 _OF_TENSORS = (tensor_values.convert_image_dtype, tensor_values.normalize, tensor_values.erase)
 _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
-_CROPS = Originals((F, ("crop", "resize")), (F_pil, ("crop", "resize")))
+_CROPS = Originals(*[(functions, ("crop", "resize", "get_dimensions")) for functions in (F, F_pil)])
 PATCHES = (
     Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping, _CROPS)),
     *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),

@@ -29,6 +29,7 @@ from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "get_dimensions", "pad", "crop", "hflip", "vflip")
 _device = private("torch.utils._device", "CURRENT_DEVICE")
+_torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 
 
 def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> Function:
@@ -92,8 +93,14 @@ def _dimensions(image: Any) -> tuple[int, int, int]:
 
 
 def usual() -> bool:
-    """Whether tensors are made by torch's own functions, on the CPU, of a dtype that there is a scratch tensor for."""
-    return _device.CURRENT_DEVICE is None and torch.get_default_dtype() in _scratch.floats and _of_torch.hold()
+    """Whether torch's own functions make tensors, on the CPU, of a dtype with a scratch tensor, and no mode is on."""
+    return (
+        _device.CURRENT_DEVICE is None
+        and torch.get_default_dtype() in _scratch.floats
+        and not _torch._C._len_torch_function_stack()
+        and not _torch._C._len_torch_dispatch_stack()
+        and _of_torch.hold()
+    )
 
 
 _of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log")))

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 from accel.backends.cpu.backend import CpuBackend, CpuOptions
 from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
+from accel.cache.segments import Segments, name_of
 from accel.codec import jpeg
 from accel.native import units
 from tests.cache.kept import key
-from tests.support.processes import linux
+from tests.support.processes import in_child, linux
 
 pytestmark = linux
 PROCESSES, FILES, PARTS = 6, 4000, 12
@@ -106,3 +108,19 @@ def test_many_processes_take_little_more_than_the_entries(tmp_path: Path, method
     finally:
         process.join(60)
         process.kill()
+
+
+def test_most_of_the_descriptors_are_left_to_the_training(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / name_of(number)).touch()
+
+    def read() -> bool:
+        in_use, (_, most) = set(map(int, os.listdir("/proc/self/fd"))), resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = [number for number in range(most) if number not in in_use][70]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+        segments = Segments(tmp_path)
+        sizes = [segments.size(number) for number in range(100)]
+        held = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+        return len(held) == 20 and not any(sizes)
+
+    assert in_child(read)()

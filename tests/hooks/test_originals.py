@@ -1,16 +1,19 @@
 """Functions of torch's and torchvision's that a user has replaced are called, by whatever way images go."""
 
+import builtins
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
-from torchvision.datasets import ImageFolder
+from torchvision.datasets import ImageFolder, folder
 from torchvision.transforms import _functional_pil as F_pil
 from torchvision.transforms import v2
 from torchvision.transforms.v2.functional import _utils
@@ -76,6 +79,9 @@ OF_NAMES = {
     "pad": (T.functional, "pad", _mirrored),
     "Pillow's hflip": (F_pil, "hflip", lambda own: lambda image: image),
     "Pillow's crop": (F_pil, "crop", _mirrored),
+    "get_dimensions": (T.functional, "get_dimensions", _same),
+    "Pillow's get_dimensions": (F_pil, "get_dimensions", _same),
+    "Image.open": (Image, "open", _mirrored),
 }
 
 
@@ -111,6 +117,47 @@ def test_a_function_that_is_replaced_is_called(name: str, pipeline: str, form: s
         return calls
 
     helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]())), change))
+
+
+class _Halves(TorchFunctionMode):
+    """Has torch draw half of what it would draw."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        drawn = function(*args, **(kwargs or {}))
+        return 0.5 * drawn if function is torch.rand else drawn
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_mode_of_torch_sees_what_is_drawn(pipeline: str, form: str, root: Path) -> None:
+    dataset = ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]()))
+
+    def run() -> Any:
+        found = [next(iter(DataLoader(dataset, 6)))]
+        with _Halves():
+            found += [each for batch in DataLoader(dataset, 6) for each in batch]
+        return found
+
+    helpers.assert_equal_runs(run)
+
+
+OPENING = {"Python's open": (builtins, "open"), "torchvision's open": (folder, "open"), "Image": (folder, "Image")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", OPENING)
+def test_what_opens_files_is_called_where_it_is_replaced(name: str, form: str, root: Path) -> None:
+    owner, attribute = OPENING[name]
+    own, another = open, min(root.rglob("*.jpg"))
+
+    def opened(path: Any, *given: Any, **more: Any) -> Any:
+        return own(another if str(path).endswith(".jpg") else path, *given, **more)
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        module = SimpleNamespace(open=lambda file: Image.open(file).convert("L"))
+        patch.setattr(owner, attribute, module if attribute == "Image" else opened, raising=False)
+
+    helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES["v1"]())), change))
 
 
 @pytest.mark.parametrize("form", FORMS)

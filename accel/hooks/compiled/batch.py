@@ -235,6 +235,8 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         return fake.found(own, cls.__len__, [_place(each) for each in indices]), own["transform"]
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
+    if not tv_files.opens():
+        raise Refused("what opens files was replaced")
     if own["loader"] not in (folder.default_loader, folder.pil_loader) or torchvision.get_image_backend() != "PIL":
         raise Refused("the loader is not torchvision's")
     samples = own["samples"]
