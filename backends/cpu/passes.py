@@ -21,6 +21,7 @@ _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/co
 _SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py"
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
+TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",
     "run_batch",
@@ -100,7 +101,7 @@ def run_ordered(
 ) -> None:
     """``run`` where it is known whether the rows come first (``order``), and what the factors are."""
     item = _itemsize(table, out)
-    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
+    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, pass_fields.ALL)
 
 
 def run_batch(
