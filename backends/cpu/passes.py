@@ -19,7 +19,7 @@ from accel.ops.resample import rows_first
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
 _SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py"
-UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4)
+UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _run_batch = UNIT.function(
