@@ -63,3 +63,9 @@ def show(words: Any, place: int, address: int, first: int, second: int = 0, thir
 def length(words: Any, place: int) -> Any:
     """The length of the first axis of the array that is passed as a parameter."""
     return word_at(word_at(words[FIRST + place] + HEAD + 16))
+
+
+@njit
+def address(words: Any, place: int) -> Any:
+    """Where the items of the array begin that is passed as a parameter."""
+    return word_at(words[FIRST + place] + HEAD)

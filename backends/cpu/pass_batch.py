@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import carray, njit
 
+from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu.pass_image import run_pass
 from accel.backends.shared.numba_memory import pointer
 
@@ -34,7 +35,7 @@ def run_batch(
             rows[i, 0], rows[i, 1], rows[i, 2], 0.0, np.float64(rows[i, 2]), rows[i, 3], row_windows[i],
             columns[i, 0], columns[i, 1], columns[i, 2], 0.0, np.float64(columns[i, 2]), columns[i, 3],
             column_windows[i],
-            resample, rows_first[i] != 0, fills, table, item, factors, image, planar, scratch,
+            resample, rows_first[i] != 0, fills, table, item, factors, image, planar, ps.ALL, scratch,
         )  # fmt: skip
         if status != 0:
             return status

@@ -79,6 +79,16 @@ def _weigh(bounds: Any, coefficients: Any, first: int, step: int, count: int, me
 
 
 @njit
+def weigh(bounds: Any, coefficients: Any, first: int, step: int, memory: int) -> Any:
+    """The weights of all columns, ``weights_size`` bytes; returns quads of each, 0: a coefficient is too large."""
+    most = np.int32(0)
+    for i in range(bounds.shape[0]):
+        most = max(most, bounds[i, 1])
+    count = _quads_of(np.int64(most))  # as many for all: the end of the loop is no surprise
+    return count if _weigh(bounds, coefficients, first, step, count, memory) else 0
+
+
+@njit
 def _turn(source: int, stride: int, channels: int, target: int) -> None:
     if channels == 3:
         turn3(source, stride, target)
@@ -91,22 +101,16 @@ def _turn(source: int, stride: int, channels: int, target: int) -> None:
 @njit
 def shrink_columns(
     source: int, stride: int, n_rows: int, n_bytes: int, beyond: int, first: int, step: int, channels: int,
-    bounds: Any, coefficients: Any, shift: int, weights: int, tile: int, sums: int, target: int, target_stride: int,
-) -> Any:  # fmt: skip
-    """Resample every row of an image to ``len(bounds)`` columns; False if coefficients are too large.
+    bounds: Any, count: int, shift: int, weights: int, tile: int, sums: int, target: int, target_stride: int,
+) -> None:  # fmt: skip
+    """Resample every row of an image to ``len(bounds)`` columns.
 
     ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and
     ``n_bytes`` bytes in each, in memory that ends at ``beyond``; view column p is its column ``first + step * p``.
-    ``weights``, ``tile`` and ``sums``: workspaces of ``weights_size``, ``tile_size`` and
-    ``16 * (padded(columns * channels) + 1)`` bytes.  ``target_stride`` is at least ``padded(columns * channels)``.
+    ``count`` and ``weights`` are what ``weigh`` found.  ``tile`` and ``sums``: workspaces of ``tile_size`` and ``16 *
+    (padded(columns * channels) + 1)`` bytes.  ``target_stride`` is at least ``padded(columns * channels)``.
     """
-    columns, most = bounds.shape[0], np.int32(0)
-    for i in range(columns):
-        most = max(most, bounds[i, 1])
-    count = _quads_of(np.int64(most))  # the same for all columns, so that the loop's end is predicted
-    room = count * QUAD_WEIGHTS
-    if not _weigh(bounds, coefficients, first, step, count, weights):
-        return False
+    columns, room = bounds.shape[0], count * QUAD_WEIGHTS
     at_once = QUAD // (4 * channels) * 4 * channels  # bytes of each row
     spare, quads, pitch = tile, tile + LANES * QUAD, channels * QUAD
     for y in range(0, n_rows, LANES):
@@ -129,4 +133,3 @@ def shrink_columns(
                     sum_quads1(begin + c * QUAD, pitch, weight, count, shift, total + c * LANES)
         for x in range(0, columns * channels, LANES):
             transpose16(sums + x * LANES, LANES, target + row * target_stride + x, target_stride)
-    return True

@@ -132,26 +132,33 @@ def _describe(
 
 
 @njit
-def resize_by_dots(
-    source: int, stride: int, n_rows: int, n_bytes: int, first: int, step: int, channels: int,
-    bounds: Any, coefficients: Any, shift: int, memory: int, target: int, target_stride: int,
-) -> Any:  # fmt: skip
-    """``pass_resize.resize_columns``, with the same arguments; False if these do not fit, and nothing was written.
+def describe(n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, memory: int) -> Any:
+    """Describe groups for ``resize_by_dots``, which is given this memory; returns quads of each, 0: it does not fit.
 
-    ``memory``: ``groups_memory(len(bounds) * channels)`` bytes.
+    Arguments are those of ``pass_resize.resize_columns``. ``memory``: ``groups_memory(len(bounds) * channels)`` bytes.
     """
     if not HAS_DOTS or n_bytes < _WINDOW:
-        return False
+        return 0
     most = np.int64(0)
     for x in range(bounds.shape[0]):
         most = max(most, bounds[x, 1])
     groups, quads = (bounds.shape[0] * channels + LANES - 1) // LANES, (most + 3) // 4
     if quads < 1 or quads > MOST_QUADS:
-        return False
+        return 0
     windows = carray(pointer(memory), (groups, quads), np.int64)
     plan = carray(pointer(memory + 8 * groups * quads), (groups, quads, 1 + _DIGITS, LANES), np.int32)
-    if not _describe(n_bytes, first, step, channels, bounds, coefficients, quads, windows, plan):
-        return False
+    return quads if _describe(n_bytes, first, step, channels, bounds, coefficients, quads, windows, plan) else 0
+
+
+@njit
+def resize_by_dots(
+    source: int, stride: int, n_rows: int, count: int, quads: int, shift: int, memory: int, target: int,
+    target_stride: int,
+) -> None:  # fmt: skip
+    """What ``pass_resize.resize_columns`` does, to ``count`` bytes of each row, by what ``describe`` has found."""
+    groups = (count + LANES - 1) // LANES
+    if not HAS_DOTS:  # there are no such instructions to compile to
+        return
     for top in range(0, n_rows, _AT_ONCE):
         y = min(top, n_rows - _TOGETHER)
         rows = min(_AT_ONCE, n_rows - y)
@@ -167,4 +174,3 @@ def resize_by_dots(
                 _sums_3(of_group, own, row, stride, rows, shift, place, target_stride)
             else:
                 _sums_4(of_group, own, row, stride, rows, shift, place, target_stride)
-    return True

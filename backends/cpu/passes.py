@@ -19,8 +19,9 @@ from accel.ops.resample import rows_first
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
 _SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py"
-UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4)
+UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
+TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",
     "run_batch",
@@ -100,7 +101,7 @@ def run_ordered(
 ) -> None:
     """``run`` with a given order of the axes (``order``: rows first) and given factors."""
     item = _itemsize(table, out)
-    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar)
+    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, pass_fields.ALL)
 
 
 def run_batch(

@@ -16,3 +16,7 @@ ENDS, PLANES, INDEX, PASS = range(4)
 LARGEST, REGION = range(2)
 """Fields of the list of a batch's files: the bytes of the largest file, and of the pixels of the largest region."""
 LISTED = 2
+
+CLOCK, SPENT, NOW, CALL = 0, 1, 2, 4
+"""What a share's sink has of its own: libc's clock, or -1; nanoseconds spent in it for an image; room for a time; and
+the words of a call of ``pass_image.take_rows``."""

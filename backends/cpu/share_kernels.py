@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from accel.backends.cpu import pass_fields as ps
 from accel.codec import opening_fields as of
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
@@ -17,7 +18,20 @@ from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 
 from . import share_fields as sh
-from .share_steps import BEGUN, DONE, ENDED, OTHERWISE, note_time, passed, settled, taken, wants
+from .share_bands import begin_bands, leave_out, show_bands
+from .share_steps import (
+    BEGUN,
+    DONE,
+    ENDED,
+    OTHERWISE,
+    call_pass,
+    note_time,
+    passed,
+    settled,
+    show_pass,
+    taken,
+    wants,
+)
 
 _prepare = caller(df.PREPARE)
 _decode = caller(df.DECODE)
@@ -25,19 +39,20 @@ _decode = caller(df.DECODE)
 
 @njit
 def list_files(
-    known: Any, plain: Any, places: Any, content: Any, boxes: Any, channels: int, limit: int, images: Any, keys: Any,
-    asked: Any, said: Any,
+    known: Any, plain: Any, places: Any, content: Any, boxes: Any, bands: Any, channels: int, limit: int, images: Any,
+    keys: Any, asked: Any, said: Any,
 ) -> Any:  # fmt: skip
     """List the files of a batch that are the plain case, and return their number; see ``shares``.
 
     Args:
-        known, places, content, asked: of ``Files``. plain: for each file, whether ``read.only_decodes`` is true.
-        limit: the most bytes of a region's pixels.
+        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true.
+        bands: which regions are decoded in bands. limit: bytes of pixels of a region, or a band, at most.
         images, keys: are filled. said: see ``share_fields``.
     """
     listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0
     for position in range(len(known)):
-        size = boxes[position, 2] * boxes[position, 3] * channels
+        size = boxes[position, 3] * channels
+        size = size * ps.BAND + ps.BEHIND if bands[position] else size * boxes[position, 2]
         if plain[position] == 0 or size > limit:
             continue
         image = images[listed]
@@ -55,10 +70,10 @@ def list_files(
 
 @njit
 def run_share(
-    counter: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, left: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int,
-    planar: bool,
+    counter: Any, images: Any, keys: Any, boxes: Any, bands: Any, axes: Any, rows_first: Any, left: Any, said: Any,
+    prepare: Any, decode: Any, sink: Any, of_sink: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any,
+    own: Any, index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int,
+    channels: int, planar: bool,
 ) -> Any:  # fmt: skip
     """Process images one after the other, shared with other threads, until none is left; see ``shares``.
 
@@ -72,8 +87,8 @@ def run_share(
             said[sh.CURRENT] = -1
             return
         state = _image(
-            number, images, keys, boxes, axes, rows_first, said, prepare, decode, fused, header, words, levels, places,
-            own, index, windows, pixels, out, parts, times, clock, item, channels, planar,
+            number, images, keys, boxes, bands, axes, rows_first, said, prepare, decode, sink, of_sink, fused, header,
+            words, levels, places, own, index, windows, pixels, out, parts, times, clock, item, channels, planar,
         )  # fmt: skip
         if not settled(state, number, images[number, sh.POSITION], left, said):
             return
@@ -81,14 +96,21 @@ def run_share(
 
 @njit
 def _image(
-    number: Any, images: Any, keys: Any, boxes: Any, axes: Any, rows_first: Any, said: Any,
-    prepare: Any, decode: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any, own: Any,
-    index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int, channels: int,
-    planar: bool,
+    number: Any, images: Any, keys: Any, boxes: Any, bands: Any, axes: Any, rows_first: Any, said: Any,
+    prepare: Any, decode: Any, sink: Any, of_sink: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any,
+    own: Any, index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int,
+    channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    note_time(times, clock, number, BEGUN)
     position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
     top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
+    if bands[position]:
+        show_pass(
+            position, height, width, axes, rows_first, fused, windows, pixels, out, parts, item, channels, planar
+        )  # fmt: skip
+        state = begin_bands(fused, of_sink, clock, times, said)
+        if state != DONE:
+            return state
+    note_time(times, clock, number, BEGUN)
     show(prepare, 0, data, count)
     for i in range(4):
         prepare[FIRST + 4 + i] = boxes[position, i]
@@ -114,14 +136,23 @@ def _image(
     show(decode, 0, data, count)
     decode[FIRST + 3], decode[FIRST + 4] = top, left
     show(decode, df.INDEX, index.ctypes.data, size << 2)
-    show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
+    decode[FIRST + df.HEIGHT] = height
+    if bands[position]:
+        show_bands(decode, sink, pixels, width, channels)
+    else:
+        show(decode, df.SINK, sink.ctypes.data, 0)
+        show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
     done = _decode(pointer_to(decode))
     note_time(times, clock, number, ENDED)
     if done <= 0:
         return OTHERWISE
-    state = passed(
-        position, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels, planar
-    )
+    if bands[position]:
+        leave_out(of_sink, times, number)
+        state = call_pass(fused, ps.END, said)
+    else:
+        state = passed(
+            position, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels, planar
+        )
     if state != DONE:
         return state
     said[sh.USED] += 1 if done & df.USED else 0

@@ -28,8 +28,8 @@ _pass = caller(ps.SIGNATURE)
 
 
 @emitted(types.void, types.int64, None)
-def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
-    """Write the time of a libc clock: seconds and nanoseconds."""
+def write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
+    """Write what a clock of libc's shows: seconds and nanoseconds."""
     kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
     look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
     builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
@@ -39,7 +39,7 @@ def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
 def note_time(times: Any, clock: int, number: Any, moment: int) -> None:
     """Write the time at which decoding an image begins or ends, unless ``times`` is empty."""
     if len(times) != 0:
-        _write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
+        write_time(clock, advanced(pointer_to(times), i64(4) * number + 2 * moment))
 
 
 @njit
@@ -63,11 +63,11 @@ def settled(state: Any, number: Any, position: Any, left: Any, said: Any) -> Any
 
 
 @njit
-def passed(
-    position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
-    pixels: Any, out: Any, parts: Any, item: int, channels: int, planar: bool,
-) -> Any:  # fmt: skip
-    """Run the pass of an image whose region is in ``pixels``, into its part of ``out``; return its state."""
+def show_pass(
+    position: Any, height: Any, width: Any, axes: Any, rows_first: Any, fused: Any, windows: Any, pixels: Any, out: Any,
+    parts: Any, item: int, channels: int, planar: bool,
+) -> None:  # fmt: skip
+    """Have the pass of an image begin with the region that is in ``pixels``, and write its part of ``out``."""
     show(fused, 0, pixels.ctypes.data, height, width, channels)
     fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
     for axis in range(2):
@@ -78,10 +78,28 @@ def passed(
         show(fused, ps.OUT, place, channels, rows, columns)
     else:
         show(fused, ps.OUT, place, rows, columns, channels)
+
+
+@njit
+def call_pass(fused: Any, part: int, said: Any) -> Any:
+    """Run a pass that was shown, or a part of it."""
+    fused[FIRST + ps.PART] = part
     state = _pass(pointer_to(fused))
     if state > 0:
         return wants(said, sh.PASS, state)
     return DONE if state == 0 else OTHERWISE
+
+
+@njit
+def passed(
+    position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
+    pixels: Any, out: Any, parts: Any, item: int, channels: int, planar: bool,
+) -> Any:  # fmt: skip
+    """The pass of an image whose region is in ``pixels``, to its part of ``out``."""
+    show_pass(
+        position, height, width, axes, rows_first, fused, windows, pixels, out, parts, item, channels, planar
+    )  # fmt: skip
+    return call_pass(fused, ps.ALL, said)
 
 
 @njit

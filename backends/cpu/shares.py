@@ -20,6 +20,7 @@ from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
+from accel.codec.jpeg import decode_fields as df
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
@@ -36,18 +37,28 @@ STEPS = (
 )
 """The source files of all shares' compiled code."""
 
-_SOURCES = "backends/cpu/share_kernels.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/opening_fields.py"
+_SOURCES = (
+    *("backends/cpu/share_kernels.py", "backends/cpu/share_bands.py"),
+    *("codec/store_kernels.py", "codec/store_fields.py", "codec/opening_fields.py"),
+)
 UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
 _run_share = UNIT.function(
     "backends.cpu.share_kernels",
     "run_share",
-    "i8[1]w i8[2] u8[2] i8[2] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1]w i8[1] u8[1]w i8[2] i8[1] i8[1]w"
+    "i8[1]w i8[2] u8[2] i8[2] u1[1] i8[3] u1[1] i8[1]w i8[1]w i8[1]w i8[1]w i8[1] i8[1]w i8[1]w i8[1] u8[1]w i8[2]"
+    " i8[1] i8[1]w"
     " u8[1]w i4[2]w u1[1]w any[1]w i8[2] i8[3]w int int int bool",
 )
 
 _list_files = UNIT.function(
-    "backends.cpu.share_kernels", "list_files", "i8[2] u1[1] i8[2] u1[1] i8[2] int int i8[2]w u8[2]w u1[1]w i8[1]w"
+    "backends.cpu.share_kernels",
+    "list_files",
+    "i8[2] u1[1] i8[2] u1[1] i8[2] u1[1] int int i8[2]w u8[2]w u1[1]w i8[1]w",
 )
+_TAKE_BAND = UNIT.function("backends.cpu.share_bands", "take_band", df.TAKE_BAND)
+
+_IN_BANDS = 1 << 19
+"""Regions of more bytes are decoded in bands: two of those do not fit into a core's own cache."""
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 """Fill colours, table and factors of a pass."""
@@ -60,7 +71,8 @@ class Shared:
         self.columns, self._sources = columns, sources
         self._files = sources if isinstance(sources, Files) else None
         self.counter = np.zeros(1, np.int64)
-        found = _of_sources(columns, sources) if self._files is None else _of_files(columns, self._files)
+        self.bands = bands = in_bands(columns)
+        found = _of_sources(columns, sources, bands) if self._files is None else _of_files(columns, self._files, bands)
         if self._files is None or self._files.made():
             self._asked(found.images[:, sh.POSITION].tolist(), 1)
         self.images, self.keys, self._held, self.largest, self.room = found
@@ -100,15 +112,15 @@ class Shared:
         index, fused = _last.room(self.largest // 400 + 64), pass_call(columns, given, item, planar)
         left, said = np.empty(len(self.images), np.int64), np.zeros(sh.SAID, np.int64)
         said[sh.CURRENT], said[sh.WANTED], said[sh.FULL] = -1, -1, stream_index.is_full()
-        windows = np.empty((2, max(columns.largest)), np.int32)
+        windows, (sink, of_sink) = np.empty((2, max(columns.largest)), np.int32), _last.bands()
         pixels, begun = read.room.take(self.room), thread_time() if cached.in_use else 0.0
         with compiled_stage(DECODE, TRANSFORM, len(self.images)) as times:
             while True:
                 _run_share(
-                    self.counter, self.images, self.keys, columns.boxes, columns.axes,
-                    columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, fused.words, header,
-                    *layout, own, index, windows, pixels, target, columns.parts, times, CLOCK, item,
-                    columns.channels, planar,
+                    self.counter, self.images, self.keys, columns.boxes, self.bands, columns.axes,
+                    columns.rows_first.view(np.uint8), left, said, prepare.words, decode.words, sink.words, of_sink,
+                    fused.words, header, *layout, own, index, windows, pixels, target, columns.parts, times, CLOCK,
+                    item, columns.channels, planar,
                 )  # fmt: skip
                 if said[sh.CURRENT] < 0:
                     break
@@ -131,9 +143,17 @@ class Shared:
         return found
 
 
+def in_bands(columns: Columns) -> npt.NDArray[np.uint8]:
+    """Of which images the region is decoded in bands, which are resampled while they are in near caches: uint8 [n]."""
+    heights, widths = columns.boxes[:, 2], columns.boxes[:, 3] * columns.channels
+    large = (heights * widths > _IN_BANDS) & (np.minimum(heights, widths) >= ps.LEAST)
+    which: npt.NDArray[np.bool_] = large & columns.resampled[1] & ~columns.rows_first
+    return which.view(np.uint8)
+
+
 class _Listed(NamedTuple):
-    """Images that are the plain case: rows of numbers (``share_fields``) and keys; the objects that keep their files
-    alive; the bytes of the largest file, and of the pixels of the largest region."""
+    """Images that are the plain case: rows of numbers (``share_fields``), and the keys; what holds their files; the
+    bytes of the largest file, and the most that pixels of a region, or a band of it, take."""
 
     images: npt.NDArray[np.int64]
     keys: npt.NDArray[np.uint64]
@@ -142,18 +162,19 @@ class _Listed(NamedTuple):
     room: int
 
 
-def _of_files(columns: Columns, files: Files) -> _Listed:
-    """List the plain files, and count them as decoded."""
+def _of_files(columns: Columns, files: Files, bands: npt.NDArray[np.uint8]) -> _Listed:
+    """List those of files, of which it is noted that they are decoded."""
     count, which, said = len(files), read.which_only_decode(files), np.empty(sh.LISTED, np.int64)
     images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
-    given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, columns.channels
+    given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, bands, columns.channels
     listed = _list_files(*given, read.LARGEST, images, keys, files.asked.view(np.uint8), said)
     return _Listed(images[:listed], keys[:listed], files.content, *said.tolist())
 
 
-def _of_sources(columns: Columns, sources: Sequence[Source]) -> _Listed:
+def _of_sources(columns: Columns, sources: Sequence[Source], bands: npt.NDArray[np.uint8]) -> _Listed:
     rows, keys, held, largest = [], [], [], 0
-    sizes = (columns.boxes[:, 2] * columns.boxes[:, 3] * columns.channels).tolist()
+    each = columns.boxes[:, 3] * columns.channels
+    sizes = np.where(bands, each * ps.BAND + ps.BEHIND, each * columns.boxes[:, 2]).tolist()
     for position, (source, size) in enumerate(zip(sources, sizes, strict=True)):
         if size <= read.LARGEST and read.only_decodes(source):
             file, largest = np.frombuffer(source.data, np.uint8), max(largest, size)
@@ -175,7 +196,7 @@ def pass_call(columns: Columns, given: Given, item: int, planar: bool) -> Call:
         fills, table, factors = given
         _last.made_of, _last.call = made_of, Call(
             passes.RUN, None, *(0, 1, 0, 0.0, 0.0, 0, None) * 2, columns.resample, False, fills, table, item, factors,
-            None, planar, passes.workspace.memory,
+            None, planar, ps.ALL, passes.workspace.memory,
         )  # fmt: skip
     _last.call.hold(ps.SCRATCH, passes.workspace.memory)
     return _last.call
@@ -185,6 +206,14 @@ class _Last(threading.local):
     made_of: tuple[Any, ...] = ()
     call: Call | None = None
     index = np.empty(0, np.uint64)
+    sink: tuple[Call, npt.NDArray[np.int64]] | None = None
+
+    def bands(self) -> tuple[Call, npt.NDArray[np.int64]]:
+        """A sink that hands bands to a pass, and words of its own."""
+        if self.sink is None:
+            own = np.append(np.zeros(sh.CALL, np.int64), Call(passes.TAKE_ROWS, 0, 0).words)
+            self.sink = Call(_TAKE_BAND, 0, 0, own), own
+        return self.sink
 
     def room(self, words: int) -> npt.NDArray[np.uint64]:
         """An array of at least ``words`` words for an index."""

@@ -172,6 +172,13 @@ def memory_size(resample: int, span: float, size: int, count: int) -> Any:
 
 
 @njit
+def computed(memory: int, most: int, count: int) -> Any:
+    """The bounds and the coefficients that ``compute`` has put there, of positions of at most so many taps."""
+    coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
+    return carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32), coefficients
+
+
+@njit
 def compute(
     resample: int, length: int, begin: float, span: float, size: int, first: int, count: int, memory: int
 ) -> Any:
@@ -185,8 +192,7 @@ def compute(
     """
     most = most_taps(resample, span, size)
     exact = carray(pointer(memory), (most,), np.float64)
-    coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
-    bounds = carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32)
+    bounds, coefficients = computed(memory, most, count)
     bits = _bits(resample, length, size, exact)
     for i in range(count):
         start, stop, _ = _of_position(resample, length, begin, span, size, first + i, exact)

@@ -39,8 +39,13 @@ def refused(*given: Any) -> Any:
     raise AssertionError("an image was decoded by itself")
 
 
-@pytest.mark.parametrize(("threads", "count"), [(1, 0), (3, 0), (1, 1)])
-def test_each_image_is_clocked(threads: int, count: int, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("threads", "count", "in_bands"), [(1, 0, shares._IN_BANDS), (3, 0, shares._IN_BANDS), (1, 1, 0), (2, 0, 0)]
+)
+def test_each_image_is_clocked(
+    threads: int, count: int, in_bands: int, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "_IN_BANDS", in_bands)
     loader = DataLoader(ImageFolder(str(photos), TRAIN), 4, num_workers=count)
     with accel.image_backend("cpu", threads=threads):
         for images, _ in loader:  # what is compared once

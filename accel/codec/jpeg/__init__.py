@@ -43,7 +43,10 @@ __all__ = [
     "sound_parts",
 ]
 
-SOURCES = ("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py")
+SOURCES = (
+    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py"),
+    *("native/call_kernels.py", "native/call_fields.py"),
+)
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
 DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
@@ -91,7 +94,7 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-_NONE = np.empty(0, np.uint16)
+_NONE, _NO_SINK = np.empty(0, np.uint16), np.empty(0, np.int64)
 
 
 def decode(
@@ -182,7 +185,7 @@ def _tried(
         _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
         _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + AT_ONCE),
         _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
-        words, out,
+        words, height, _NO_SINK, out,
     )  # fmt: skip
     if not done:
         return None
@@ -192,7 +195,7 @@ def _tried(
 
 
 def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
-    """The calls of ``PREPARE`` and ``DECODE`` with this thread's working memory, for files of at most so many bytes.
+    """``PREPARE`` and ``DECODE`` in this thread's working memory, of files of at most so many bytes, without a sink.
 
     And the header array, which the first one fills.
     """
@@ -202,7 +205,7 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
         own.calls = prepare, Call(
             DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
             own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.sums,
-            None, None,
+            None, 0, None, None,
         )  # fmt: skip
         own.enough = -1
     prepare, decode = own.calls

@@ -3,10 +3,15 @@
 PREPARE = "u1[1] i8[1]w i8[2]w bool int int int int"
 DECODE = (
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
-    " i8[1]w u8[1]w u2[1]w u1[3]w"
+    " i8[1]w u8[1]w u2[1]w int i8[1]w u1[3]w"
 )
-ENDS, PLANES, INDEX, OUT = 14, 17, 20, 21
-"""Places of parameters in ``DECODE``."""
+ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 14, 17, 20, 21, 22, 23
+"""Parameters of ``DECODE``."""
+
+TAKE_BAND = "int int i8[1]w"
+"""Those of a sink: the region's row that a band begins with, how many it has, and words of the sink's own.
+
+It returns 0, or anything else: decoding is to stop."""
 
 GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES}
 """Places of the parameters whose size depends on the file."""

@@ -1,4 +1,4 @@
-"""Finishing rows of the region: from the component planes to the caller's array."""
+"""Finished rows of the region, from the component planes to the caller's array, or in bands to a sink."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from typing import Any
 
 from numba import njit
 
+from accel.native.call_fields import FIRST
+from accel.native.call_kernels import caller
+
+from . import decode_fields as df
 from . import header_fields as hd
 from . import layout_fields as lo
 from .memory import pointer_to, u64
 from .pixels import interleave, upsample_h1v2, upsample_h2v1, upsample_h2v2, ycc_to_rgb
 from .scratch import CHUNK
+
+_take_band = caller(df.TAKE_BAND)
 
 
 @njit
@@ -97,3 +103,26 @@ def finish_rows(
                 _upsample(plane, layout[2], y, left, right),
             )
             _colour_row(header[hd.COLOUR], plane, rows, width, pixels, place, spare)
+
+
+@njit
+def hand_over(
+    header: Any, layout: Any, plane: Any, start: int, stop: int, top: int, left: int, height: int, sink: Any, out: Any,
+    spare: Any,
+) -> Any:  # fmt: skip
+    """Rows [start, stop) of the picture, of the region of so many rows from (top, left) on, to `out`.
+
+    That has room for all rows of the region, or for a band of them, and then `sink`, a call, takes each band when it is
+    complete, before the next one is written to the same place. False: it refused.
+    """
+    while start < stop:
+        begin = (start - top) // out.shape[0] * out.shape[0]
+        count = min(height - begin, out.shape[0])
+        ready = min(stop, top + begin + count)
+        finish_rows(header, layout, plane, start, ready, top + begin, left, out, spare)
+        start = ready
+        if len(sink) > 0 and ready == top + begin + count:
+            sink[FIRST], sink[FIRST + 1] = begin, count
+            if _take_band(pointer_to(sink)) != 0:
+                return False
+    return True

@@ -20,7 +20,7 @@ from .header import mcus
 from .layout import needed_mcus
 from .memory import i64, pointer_to, u64
 from .points import bit_in_file, bit_of, follow, known_rows, points_of, seal, take
-from .rows import finish_rows
+from .rows import hand_over
 from .stream import unstuff
 from .walk import keep, skip
 
@@ -50,7 +50,7 @@ def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: 
 @njit(error_model="numpy")
 def _walk(
     data: Any, header: Any, layout: Any, top: int, left: int, index: Any, known: int, tools: Any, slots: Any,
-    predictions: Any, ends: Any, stuffed: Any, spare: Any, sums: Any, out: Any,
+    predictions: Any, ends: Any, stuffed: Any, spare: Any, sums: Any, height: int, sink: Any, out: Any,
 ) -> Any:  # fmt: skip
     """Decode the region with an index of `known` rows of MCUs.
 
@@ -64,7 +64,7 @@ def _walk(
         spacing = header[hd.SPACING]
         points = points_of(known, header)
     first_column, last_column, first_row, last_row, lag = needed_mcus(header, layout)
-    finished, bottom = top, top + out.shape[0]
+    finished, bottom = top, top + height
     components = header[hd.COMPONENTS]
     source, planes, trail = tools[0], tools[7], tools[8]
     buffer, bits, at = u64(0), u64(0), u64(0)
@@ -135,9 +135,11 @@ def _walk(
                     number += count
                     following += count * spacing
         ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
-        if ready > finished:
-            finish_rows(header, layout, planes, finished, ready, top, left, out, pointer_to(spare))
-            finished = ready
+        if not hand_over(
+            header, layout, planes, finished, ready, top, left, height, sink, out, pointer_to(spare)
+        ):  # fmt: skip
+            return 0, 0
+        finished = max(finished, ready)
     if last_row < known:
         return known, 0
     used = _used(bits, at)
@@ -151,7 +153,7 @@ def _walk(
 def decode_scan(
     data: Any, header: Any, layout: Any, top: int, left: int, look: Any, codes: Any, order: Any,
     tables: Any, quant: Any, coefficients: Any, slots: Any, predictions: Any, spare: Any, ends: Any, stuffed: Any,
-    stream: Any, planes: Any, trail: Any, sums: Any, index: Any, out: Any,
+    stream: Any, planes: Any, trail: Any, sums: Any, index: Any, height: int, sink: Any, out: Any,
 ) -> int:  # fmt: skip
     """Decode the region from (top, left) on that `layout` describes.
 
@@ -163,9 +165,13 @@ def decode_scan(
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + AT_ONCE] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
-        planes: uint8[the result of prepare] or more, working memory.
-        index: uint16[header[INDEX_BYTES] / 2], the file's index, to which points are added; empty: none is wanted.
-        out: uint8[height, width, 1 or 3].
+        planes: uint8[what prepare returned] or more, working memory.
+        index: uint16[header[INDEX_BYTES] / 2]: what is known of the file, and will be; empty: nobody asks.
+        height: rows of the region.
+        sink: empty, or the words of a call of what takes the rows (`decode_fields.TAKE_BAND`), a band after the other.
+            It may be told a region's first rows once more, if an index turns out not to be right: then all before was
+            for nothing. So it was if 0 comes back.
+        out: uint8[height, width, 1 or 3]; with a sink uint8[rows of a band, width, 1 or 3].
 
     Returns:
         0: the file is damaged or odd.  Else GOOD, with bits for the index: USED, GROWN, and DROPPED: the picture is
@@ -185,8 +191,9 @@ def decode_scan(
     while True:
         coefficients[:] = 0
         then, end = _walk(
-            data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, sums, out
-        )
+            data, header, layout, top, left, index, known, tools, slots, predictions, ends, stuffed, spare, sums,
+            height, sink, out,
+        )  # fmt: skip
         if then > 0 or known == 0:
             break
         known, dropped = 0, DROPPED

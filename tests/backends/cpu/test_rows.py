@@ -41,9 +41,10 @@ def values(recipes: Sequence[Recipe], **options: Any) -> torch.Tensor:
     return compute.tensors(recipes, allocate=poisoned, **options)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("threads", "in_bands"), [(1, shares._IN_BANDS), (1, 0), (3, 0)])
 @pytest.mark.parametrize("seed", range(30))
-def test_files(seed: int, threads: int) -> None:
+def test_files(seed: int, threads: int, in_bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "_IN_BANDS", in_bands)
     with accel.image_backend("cpu", threads=threads):
         rng = np.random.default_rng(seed)
         rows = random_rows(rng, sources([*FILES, GREY]))

@@ -68,8 +68,10 @@ class Folder:
         return [torch.from_numpy(images.numpy().copy()) for images, _ in loader]
 
 
-@pytest.fixture(autouse=True)
-def entries(monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
+@pytest.fixture(autouse=True, params=[shares._IN_BANDS, 0], ids=["whole", "bands"])
+def entries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
+    """A new store, and regions in one piece, or in bands."""
+    monkeypatch.setattr(shares, "_IN_BANDS", request.param)
     yield from new_store(monkeypatch)
 
 
