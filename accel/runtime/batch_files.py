@@ -106,7 +106,9 @@ def made(
     claimed: Claimed,
 ) -> tuple[F, set[int]]:
     """Files that were read into ``content``, and the numbers of those that are not claimed."""
-    known, places, headers, refused = read.known, read.places, dict[int, Header](), set[int]()
+    known, places = read.known, read.places
+    headers: dict[int, Header] = {}
+    refused: set[int] = set()
     for number in _asked(known, most) if read.asked else ():
         start, size = places[number].tolist()
         row = known[number].tolist()

@@ -31,14 +31,19 @@ def list_files(
     """List the files of a batch that are the plain case, and how many they are; see ``shares``.
 
     Args:
-        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true.
+        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true; of no length: it is
+            of those whose state is so, unless they were asked for.
         limit: bytes of pixels of a region at most.
         images, keys: are filled. said: see ``share_fields``.
     """
     listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0
     for position in range(len(known)):
         size = boxes[position, 2] * boxes[position, 3] * channels
-        if plain[position] == 0 or size > limit:
+        if len(plain) > 0:
+            wanted = plain[position] != 0
+        else:
+            wanted = known[position, of.STATE] == of.PLAIN and asked[position] == 0
+        if not wanted or size > limit:
             continue
         image = images[listed]
         image[sh.POSITION], image[sh.BYTES] = position, places[position, 1]

@@ -44,17 +44,18 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
     Args:
         codes: int64 [parts, CODES]. reals: float64 [parts, 2], the smallest and largest ratio, or the chance first.
         floats: float32 [tables, outputs], what the generator gives as such. outputs: int64, as it gives them.
-        sizes: int64 [images, 2], heights and widths. limit: pixels, of a crop at most. at: outputs used already.
+        sizes: int64 [images, n], of which the last are heights and widths. limit: pixels, of a crop at most.
+        at: outputs used already.
         numbers: int64 [images, columns], with so many columns before the first part as the parts do not fill.
 
     Returns:
         How many outputs are used then, ``SHORT`` or ``OTHERWISE``.
     """
-    begin = numbers.shape[1]
+    begin, size = numbers.shape[1], sizes.shape[1] - 2
     for part in range(len(codes)):
         begin -= codes[part, COLUMNS]
     for i in range(len(sizes)):
-        height, width, column = sizes[i, 0], sizes[i, 1], begin
+        height, width, column = sizes[i, size], sizes[i, size + 1], begin
         for part in range(len(codes)):
             code, row = codes[part], numbers[i, column : column + codes[part, COLUMNS]]
             kind = code[KIND]
