@@ -35,7 +35,12 @@ class Folder:
         self.dataset = weakref.ref(dataset, partial(_forget, _known, id(dataset)))
         self.program = program
         self._cls, self._count, self._attributes = cls, len(own), _ALIKE(own)
-        named = {base: [name for name in METHODS if name in vars(base)] for base in cls.__mro__ if base is not object}
+        named: dict[Any, list[str]] = {base: [] for base in cls.__mro__ if base is not object}
+        for name in METHODS:
+            for base in named:  # the first one counts, as long as none before has one as well
+                if name in vars(base):
+                    named[base].append(name)
+                    break
         self._guard = Guard(own["transform"], {**named, **_MODULES})
 
     def holds(self, dataset: Any) -> bool:

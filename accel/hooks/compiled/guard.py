@@ -72,13 +72,15 @@ class Guard:
         self._classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
         watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in self._classes}
         mentioned = _mentioned(tuple(self._classes))
+        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
         for owner, names in stock.called():
+            if owner is v2.functional and not of_v2:  # v1's call none of them
+                continue
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
         for owner in besides:
             watched.setdefault(owner, []).extend(besides[owner])
         self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
-        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
         self._classes += [owner for owner in besides if isinstance(owner, type)]
         self._counts = [len(vars(cls)) for cls in self._classes]
         used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
