@@ -16,7 +16,7 @@ from accel.options import Selection
 from accel.recipe import Recipe, Source, Step
 from accel.sources import Numbers as Numbers
 from accel.sources import Pictures as Pictures
-from accel.sources import Sources
+from accel.sources import Sources, sizes_of, table_of
 from accel.system.page_locks import Block
 
 DRAWN = frozenset({"convert", "hflip", "vflip"})
@@ -178,12 +178,14 @@ class Rows(Sequence[Recipe]):
         return Rows(self.sources, self.structure.then(steps), self.numbers)
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
-        """The sources' heights, widths, and whether their mode is "RGB": arrays [images]."""
-        if not isinstance(self.sources, tuple):
-            return self.sources.sizes()
-        headers = [source.header for source in self.sources]
-        sizes = np.array([(header.height, header.width) for header in headers], np.int64).reshape(-1, 2)
-        return sizes[:, 0], sizes[:, 1], np.array([header.mode == "RGB" for header in headers], bool)
+        """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
+        return sizes_of(self.table())
+
+    def table(self) -> Numbers:
+        """What is known of the pictures of the sources (``Sources.table``)."""
+        if isinstance(self.sources, tuple):
+            return table_of([source.header for source in self.sources])
+        return self.sources.table()
 
     def of_lazy_pixels(self) -> bool:
         """Whether any source is made of pixels that are lazy themselves."""

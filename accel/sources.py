@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -62,8 +62,28 @@ class Sources(Sequence[Source], metaclass=_Kind):
     def _several(self, places: slice) -> Sequence[Source]:
         return [self[each] for each in range(len(self))[places]]
 
-    def sizes(self) -> Sizes:
+    def table(self) -> Numbers:
+        """What is known of the pictures: the last three columns are the components (3 where the mode is "RGB"), the
+        height and the width."""
         raise NotImplementedError
+
+    def sizes(self) -> Sizes:
+        return sizes_of(self.table())
+
+
+def sizes_of(table: Numbers) -> Sizes:
+    """What such a table (``Sources.table``) says."""
+    return table[:, -2], table[:, -1], table[:, -3] == COLOURED
+
+
+def table_of(headers: Iterable[Header | Raw]) -> Numbers:
+    """The table of pictures with these headers (``Sources.table``)."""
+    found = [(COLOURED if each.mode == "RGB" else 1, each.height, each.width) for each in headers]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+COLOURED = 3
+"""The components of a picture of mode "RGB"."""
 
 
 class Pictures(Sources):
@@ -98,9 +118,8 @@ class Pictures(Sources):
     def _several(self, places: slice) -> Pictures:
         return Pictures(np.ascontiguousarray(self.pixels[places]), self.name, self.selection)
 
-    def sizes(self) -> Sizes:
-        width, height, mode = self.header[:3]
-        return np.full(len(self), height), np.full(len(self), width), np.full(len(self), mode == "RGB")
+    def table(self) -> Numbers:
+        return np.tile(table_of([self.header]), (len(self), 1))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pictures, (self.pixels, self.name, self.selection)
@@ -132,8 +151,10 @@ class PicturesApart(Sources):
             self.pixels[begin:end].data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection
         )
 
-    def sizes(self) -> Sizes:
-        return self.parts[:, 1], self.parts[:, 2], np.full(len(self), self.mode == "RGB")
+    def table(self) -> Numbers:
+        table = self.parts.copy()
+        table[:, 0] = COLOURED if self.mode == "RGB" else 1
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PicturesApart, (self.pixels, self.parts, self.mode, self.name, self.selection)
@@ -174,6 +195,11 @@ class Files(Sources):
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether all are plain JPEG files, as far as their state says it, and nobody has looked at one."""
+        return not self._made and not self.headers
 
     def made(self) -> list[tuple[int, Source]]:
         """The (place, source) pairs of sources that were made on access or that lie elsewhere (``take``)."""
@@ -220,8 +246,8 @@ class Files(Sources):
         source.asked = int(self.asked[place])
         return source
 
-    def sizes(self) -> Sizes:
-        return self.known[:, of.HEIGHT], self.known[:, of.WIDTH], self.known[:, of.COMPONENTS] == 3
+    def table(self) -> Numbers:
+        return self.known
 
     def plain(self) -> npt.NDArray[np.bool_]:
         """Whether each file is ``Header.plain``, bool [files]."""

@@ -16,6 +16,7 @@ from PIL import Image
 from accel import switch
 from accel.hooks import (
     dataloader,
+    loader_iterator,
     multiprocessing,
     pillow_open,
     pillow_ops,
@@ -39,7 +40,7 @@ _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
     *(v2_transforms, v2_forward, v2_functional, single),
 )
-_OF_TORCH = (torch_compile, torch_profiler, dataloader, multiprocessing, ray)
+_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, ray)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """The rows of all tables."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
 from torch.utils.data import default_collate, get_worker_info
 
 from accel import switch
@@ -80,20 +81,24 @@ def _located(original: Function, self: Any, index: Any) -> Any:
         raise
 
 
-def _made(original: Function, self: Any, index: Any) -> Any:
-    """A fetcher's ``fetch``, with batches drawn in one go where possible, else made of single samples."""
+def _made(original: Function, self: Any, index: Any) -> tuple[Any, list[LazyTensorBase] | None]:
+    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or of samples that are made one by one.
+
+    And the lazy tensors in it, where that is known."""
     own = self.collate_fn
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
     if made is None:
         try:
             with reading.reading(switch.active(), len(index) if type(index) is list else 0):
-                return _located(original, self, index)
+                return _located(original, self, index), None
         finally:
             ahead.forget()
     try:
         stacked = made.stacked() if own.stacks else None
-        return own(made.samples()) if stacked is None else stacked
+        if stacked is None:
+            return own(made.samples()), None
+        return stacked, stacked[:1] if type(stacked[1]) is torch.Tensor else None
     except StopIteration:
         raise
     except Exception as error:
@@ -106,8 +111,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
-        made = _made(original, self, index)
-        loader_batch.gather(search.lazy_tensors(made), 0, index)
+        made, lazy = _made(original, self, index)
+        loader_batch.gather(search.lazy_tensors(made) if lazy is None else lazy, 0, index)
         return made
     asked_by = frame(2).f_code  # past this function and torch's; this function calls itself, below
     if asked_by.co_name != "_worker_loop" and asked_by not in (_fetch.__code__, fetched_as_in_worker.__code__):
@@ -118,8 +123,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
-            made = _made(original, self, index)
-        states = search.lazy_tensors(made, sent=computes)
+            made, lazy = _made(original, self, index)
+        states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
         for lazy_tensor in states:
             tensor.materialized_in_worker(lazy_tensor)

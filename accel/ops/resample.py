@@ -110,11 +110,11 @@ def _point(position: int, scale: float, size_in: int, *, cubic: bool) -> int:
     return min(math.floor(np.float32(point)), size_in - 1)
 
 
-_PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
+PILLOW = tuple(int(part) for part in _installed.split(".")[:2])
 
 
 def rows_first(
-    resample: int, height: Any, width: Any, new_height: Any, new_width: Any, pillow: tuple[int, ...] = _PILLOW
+    resample: int, height: Any, width: Any, new_height: Any, new_width: Any, pillow: tuple[int, ...] = PILLOW
 ) -> Any:
     """Whether the rows of an image are resampled before its columns, by this version of Pillow (major, minor).
 

@@ -16,9 +16,19 @@ FORM = PARAMS + 4 * 2
 RESIZE, CROP, HFLIP, VFLIP, PAD = range(5)
 """Steps."""
 
+COLOURED = 3
+"""The channels of a picture of mode "RGB", which is in the last but two of a source's columns (``Sources.table``)."""
+
+NEVER = -2
+"""Says in the place of a column that grey never becomes RGB."""
+
+COLUMNS_FIRST, BY_SHAPE, BY_LOSS = range(3)
+"""Rules by which it is decided which axis is resampled first (``resample.rows_first``)."""
+
 OTHERWISE = 1
 """The result that says that columns cannot express some image."""
 
-HEIGHT, WIDTH, ALIKE = range(3)
-"""Results for all images: the largest height and width after the steps, and whether all images have this size."""
-FOUND = 3
+CHANNELS, HEIGHT, WIDTH, ALIKE = range(4)
+"""What is found out of all images: their channels, the largest height and width that one has then, and whether all have
+these."""
+FOUND = 4

@@ -10,6 +10,10 @@ from numba import njit
 from accel.planning.column_fields import (
     ALIKE,
     BEGIN,
+    BY_LOSS,
+    BY_SHAPE,
+    CHANNELS,
+    COLOURED,
     CONSTANT,
     CROP,
     DRAWN,
@@ -33,26 +37,32 @@ from accel.planning.column_fields import (
 
 @njit
 def plan_axes(
-    forms: Any, numbers: Any, sizes: Any, channels: int, support: float, work: Any, boxes: Any, axes: Any, parts: Any,
-    found: Any,
+    forms: Any, numbers: Any, table: Any, converted: int, support: float, order: int, work: Any, boxes: Any,
+    axes: Any, parts: Any, rows_first: Any, found: Any,
 ) -> Any:  # fmt: skip
     """Fill the boxes, axes and parts of ``Columns``.
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
-        sizes: int64 [2, images], the sources' heights and widths.
-        support: the filter's support, in input positions at scale 1; 0: nothing is resampled.
-        work: int64 [5, 4], working memory. found: int64 [FOUND], to be filled.
+        table: int64 [images, n], of the sources (``Sources.table``).
+        converted: the column that says of which images grey becomes RGB; -1: of all, ``NEVER``: of none.
+        support: of the filter, in input positions at scale 1; 0: nothing is resampled. order: of the axes
+            (``resample.order_of``).
+        work: int64 [5, 4], working memory. found: int64 [FOUND], is filled.
 
     Returns:
         0, or ``OTHERWISE`` if columns cannot express some image.
     """
     view, window, params = work[0:2], work[2:4], work[4]
-    end, found[HEIGHT], found[WIDTH], found[ALIKE] = 0, 0, 0, 1
+    channels = _channels(numbers, table, converted)
+    if channels == 0:
+        return OTHERWISE
+    size = table.shape[1] - 2
+    end, found[CHANNELS], found[HEIGHT], found[WIDTH], found[ALIKE] = 0, channels, 0, 0, 1
     for image in range(len(boxes)):
         for axis in range(2):
-            _begin(view, axis, sizes[axis, image])
-            _begin(window, axis, sizes[axis, image])
+            _begin(view, axis, table[image, size + axis])
+            _begin(window, axis, table[image, size + axis])
         whole_rows = whole_columns = True
         resized = False
         for form in forms:
@@ -100,9 +110,34 @@ def plan_axes(
             of = axes[axis, image]
             of[START], of[STEP], of[LENGTH] = view[axis, START] - first, view[axis, STEP], view[axis, LENGTH]
             of[SIZE], of[WINDOW], of[WINDOW_STEP] = window[axis, SIZE], window[axis, START], window[axis, STEP]
+        rows_first[image] = _rows_first(order, axes[0, image], axes[1, image])
         parts[image, BEGIN] = end
         end += channels * parts[image, SHOWN] * parts[image, SHOWN + 1]
     return 0
+
+
+@njit
+def _channels(numbers: Any, table: Any, converted: int) -> Any:
+    """The channels of all images; 0 where they differ."""
+    channels = 0
+    for image in range(len(table)):
+        coloured = table[image, table.shape[1] - 3] == COLOURED or converted == -1
+        if converted >= 0 and numbers[image, converted] != 0:
+            coloured = True
+        own = COLOURED if coloured else 1
+        if channels not in (0, own):
+            return 0
+        channels = own
+    return channels
+
+
+@njit
+def _rows_first(order: int, row: Any, column: Any) -> Any:
+    """``resample.rows_first``."""
+    lost = row[LENGTH] - row[SIZE]
+    if order == BY_SHAPE:
+        return row[LENGTH] > 100 * column[LENGTH] and lost > 0
+    return order == BY_LOSS and lost > 0 and lost > 2 * (column[LENGTH] - column[SIZE])
 
 
 @njit

@@ -16,7 +16,7 @@ import torch
 from accel.native import units
 from accel.ops import OPS
 from accel.ops.index import Index
-from accel.ops.resample import SUPPORT, Aten, rows_first
+from accel.ops.resample import PILLOW, SUPPORT, Aten
 from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
 from accel.planning import plan as planning
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 UNIT = units.Unit("columns", "planning/column_kernels.py", "planning/column_fields.py", seconds=0.3)
-_SIGNATURE = "i8[2] i8[2] i8[2] int float i8[2]w i8[2]w i8[3]w i8[2]w i8[1]w"
+_SIGNATURE = "i8[2] i8[2] i8[2] int float int i8[2]w i8[2]w i8[3]w i8[2]w u1[1]w i8[1]w"
 _plan_axes = UNIT.function("planning.column_kernels", "plan_axes", _SIGNATURE)
 
 
@@ -154,28 +154,30 @@ def _columns(rows: Rows) -> Columns | None:
     count = len(rows)
     if program is None or not count:
         return None
-    heights, widths, colour = rows.sizes()
-    if program.converted is not None:  # grey is converted to RGB
-        colour = colour | (rows.numbers[:, program.converted] != 0 if program.converted >= 0 else True)
-    coloured = np.count_nonzero(colour)
-    if coloured not in (0, count) or not rows.each_apart() or rows.of_lazy_pixels():
+    if not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    channels = 3 if coloured else 1
-    sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
-    boxes, parts, found = np.empty((count, 4), np.int64), np.empty((count, 3), np.int64), np.empty(FOUND, np.int64)
-    axes = np.empty((2, count, 6), np.int64)
-    if _plan_axes(
-        program.codes, rows.numbers, sizes, channels, support, np.empty((5, 4), np.int64), boxes, axes, parts, found
-    ):
+    boxes, parts, axes = (
+        np.empty((count, 4), np.int64),
+        np.empty((count, 3), np.int64),
+        np.empty((2, count, 6), np.int64),
+    )
+    given = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
+    ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)
+    if _plan_axes(*given, np.empty((5, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
         return None
-    height, width, alike = found.tolist()
-    ordered, (row, column) = np.zeros(count, np.bool_), axes
-    if program.filter:
-        ordered[:] = rows_first(program.filter, row[:, LENGTH], column[:, LENGTH], row[:, SIZE], column[:, SIZE])
-    table = values.table(channels, program.values)
-    fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
+    channels, height, width, alike = found.tolist()
+    fill, table = _values(rows.structure, channels)
     filter, largest = program.filter, (height, width)
     return Columns(rows, channels, boxes, axes, parts, largest, bool(alike), filter, ordered, fill, table)
+
+
+@lru_cache(maxsize=256)
+def _values(structure: Structure, channels: int) -> tuple[tuple[int, ...] | None, torch.Tensor]:
+    """The fill colour, and the table, of images of so many channels."""
+    program = _program(structure)
+    assert program is not None
+    fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
+    return fill, values.table(channels, program.values)
 
 
 @lru_cache(maxsize=256)
@@ -188,13 +190,15 @@ def _example(structure: Structure) -> Stage:
 
 
 class _Program(NamedTuple):
-    """A structure that columns can express: whether grey is converted (None: never, -1: always, else a column), the
-    other steps on pixels (as compiled code takes them), the code of the filter (0: none), the fill colour (None: none),
-    and the steps on values."""
+    """A structure that columns can do: how grey is converted (``NEVER``, for all: -1, or a column), steps on pixels but
+    for that (as compiled code has them), the code of the filter (0: none), its support and the order of the axes, the
+    fill colour (if it has one), and steps on values."""
 
-    converted: int | None
+    converted: int
     codes: Numbers
     filter: int
+    support: float
+    order: int
     fill: tuple[int, ...] | None
     values: Steps
 
@@ -207,7 +211,7 @@ def _program(structure: Structure) -> _Program | None:
     slots = [isinstance(value, Slot) for _, params in on_values for value in params]
     if after or any(drawn) or any(slots) or values.erases(on_values):
         return None
-    converted = None
+    converted = of.NEVER
     if forms and forms[0].name == "convert" and forms[0].params == ("RGB",):
         converted = forms.pop(0).drawn
     resized, fill, code = False, None, 0
@@ -229,7 +233,14 @@ def _program(structure: Structure) -> _Program | None:
                 return None
             fill = params[5] or (0,)
     codes = np.array([*map(_codes, forms)], np.int64).reshape(len(forms), of.FORM)
-    return _Program(converted, codes, code, fill, on_values)
+    return _Program(converted, codes, code, SUPPORT.get(code & 7, 0.0), order_of(code), fill, on_values)
+
+
+def order_of(resample: int, pillow: tuple[int, ...] = PILLOW) -> int:
+    """The rule by which this version of Pillow (major, minor) orders the axes, as ``resample.rows_first`` says it."""
+    if resample not in SUPPORT or pillow < (12, 2):
+        return of.COLUMNS_FIRST
+    return of.BY_LOSS if pillow >= (13, 0) else of.BY_SHAPE
 
 
 _KINDS = {"crop": of.CROP, "hflip": of.HFLIP, "vflip": of.VFLIP, "pad": of.PAD, "resize": of.RESIZE}

@@ -105,8 +105,10 @@ def made(
     most: int,
     claimed: Claimed,
 ) -> tuple[F, set[int]]:
-    """Make an object of files that were read into ``content``; return it and the numbers of files not claimed."""
-    known, places, headers, refused = read.known, read.places, dict[int, Header](), set[int]()
+    """Files that were read into ``content``, and the numbers of those that are not claimed."""
+    known, places = read.known, read.places
+    headers: dict[int, Header] = {}
+    refused: set[int] = set()
     for number in _asked(known, most) if read.asked else ():
         start, size = places[number].tolist()
         row = known[number].tolist()

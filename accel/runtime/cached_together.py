@@ -15,7 +15,7 @@ from accel.options import Options, Selection
 from accel.recipe import Source
 from accel.runtime import cached
 from accel.runtime.cached import Known
-from accel.sources import Sizes, Sources
+from accel.sources import COLOURED, Numbers, Sources
 from accel.system.memory import Key, key_of
 
 _MANY = 8  # look up before reading if one file in so many was found; reading takes several times as long
@@ -53,9 +53,10 @@ class CachedFiles(Sources):
         """The sources, by the numbers of the files in the batch."""
         return {each.number: self[place] for place, each in enumerate(self.found)}
 
-    def sizes(self) -> Sizes:
+    def table(self) -> Numbers:
         said = np.frombuffer(b"".join([each.known.said for each in self.found]), cached.SAID)
-        return said["height"].astype(np.int64), said["width"].astype(np.int64), said["mode"] == cached.RGB
+        components = np.where(said["mode"] == cached.RGB, COLOURED, 1)
+        return np.stack([components, said["height"], said["width"]], 1).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (list(self),)

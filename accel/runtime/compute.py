@@ -57,17 +57,20 @@ def tensors(
 def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
-    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
-    results: dict[int, torch.Tensor | Exception] = {}
-    places: dict[Selection, list[int]] = {}
-    for place, (recipes, _) in enumerate(batches):
+    """Compute several (recipes, interleaved) together: for each what ``tensors`` gives, or raises."""
+    for recipes, _ in batches:
         counters.count(counters.IMAGES, len(recipes))
-        places.setdefault(selection_of(recipes), []).append(place)
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
             (from_cache(recipes, host_of(selection_of(recipes)), _on_host, planes.mark_affordable), interleaved)
             for recipes, interleaved in batches
         ]
+    if len(batches) == 1 and not has_tail(batches[0][0]):
+        return _run_all(selection_of(batches[0][0]), [_plan(*batches[0])], allocate)
+    results: dict[int, torch.Tensor | Exception] = {}
+    places: dict[Selection, list[int]] = {}
+    for place, (recipes, _) in enumerate(batches):
+        places.setdefault(selection_of(recipes), []).append(place)
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
@@ -128,13 +131,19 @@ def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
 
 
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
-    host = host_of(selection)
+    global _last
+    if _last[0] is not selection:  # to look for the backend by its options takes longer
+        _last = selection, host_of(selection), supports_all(host_of(selection))
+    _, host, alone = _last
     try:
-        return host.run_all(plans, allocate) if supports_all(host) else sharing.run_all(host, plans, allocate)
+        return host.run_all(plans, allocate) if alone else sharing.run_all(host, plans, allocate)
     finally:
         stream_index.flush()
         if cached.in_use:
             cached.flush(if_due=True)
+
+
+_last: tuple[Selection | None, Any, bool] = None, None, False
 
 
 def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: bool = False) -> torch.Tensor:

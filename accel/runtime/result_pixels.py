@@ -26,7 +26,7 @@ from accel.planning.order import parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows, Structure
 from accel.runtime.result_entries import channels
-from accel.sources import Pictures, Sizes, Sources
+from accel.sources import Pictures, Sources, table_of
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -77,7 +77,7 @@ class Unread(Sources):
         raws: the size of each. mode: of all.
     """
 
-    __slots__ = ("_cache", "_entries", "_make", "_sizes", "mode", "raws")
+    __slots__ = ("_cache", "_entries", "_make", "_table", "mode", "raws")
 
     def __init__(
         self,
@@ -91,8 +91,7 @@ class Unread(Sources):
         super().__init__(selection)
         self._entries, self.raws, self.mode = entries, raws, raws[0].mode
         self._cache, self._make = cache, make
-        widths, heights = np.array([each[:2] for each in raws], np.int64).T
-        self._sizes = heights, widths, np.full(len(raws), self.mode == "RGB")
+        self._table = table_of(raws)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -100,8 +99,8 @@ class Unread(Sources):
     def _one(self, place: int) -> Source:
         return self._make(place)
 
-    def sizes(self) -> Sizes:
-        return self._sizes
+    def table(self) -> Numbers:
+        return self._table
 
     def read(self, out: Pixels) -> bool:
         """Read all, one behind the other; False if one is damaged, and each must be read by itself."""

@@ -90,9 +90,9 @@ class _Run:
         return self._each(plan, read, left)
 
     def _each(self, plan: ColumnPlan, read: Read, positions: Iterable[int]) -> Iterator[Task]:
-        (rows, columns), order = self._columns.axes, self._columns.rows_first
+        both, order = self._columns.axes, self._columns.rows_first
         for each in positions:
-            axes = rows[each].tolist(), columns[each].tolist(), bool(order[each])
+            axes = both[0, each].tolist(), both[1, each].tolist(), bool(order[each])
             yield each, partial(self._file, each, read, plan.source(each), *axes)
 
     def _file(self, position: int, read: Read, wanted: Decode, row: Any, col: Any, order: bool) -> None:

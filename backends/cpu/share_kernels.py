@@ -45,7 +45,8 @@ def list_files(
     """List the files of a batch that are the plain case, and return their number; see ``shares``.
 
     Args:
-        known, places, content, asked: of ``Files``. plain: of which ``read.only_decodes`` is true.
+        known, places, content, asked: of ``Files``. plain: the result of ``read.which_only_decode``; if it is empty,
+            the files whose state is plain and whose pixels nobody asked for before.
         bands: which regions are decoded in bands. limit: bytes of pixels of a region, or a band, at most.
         images, keys: are filled. said: see ``share_fields``.
     """
@@ -53,7 +54,11 @@ def list_files(
     for position in range(len(known)):
         size = boxes[position, 3] * channels
         size = size * ps.BAND + ps.BEHIND if bands[position] else size * boxes[position, 2]
-        if plain[position] == 0 or size > limit:
+        if len(plain) > 0:
+            wanted = plain[position] != 0
+        else:
+            wanted = known[position, of.STATE] == of.PLAIN and asked[position] == 0
+        if not wanted or size > limit:
             continue
         image = images[listed]
         image[sh.POSITION], image[sh.BYTES] = position, places[position, 1]

@@ -73,7 +73,7 @@ class Shared:
         self.counter = np.zeros(1, np.int64)
         self.bands = bands = in_bands(columns)
         found = _of_sources(columns, sources, bands) if self._files is None else _of_files(columns, self._files, bands)
-        if self._files is None or self._files.made():
+        if self._files is None or not self._files.untouched:
             self._asked(found.images[:, sh.POSITION].tolist(), 1)
         self.images, self.keys, self._held, self.largest, self.room = found
         if cache is None:
@@ -164,11 +164,16 @@ class _Listed(NamedTuple):
 
 def _of_files(columns: Columns, files: Files, bands: npt.NDArray[np.uint8]) -> _Listed:
     """List those of files, of which it is noted that they are decoded."""
-    count, which, said = len(files), read.which_only_decode(files), np.empty(sh.LISTED, np.int64)
+    count, said = len(files), np.empty(sh.LISTED, np.int64)
+    which = _BY_STATE if files.untouched and not cached.in_use else read.which_only_decode(files)
     images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
     given = files.known, which.view(np.uint8), files.places, files.content, columns.boxes, bands, columns.channels
     listed = _list_files(*given, read.LARGEST, images, keys, files.asked.view(np.uint8), said)
     return _Listed(images[:listed], keys[:listed], files.content, *said.tolist())
+
+
+_BY_STATE = np.empty(0, np.bool_)
+"""No answer for any file: its state decides."""
 
 
 def _of_sources(columns: Columns, sources: Sequence[Source], bands: npt.NDArray[np.uint8]) -> _Listed:

@@ -49,6 +49,28 @@ def check(found: ColumnPlan, wanted: Plan) -> None:
         assert numbers.resampled[:, place].tolist() == [stage.rows.resampled, stage.columns.resampled]
 
 
+@pytest.mark.parametrize("pillow", [(12, 1), (12, 2), (13, 0)])
+def test_the_order_of_the_axes_by_the_version_of_pillow(
+    pillow: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [(400, 3), (30, 29), (1000, 9), (5, 400), (90, 60), (299, 3), (2, 2), (64, 9), (40, 10), (7, 7)]
+    pictures = [Source(bytes(h * w), Raw(w, h, "L"), "a picture", SELECTION) for h, w in sizes]
+    real = columns.order_of
+    monkeypatch.setattr(columns, "order_of", lambda code: real(code, pillow))
+    columns._program.cache_clear()
+    found = set()
+    for code in (2, 3, Aten.BILINEAR):
+        for new in ((7, 7), (32, 5), (3, 30), (300, 3)):
+            rows = Rows(pictures, Structure.of(Form("resize", (*new, code))), np.zeros((len(sizes), 0), np.int64))
+            planned = columns.plan(rows)
+            assert planned is not None
+            own = [bool(rows_first(code, *size, *new, pillow=pillow)) for size in sizes]
+            assert planned.columns.rows_first.tolist() == own
+            found |= {*own}
+    columns._program.cache_clear()
+    assert found == ({False} if pillow < (12, 2) else {False, True})
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_as_one_by_one(seed: int) -> None:
     rows = random_rows(np.random.default_rng(seed), SOURCES)

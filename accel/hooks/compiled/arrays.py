@@ -82,13 +82,12 @@ class Found(NamedTuple):
         """The kind of the Pillow images that torchvision would make."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], Sequence[Any]]:
-        """The images as a copy (the array may change before values are computed), int64 [images, 2] heights and widths,
-        zeros (no image is converted to RGB), and the targets."""
+    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, Sequence[Any]]:
+        """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)
         pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), np.zeros(count, np.bool_), self.targets
+        return pictures, np.full((count, 2), (height, width)), None, self.targets
 
 
 def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:

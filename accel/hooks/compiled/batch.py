@@ -11,7 +11,6 @@ from contextlib import suppress
 from operator import index as whole_number
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torchvision
 from torch import nn
@@ -23,10 +22,11 @@ from torchvision.transforms import v2
 
 from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, compositions, fake, known, program, stock, tape
+from accel.hooks.compiled import arrays, compositions, fake, folders, known, program, stock, tape
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
-from accel.hooks.compiled.program import Which
+from accel.hooks.compiled.folders import METHODS
+from accel.hooks.compiled.program import Program, Which
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.targets import transformed
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
@@ -34,7 +34,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.rows import Numbers, Rows
-from accel.sources import Sources
+from accel.sources import COLOURED, Sources, table_of
 from accel.system import counters
 
 
@@ -150,26 +150,24 @@ explanation.also(describe)
 def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if len(indices) < FEW:
         raise Refused(_OF_FEW)
-    images, transform = _samples(dataset, indices)
-    if not tape.agrees():
-        raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    own = compositions.program_of(transform, images.begin)
+    images, own = _found(dataset, indices)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
     sources, begun, grey, targets = images.opened(switch.current())
     with tape.in_turn:
-        try:
-            drawn = own.run(begun, grey)
-        except Exception:
-            if isinstance(images, _Files):
-                tv_files.ahead.keep(images.paths, sources)
-            raise
-        sizes = drawn.sizes
-        if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
-            raise Refused(_IN_MEMORY)
-        made = Made(own.kind, drawn.recipes(sources), sizes, targets)
-        drawn.tape.commit()
-    return made
+        while True:
+            try:
+                drawn = own.run(begun, grey)
+            except Exception:
+                if isinstance(images, _Files):
+                    tv_files.ahead.keep(images.paths, sources)
+                raise
+            sizes = drawn.sizes
+            if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
+                raise Refused(_IN_MEMORY)
+            made = Made(own.kind, drawn.recipes(sources), sizes, targets)
+            if drawn.tape.commit():
+                return made
 
 
 _OF_FEW = "a batch of so few would take longer"
@@ -183,47 +181,70 @@ class _Files(NamedTuple):
     targets: Sequence[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which, Sequence[Any]]:
-        """The sources, int64 [files, 2] heights and widths, bool [files] whether each is grey, and the targets.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which | None, Sequence[Any]]:
+        """The sources, their table (``Sources.table``), bool [files] whether each is grey (None: no one), the targets.
 
         Raises:
             Refused: a file is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
-            sizes = np.empty((len(opened), 2), np.int64)
-            sizes[:, 0], sizes[:, 1], colour = opened.sizes()
-            return opened, sizes, ~colour, self.targets
+            return opened, opened.table(), _grey(opened.table()), self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("a file is none that accel claims")
-        headers = [source.header for source in sources]
-        sizes = np.array([(each.height, each.width) for each in headers], np.int64)
-        return sources, sizes, np.array([each.mode != "RGB" for each in headers]), self.targets
+        table = table_of([source.header for source in sources])
+        return sources, table, _grey(table), self.targets
 
 
-def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
-    """The images of the samples with these indices, and the transform.
+def _grey(table: Numbers) -> Which | None:
+    components = table[:, -3]
+    return components != COLOURED if 1 in components.tobytes() else None  # all others have 3
+
+
+def _found(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Program]:
+    """The images of the samples with these indices, and the program of their transform.
 
     Raises:
         Refused: torchvision may do something else with them.
     """
+    dataset, indices = _within(dataset, indices)
+    own = folders.known(dataset)
+    if own is not None:
+        return _files(dataset.__dict__, indices), own
+    images, transform = _samples(dataset, indices)
+    if not tape.agrees():
+        raise Refused("torch draws many numbers otherwise than one by one on this machine")
+    own = compositions.program_of(transform, images.begin)
+    if isinstance(images, _Files):
+        folders.keep(dataset, own)
+    return images, own
+
+
+def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """The dataset inside of ``Subset``, and the indices of the samples there."""
     while type(dataset) is Subset:
         own = vars(dataset)
-        if not stock.unchanged(Subset, stock.methods(Subset, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
+        if not stock.unchanged(Subset, stock.methods(Subset, METHODS)) or not own.keys().isdisjoint(METHODS):
             raise Refused("Subset has other methods than usual")
         try:
             indices = [own["indices"][each] for each in indices]
         except Exception:
             raise Refused("an index is out of range") from None
         dataset = own["dataset"]
+    return dataset, indices
+
+
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
+    """The images of samples, and the transform."""
+    dataset, indices = _within(dataset, indices)
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
     attributes = _ATTRIBUTES.get(getitem)
     if attributes is None:
         raise Refused(f"{cls.__name__} has a __getitem__ of its own")
-    if not stock.unchanged(cls, stock.methods(cls, _OF_DATASETS)) or not own.keys().isdisjoint(_OF_DATASETS):
+    if not stock.unchanged(cls, stock.methods(cls, METHODS)) or not own.keys().isdisjoint(METHODS):
         raise Refused(f"{cls.__name__} has other methods than usual")
     if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):
         raise Refused(f"{cls.__name__} has other attributes than usual")
@@ -239,13 +260,18 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         raise Refused("what opens files was replaced")
     if own["loader"] not in (folder.default_loader, folder.pil_loader) or torchvision.get_image_backend() != "PIL":
         raise Refused("the loader is not torchvision's")
+    return _files(own, indices), own["transform"]
+
+
+def _files(own: dict[str, Any], indices: Sequence[Any]) -> _Files:
+    """The files of samples of a dataset with these attributes."""
     samples = own["samples"]
     try:
         chosen = [samples[each] for each in map(whole_number, indices)] if type(samples) is list else []
         paths, targets = zip(*chosen, strict=True)
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    return _Files(paths, transformed(own["target_transform"], targets)), own["transform"]
+    return _Files(paths, transformed(own["target_transform"], targets))
 
 
 def _place(index: Any) -> int:
@@ -257,7 +283,6 @@ def _place(index: Any) -> int:
         raise Refused("an index is out of range, or a sample is unusual") from None
 
 
-_OF_DATASETS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 _ATTRIBUTES = {
     folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
     FakeData.__getitem__: fake.ATTRIBUTES,

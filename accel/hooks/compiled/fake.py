@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torchvision import transforms as v1
@@ -43,8 +42,8 @@ class Found(NamedTuple):
         """The kind of the Pillow images that torchvision would make."""
         return Kind(None, self.shape[0])
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, npt.NDArray[np.bool_], list[Any]]:
-        """The images, int64 [images, 2] heights and widths, zeros (no image is converted to RGB), and the targets.
+    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, list[Any]]:
+        """The images, their sizes, that none is to be RGB, and the targets.
 
         Raises:
             Refused: torchvision draws other images.
@@ -59,7 +58,7 @@ class Found(NamedTuple):
         pixels = planes[:, 0] if channels == 1 else arrow.of_planes(planes, np.arange(len(planes)))
         count = len(self.seeds)
         pictures = Pictures(pixels, "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), np.zeros(count, np.bool_), targets
+        return pictures, np.full((count, 2), (height, width)), None, targets
 
 
 def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:

@@ -7,11 +7,11 @@ anything has changed since, and errs on the side of change.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from operator import attrgetter, is_, itemgetter
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -48,7 +48,9 @@ class Guard:
     functions.
 
     Args:
-        transform: the composition, in which ``stock.leaves`` has found nothing unusual.
+        transform: the composition, for which ``stock.leaves`` has found nothing unusual.
+        besides: other modules and classes, and names that they have; of a class, it is seen as well if it has another
+            number of names.
     """
 
     __slots__ = (
@@ -56,7 +58,7 @@ class Guard:
         *("_functionals", "_kernels", "_names", "_tensors", "_types"),
     )
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform: Any, besides: Mapping[Any, Sequence[str]] = MappingProxyType({})) -> None:
         self._instances: list[Any] = []
         self._gets: list[Any] = []
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
@@ -69,14 +71,19 @@ class Guard:
         self._lengths = [len(each.__dict__) for each in self._instances]
         self._attributes = self._now()
         self._classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
-        self._counts = [len(vars(cls)) for cls in self._classes]
         watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in self._classes}
         mentioned = _mentioned(tuple(self._classes))
+        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
         for owner, names in stock.called():
+            if owner is v2.functional and not of_v2:  # v1's call none of them
+                continue
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
+        for owner in besides:
+            watched.setdefault(owner, []).extend(besides[owner])
         self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
-        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
+        self._classes += [owner for owner in besides if isinstance(owner, type)]
+        self._counts = [len(vars(cls)) for cls in self._classes]
         used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
         self._functionals = itemgetter(*used, *used[-1:]) if used else None
         self._kernels = self._kernels_now()

@@ -6,6 +6,7 @@ import copy
 import random
 import threading
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
 from accel.hooks.compiled.live import Live
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Tape, in_turn, of_default
+from accel.hooks.compiled.tape import Tape, forget, in_turn, of_default
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
@@ -45,11 +46,12 @@ class Program:
         self._together = False  # whether compiled code draws the same as the parts do
         self._why = "it records something else"
 
-    def run(self, sizes: Numbers, grey: Which) -> Drawn:
-        """Draw for images of these sizes, ahead of torch's generator, which is not changed; call ``prepare`` before.
+    def run(self, sizes: Numbers, grey: Which | None) -> Drawn:
+        """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
 
         Args:
-            sizes: heights and widths, int64 [images, 2]. grey: which of them are converted to RGB first, bool [images].
+            sizes: int64 [images, n], of which the last are heights and widths.
+            grey: which of them become RGB before anything else; None: none.
 
         Raises:
             Refused: the images are left to torchvision.
@@ -103,30 +105,30 @@ class Program:
         except Exception as error:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
-    def _drawn(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn:
+    def _drawn(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
         together = self._drawn_together(sizes, grey, tape) if self._together else None
         return together or self._drawn_one_by_one(sizes, grey, tape)
 
-    def _drawn_together(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn | None:
-        run, any_grey = Run(tape), grey.any()
-        if any_grey:
+    def _drawn_together(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn | None:
+        run = Run(tape)
+        if grey is not None:
             run.pieces.append(_TO_RGB)
             run.row.append(0)
         found = drawing.numbers_of(self._ops, sizes, run, self._alike)
         if found is None:
             return None
         numbers, size = found
-        if any_grey:
+        if grey is not None:
             numbers[:, 0] = grey
         return Drawn([run], [size] * len(sizes), tape, numbers)
 
-    def _drawn_one_by_one(self, sizes: Numbers, grey: Which, tape: Tape) -> Drawn:
+    def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
-        any_grey = grey.any()
-        for (height, width), is_grey in zip(sizes.tolist(), grey.tolist(), strict=True):
+        becomes = repeat(None) if grey is None else grey.tolist()
+        for (height, width), is_grey in zip(sizes[:, -2:].tolist(), becomes, strict=False):
             run = Run(tape)
-            if any_grey:
+            if is_grey is not None:
                 run.pieces.append(_TO_RGB)
                 run.row.append(is_grey)
             for draw in steps:
@@ -139,6 +141,7 @@ class Program:
         """Whether this does what the transform does, for images of several sizes, with different draws each time."""
         state, python = torch.default_generator.get_state(), random.getstate()
         trial.goes_on = True
+        forget()
         try:
             right = all(
                 any(self._does_as(transform, size, seed) for _ in range(_TIMES)) for seed, size in enumerate(2 * _SIZES)
@@ -163,7 +166,8 @@ class Program:
     def _draws_same_together(self, of_images: Sequence[Size], seed: int) -> bool:
         state = torch.Generator().manual_seed(seed).get_state()
         length, sizes = len(of_images) * self._most + 1, np.array(of_images, np.int64)
-        grey = np.array([self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))])
+        which = [self._begin == RGB and bool(seed & place & 1) for place in range(len(sizes))]
+        grey = np.array(which) if any(which) else None
         try:
             expected = self._drawn_one_by_one(sizes, grey, Tape(state, length))
         except Refused:
@@ -184,7 +188,7 @@ class Program:
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         try:
-            drawn = self.run(np.array([size], np.int64), np.zeros(1, np.bool_))
+            drawn = self.run(np.array([size], np.int64), None)
         except Refused:
             return True  # such an image will always be refused
         python = drawn.tape.python

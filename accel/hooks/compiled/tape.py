@@ -30,8 +30,7 @@ class Tape:
     """The next outputs of the CPU's default generator, as float32 and int64. They are not drawn before ``commit``.
 
     Attributes:
-        length: the number of outputs. at: how many of them have been used. left_as: the generator's state after
-            ``commit``.
+        length: its outputs. at: how many of them have been used.
     """
 
     def __init__(self, state: torch.Tensor, length: int) -> None:
@@ -40,7 +39,7 @@ class Tape:
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
-        self.left_as = b""
+        self._goes_on = False  # after a batch, so that others may have drawn
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
@@ -80,9 +79,10 @@ class Tape:
         return found
 
     def _uniforms(self, bounds: Bounds) -> memoryview:
-        if bounds not in self._uniform:
-            self._uniform[bounds] = self._floats(bounds).numpy().data
-        return self._uniform[bounds]
+        found = self._uniform.get(bounds)
+        if found is None:
+            found = self._uniform[bounds] = self._floats(bounds).numpy().data
+        return found
 
     def _exps(self, bounds: Bounds) -> memoryview:
         if bounds not in self._exp:
@@ -149,18 +149,30 @@ class Tape:
         """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
-    def commit(self) -> None:
-        """Draw the used outputs from the default generator. The rest is kept for the next tape that is asked for."""
+    def commit(self) -> bool:
+        """Draw what has been used, from the generators; what is left is there for the next one who asks for a tape.
+
+        False, with nothing drawn, where somebody else has drawn since the last batch: what was used is not what the
+        generator gives, and all is to be drawn again.
+        """
+        before, first, self._committed = None, self._committed, self.at
+        if self.at > first:
+            if self._goes_on:
+                before = torch.default_generator.clone_state()
+            drawn = torch.rand(self.at - first, dtype=torch.float32, device="cpu")
+            if before is not None and drawn.numpy().tobytes() != self._uniforms(UNIT)[first : self.at].tobytes():
+                torch.default_generator.set_state(before.get_state())
+                _waits.double()
+                return False
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
-        if self.at > self._committed:
-            torch.empty(self.at - self._committed, dtype=torch.float32).uniform_()
-            self._committed, self.left_as = self.at, b""
-        if not self.left_as:
-            self.left_as = self.after().numpy().tobytes()  # now, while torch's code for it is in the core's cache
-        if self.length:
+        if self._goes_on:
+            _waits.end()
+        self._goes_on = True
+        if self.length and _waits.over():
             _last[:] = [self]
+        return True
 
 
 _OF_ONE_THREAD = 2048
@@ -174,19 +186,47 @@ _last: list[Tape] = []
 _MOST = 1 << 14  # the most outputs read ahead beyond need: four times as many as last time, if nothing else draws
 
 
+class _Waits:
+    """For how many batches no tape is kept: others draw between them."""
+
+    def __init__(self) -> None:
+        self._left = self._last = 0
+
+    def double(self) -> None:
+        """Wait, and after that for longer."""
+        self._left = self._last = min(2 * self._last + 1, _LONGEST)
+
+    def end(self) -> None:
+        """Wait no more: nobody has drawn."""
+        self._last = 0
+
+    def over(self) -> bool:
+        """Whether the tape of another batch is kept."""
+        self._left = max(self._left - 1, -1)
+        return self._left < 0
+
+
+_waits = _Waits()
+_LONGEST = 64
+
+
 def of_default(needed: int) -> Tape:
     """A tape of the default generator's next outputs, at least as many as needed.
 
-    It is the last one that was committed, if the generator's state shows that nothing was drawn since.
+    That is the last one that was committed, which finds out by itself (``commit``) if others have drawn since.
     """
-    state = torch.default_generator.get_state()
     try:
         last = _last.pop()
     except IndexError:
-        return Tape(state, needed)
-    if last.left_as != state.numpy().tobytes():
-        return Tape(state, needed)
-    return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
+        return Tape(torch.default_generator.get_state(), needed)
+    if last.left >= needed:
+        return last
+    return Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
+
+
+def forget() -> None:
+    """Have the next one who asks get a new tape."""
+    _last.clear()
 
 
 def rounded(probability: float) -> float:

@@ -1,5 +1,6 @@
 """The checks at first use of a program, and what is said of it."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +39,45 @@ def test_a_tape_tells_what_torch_draws() -> None:
 def test_a_tape_goes_on_where_nobody_else_has_drawn() -> None:
     torch.manual_seed(12)
     plain = torch.Generator().manual_seed(12)
-    tapes = list[tape.Tape]()
-    for number in range(60):
-        told = tape.of_default(5)
-        assert told.left >= 5
-        tapes.append(told)
-        for _ in range(number % 5):
-            assert torch.rand(1, generator=plain).item() == told.uniform((0.0, 1.0))
-        if number % 13 == 12:  # as a batch that is refused
-            plain.set_state(torch.get_rng_state())
-            continue
-        if number % 17 == 16:  # as another thread
-            torch.rand(3)
-            torch.rand(3, generator=plain)
-        told.commit()
-        if number % 7 == 6:
+    tapes, again = list[tape.Tape](), 0
+    tape.forget()
+    for number in range(200):
+        while True:
+            told = tape.of_default(5)
+            assert told.left >= 5
+            tapes.append(told)
+            drawn = [told.uniform((0.0, 1.0)) for _ in range(number % 5)]
+            before = torch.get_rng_state()
+            if number % 13 == 12 or told.commit():  # or as a batch that is refused
+                break
+            again += 1
+            assert torch.equal(torch.get_rng_state(), before)
+        if number % 13 != 12:
+            assert drawn == [torch.rand(1, generator=plain).item() for _ in drawn]
+        if number % 29 == 28 or number > 190:
             torch.rand(1)
             torch.rand(1, generator=plain)
         assert torch.equal(torch.get_rng_state(), plain.get_state())
-    assert len(set(map(id, tapes))) < 30
+    assert len(set(map(id, tapes))) < 100
+    assert 6 < again < 14  # and not for every batch between which others draw
+
+
+def test_a_tape_that_others_drew_beside_leaves_pythons_generator() -> None:
+    torch.manual_seed(12)
+    tape.forget()
+    for _ in range(2):
+        told = tape.of_default(5)
+        told.uniform((0.0, 1.0))
+        assert told.commit()
+    torch.rand(1)
+    random.seed(3)
+    state = random.getstate()
+    again = tape.of_default(5)
+    assert again is told
+    again.uniform((0.0, 1.0))
+    again.python.random()
+    assert not again.commit()
+    assert random.getstate() == state
 
 
 @pytest.mark.parametrize(

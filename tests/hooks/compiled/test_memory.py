@@ -39,5 +39,6 @@ def test_nothing_is_left(name: str, backend: str, root: Path) -> None:
             del images
             living.append(_living())
     more = living[-1] - living[2]
-    assert more.keys() <= {"Piece"}
+    assert more.keys() <= {"Piece", "Tape"}
+    assert more["Tape"] <= 1  # the next batch may go on with the last one
     assert more["Piece"] <= 24  # one for each order of colours is kept

@@ -1,0 +1,84 @@
+"""Datasets of files that came before, and their programs: found again by one look, for a batch."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from operator import is_, itemgetter
+from typing import Any
+
+import torchvision
+from torchvision.datasets import folder
+
+from accel.hooks import tv_files
+from accel.hooks.compiled.guard import Guard
+from accel.hooks.compiled.program import Program
+
+METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+"""Of a dataset, whatever its class."""
+
+_ALIKE = itemgetter("loader", "transform", "target_transform")
+_MODULES = {folder: ("default_loader", "pil_loader"), torchvision: ("get_image_backend", "_image_backend")}
+
+
+class Folder:
+    """A dataset that is known, and the program of its transform.
+
+    Attributes:
+        dataset: refers to it weakly.
+    """
+
+    __slots__ = ("_attributes", "_cls", "_count", "_guard", "dataset", "program")
+
+    def __init__(self, dataset: Any, program: Program) -> None:
+        """``dataset``: for which nothing unusual was found."""
+        own, cls = vars(dataset), type(dataset)
+        self.dataset = weakref.ref(dataset, partial(_forget, _known, id(dataset)))
+        self.program = program
+        self._cls, self._count, self._attributes = cls, len(own), _ALIKE(own)
+        named: dict[Any, list[str]] = {base: [] for base in cls.__mro__ if base is not object}
+        for name in METHODS:
+            for base in named:  # the first one counts, as long as none before has one as well
+                if name in vars(base):
+                    named[base].append(name)
+                    break
+        self._guard = Guard(own["transform"], {**named, **_MODULES})
+
+    def holds(self, dataset: Any) -> bool:
+        """Whether all is as it was."""
+        own = dataset.__dict__
+        return (
+            type(dataset) is self._cls
+            and len(own) == self._count
+            and own.keys().isdisjoint(METHODS)
+            and all(map(is_, _ALIKE(own), self._attributes))
+            and tv_files.opens()
+            and self._guard.holds()
+        )
+
+
+_MOST = 64
+_known: dict[int, Folder] = {}
+
+
+def known(dataset: Any) -> Program | None:
+    """The program of a dataset that came before, as it is now; None of any other."""
+    found = _known.get(id(dataset))
+    if found is None or found.dataset() is not dataset:
+        return None
+    try:
+        return found.program if found.holds(dataset) else None
+    except KeyError:  # an attribute is gone
+        return None
+
+
+def keep(dataset: Any, program: Program) -> None:
+    """Know a dataset again, for which nothing unusual was found."""
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[id(dataset)] = Folder(dataset, program)
+
+
+def _forget(known: dict[int, Folder], number: int, gone: Any) -> None:
+    if number in known and known[number].dataset is gone:
+        del known[number]
