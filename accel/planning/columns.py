@@ -21,7 +21,7 @@ from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.column_fields import FOUND, LENGTH, SIZE
+from accel.planning.column_fields import AXIS, FOUND, LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
@@ -163,7 +163,7 @@ def _columns(rows: Rows) -> Columns | None:
     channels = 3 if coloured else 1
     sizes, support = np.array((heights, widths), np.int64), SUPPORT.get(program.filter & 7, 0.0)
     boxes, parts, found = np.empty((count, 4), np.int64), np.empty((count, 3), np.int64), np.empty(FOUND, np.int64)
-    axes = np.empty((2, count, 6), np.int64)
+    axes = np.empty((2, count, AXIS), np.int64)
     if _plan_axes(
         program.codes, rows.numbers, sizes, channels, support, np.empty((5, 4), np.int64), boxes, axes, parts, found
     ):
