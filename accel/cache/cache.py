@@ -21,11 +21,12 @@ from accel.cache.entry import (
     Entry,
     File,
     Given,
-    numbers_of,
+    entries_of,
     packed,
     packed_key,
     place_of,
     sides,
+    size_of,
     unpacked,
 )
 from accel.cache.faults import Faults
@@ -215,32 +216,31 @@ class Cache:
         """
         if not self._filling.writes():
             return [False] * len(files)
-        for _, header, meta, ends in files:
-            if max(len(header), len(meta), len(ends)) > LONGEST or max(ends[-1:], default=0) > LARGEST:
-                self._faults.too_large()
-                return [False] * len(files)
-        kind, ends_of_all = shelf % KINDS, [each[-1] for each in files]
-        begins = [*sides([ends[-1] if len(ends) else 0 for ends in ends_of_all])] if begins is None else begins
-        entries = [
-            Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
-            for (key, header, meta, _), own in zip(files, numbers_of(content, ends_of_all, begins), strict=True)
-        ]
-        kept = self._filling.put(entries, begins, memoryview(content).cast("B"), shelf, self._has_all(entries))
-        for entry, done in zip(entries, kept, strict=True):
-            if done:
-                self._numbers.add(place_of(entry.key) + kind)
+        sizes = [size_of(each[-1]) for each in files]
+        longest = max(map(len, chain.from_iterable([each[1:] for each in files])), default=0)
+        if longest > LONGEST or max(sizes, default=0) > LARGEST:
+            self._faults.too_large()
+            return [False] * len(files)
+        kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
+        entries = entries_of(files, kind, content, begins)
+        places = [place_of(entry.key) + kind for entry in entries]
+        there, content = self._has_all(entries, places), memoryview(content).cast("B")
+        kept = self._filling.put(entries, begins, content, shelf, there)
+        self._numbers.add([place for place, done in zip(places, kept, strict=True) if done])
+        for entry in entries:
             self._known.pop(entry.key, None)
         return kept
 
-    def _has_all(self, entries: Sequence[Entry]) -> list[bool]:
-        """For each entry, whether it is there: others may have put it in since it was looked up."""
-        places = [place_of(entry.key) for entry in entries]
-        kind, has = entries[0].kind, list[bool]()
-        rows = dict(self._faults.ask(self._table.rows_of, [place + kind for place in places]) or ())
+    def _has_all(self, entries: Sequence[Entry], places: Sequence[int]) -> list[bool]:
+        """Which of these entries are there, at these numbers: others may have put them in since they were looked up."""
+        rows = dict(self._faults.ask(self._table.rows_of, places) or ())
+        if not rows and self._filling.lacks(places):
+            return [False] * len(entries)
+        has = list[bool]()
         for entry, place in zip(entries, places, strict=True):
-            own = [(place + kind, rows[place + kind])] if place + kind in rows else []
-            file = self._file(entry.key, own + self._filling.waiting(place))
-            known = None if file is None else file.entries.get(kind)
+            own = [(place, rows[place])] if place in rows else []
+            file = self._file(entry.key, own + self._filling.waiting(place - entry.kind))
+            known = None if file is None else file.entries.get(entry.kind)
             has.append(known is not None and known.is_as(entry))
         return has
 

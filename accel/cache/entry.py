@@ -35,7 +35,8 @@ Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
 
 _OF_TABLE = 64  # bytes that the table needs for a row besides the row's own
 
-_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, number of parts, sizes of key, header and meta
+_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
+_CHECKED = struct.Struct("=IQQHHHH")  # the same behind the checksum
 
 
 class Entry(NamedTuple):
@@ -117,23 +118,33 @@ def place_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Iterable[int] | None = None) -> list[bytes]:
-    """Compute ``Entry.numbers`` for several contents in one buffer, whose parts end at ``ends``.
+def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[bytes]:
+    """``Entry.numbers`` of contents, each in parts that end there.
 
-    ``begins``: where each begins, ascending; None if they lie side by side.
+    ``begins``: where each begins; None: they lie side by side.
     """
-    begins = sides([each[-1] if len(each) else 0 for each in ends]) if begins is None else begins
-    places, firsts = [0], list[int]()
-    for begin, each in zip(begins, ends, strict=False):
-        if begin > places[-1]:
-            places.append(begin)  # the gap between two contents
-        firsts.append(8 * len(places))
-        places += [begin + end for end in each]
-    found = digests(content, np.array(places, np.int64)).tobytes()
+    begins = [*sides(map(size_of, ends))] if begins is None else begins
+    said = [array("I", each).tobytes() for each in ends]
+    found = digests(content, begins[: len(ends)], [*map(len, ends)], np.frombuffer(b"".join(said), np.uint32)).tobytes()
+    numbers, at = list[bytes](), 0
+    for each in said:
+        numbers.append(found[at : at + 2 * len(each)] + each)
+        at += 2 * len(each)
+    return numbers
+
+
+def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
+    """The entries of a kind of files, whose contents begin there; they lie nowhere yet."""
+    numbers = numbers_of(content, [each[-1] for each in files], begins)
     return [
-        found[first : first + 8 * len(each)] + array("I", each).tobytes()
-        for first, each in zip(firsts, ends, strict=True)
+        Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
+        for (key, header, meta, _), own in zip(files, numbers, strict=True)
     ]
+
+
+def size_of(ends: Sequence[int]) -> int:
+    """The bytes of a content whose parts end there."""
+    return ends[-1] if len(ends) else 0
 
 
 def sides(sizes: Iterable[int]) -> Iterator[int]:
@@ -142,11 +153,16 @@ def sides(sizes: Iterable[int]) -> Iterator[int]:
 
 
 def packed(entry: Entry) -> bytes:
-    """Pack an entry into a row."""
-    key, kind, segment, offset, header, meta, numbers = entry
-    head = _HEAD.pack(0, kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
-    row = b"".join((head[4:], numbers, key, header, meta))
-    return struct.pack("=I", crc32(row)) + row
+    """The row of an entry."""
+    return packed_at(entry, entry.segment, entry.offset)
+
+
+def packed_at(entry: Entry, segment: int, offset: int) -> bytes:
+    """The row of an entry, as if it lay there."""
+    key, kind, _, _, header, meta, numbers = entry
+    head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+    row = b"".join((head, numbers, key, header, meta))
+    return crc32(row).to_bytes(4, byteorder) + row
 
 
 def unpacked(row: Any) -> Entry | None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from itertools import islice, takewhile
 from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import KINDS, Entry, packed, place_of
+from accel.cache.entry import KINDS, Entry, packed_at, place_of
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
@@ -37,22 +36,23 @@ class _Piece:
     def takes(self, size: int, charge: int) -> bool:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
-    def fitting(self, entries: Iterable[Entry]) -> int:
-        """How many of the next entries fit, at least the first, and at most as many as may wait together."""
+    def fitting(self, sizes: Sequence[int], charges: Sequence[int]) -> int:
+        """How many of the next entries it takes, of as many as wait together; it takes the first."""
         count, at, left = 0, self.at, self.left
-        for entry in islice(entries, max(_ENTRIES - len(self.rows), 1)):
-            at, left = at + entry.size, left - entry.charge
+        for size, charge in zip(sizes[: max(_ENTRIES - len(self.rows), 1)], charges, strict=False):
+            at, left = at + size, left - charge
             if count and (at > self.limit or left < 0):
                 break
             count += 1
         return count
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add the rows of entries that were written."""
-        for key, kind, _, _, *said in entries:
-            entry = Entry(key, kind, self.claim.segment, self.at, *said)
-            self.rows[place_of(key) + kind] = packed(entry)
-            self.at, self.left = self.at + entry.size, self.left - entry.charge
+    def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
+        """Note entries that were written."""
+        segment, at = self.claim.segment, self.at
+        for entry, size in zip(entries, sizes, strict=True):
+            self.rows[place_of(entry.key) + entry.kind] = packed_at(entry, segment, at)
+            at += size
+        self.at, self.left = at, self.left - sum(charges)
 
 
 class Filling:
@@ -85,32 +85,29 @@ class Filling:
 
         Return which of them the cache then has: also those that were written, up to the first that had no room.
         """
-        ends = [begin + entry.size for begin, entry in zip(begins, entries, strict=False)]
         kept, first = [*there], 0
-
-        def goes_on(number: int) -> bool:
-            """Whether an entry can be written together with the one before."""
-            return not kept[number] and (number == first or begins[number] == ends[number - 1])
-
+        sizes, charges = [entry.size for entry in entries], [entry.charge for entry in entries]
         with self._lock:
             while first < len(entries):
                 if kept[first]:
                     first += 1
                     continue
                 piece = self._pieces.get(shelf)
-                if piece is None or not piece.takes(entries[first].size, entries[first].charge):
-                    piece = self._claimed(shelf, entries[first].size, entries[first].charge)
+                if piece is None or not piece.takes(sizes[first], charges[first]):
+                    piece = self._claimed(shelf, sizes[first], charges[first])
                 if piece is None:
                     break
-                lacking = takewhile(goes_on, range(first, len(entries)))
-                end = first + piece.fitting(entries[number] for number in lacking)
+                end = _together(first, kept, begins, sizes)
+                end = first + piece.fitting(sizes[first:end], charges[first:end])
                 try:
-                    self._segments.write(piece.file, piece.at, content[begins[first] : ends[end - 1]])
+                    self._segments.write(
+                        piece.file, piece.at, content[begins[first] : begins[end - 1] + sizes[end - 1]]
+                    )
                 except OSError as error:
                     self._tell_all()
                     self._faults.stop(str(error))
                     break
-                piece.add(entries[first:end])
+                piece.add(entries[first:end], sizes[first:end], charges[first:end])
                 kept[first:end] = [True] * (end - first)
                 first = end
                 self._since = self._since or monotonic()
@@ -150,6 +147,10 @@ class Filling:
         """The rows at a place that are not in the table yet."""
         found = [(place + shelf % KINDS, piece) for shelf, piece in tuple(self._pieces.items())]
         return [(number, row) for number, piece in found if (row := piece.rows.get(number)) is not None]
+
+    def lacks(self, numbers: Iterable[int]) -> bool:
+        """Whether none of these was put and is not told yet."""
+        return all(piece.rows.keys().isdisjoint(numbers) for piece in tuple(self._pieces.values()))
 
     def drop(self, row: Row) -> None:
         """Delete a row, here or, with the next ``flush``, in the table."""
@@ -222,3 +223,11 @@ class Filling:
                     os.close(own[1])
                 else:
                     release([own])
+
+
+def _together(first: int, kept: Sequence[bool], begins: Sequence[int], sizes: Sequence[int]) -> int:
+    """Up to which of entries those lie side by side, from the first on, that are not kept yet."""
+    end = first + 1
+    while end < len(kept) and not kept[end] and begins[end] == begins[end - 1] + sizes[end - 1]:
+        end += 1
+    return end

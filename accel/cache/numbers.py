@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic
 
 import numpy as np
@@ -42,16 +42,21 @@ class Numbers:
         now = monotonic()
         self._next = now + _PART * (now - begun)
 
-    def add(self, number: int) -> None:
-        """Add a number that this process puts in."""
-        self._own.add(number)
+    def add(self, numbers: Iterable[int]) -> None:
+        """Note some that this process puts in."""
+        self._own.update(numbers)
 
     def among(self, places: Sequence[int]) -> list[int]:
         """The places that have rows."""
         there = np.frombuffer(self._there, np.int64)
-        wanted, own = np.array(places, np.int64), {number & -KINDS for number in tuple(self._own)}
+        wanted, apart = np.array(places, np.int64), self._own.isdisjoint
         begins, ends = np.searchsorted(there, wanted), np.searchsorted(there, wanted + KINDS)
-        return [place for place, has in zip(places, (begins < ends).tolist(), strict=True) if has or place in own]
+        has = (begins < ends).tolist()
+        return [
+            place
+            for place, known in zip(places, has, strict=True)
+            if known or not apart(range(place, place + KINDS))  # of all that were put in, which may be millions
+        ]
 
     def at(self, place: int) -> list[int]:
         """The numbers of the rows at a place."""

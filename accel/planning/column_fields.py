@@ -3,6 +3,7 @@
 START, STEP, LENGTH, SIZE, WINDOW, WINDOW_STEP = range(6)
 """The numbers of an axis: its view of the decoded box (start, step, length); the size that this is resampled to, or its
 own length; and the window on that (start, step), which shows the fill colour where it is outside."""
+AXIS = 6
 
 BEGIN, SHOWN = range(2)
 """Fields of ``Columns.parts``: the offset of an image's values in memory; its height, followed by its width."""

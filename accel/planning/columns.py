@@ -21,7 +21,7 @@ from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
 from accel.planning import plan as planning
 from accel.planning import values
-from accel.planning.column_fields import FOUND, LENGTH, SIZE
+from accel.planning.column_fields import AXIS, FOUND, LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
@@ -159,7 +159,7 @@ def _columns(rows: Rows) -> Columns | None:
     boxes, parts, axes = (
         np.empty((count, 4), np.int64),
         np.empty((count, 3), np.int64),
-        np.empty((2, count, 6), np.int64),
+        np.empty((2, count, AXIS), np.int64),
     )
     given = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
     ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)

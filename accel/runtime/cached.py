@@ -230,8 +230,8 @@ SAID = np.dtype({
 })  # fmt: skip
 """The fields of ``_HEADER`` that are read for many files at once."""
 _MODES = ("", "L", "RGB")
-RGB = _MODES.index("RGB")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
+RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
+_OF_PIXELS = RESULT, PLANES, PIXELS  # as Known has them
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
@@ -251,9 +251,15 @@ def packed_header(header: Header, data: Data) -> bytes | None:
     """``packed`` for a JPEG file whose bytes begin with ``data``."""
     if not (header.complete and header.ordinary) or header.pictures:
         return None
-    exif = b"Exif" in bytes(data[: header.scan])
-    flags = _PROGRESSIVE * header.progressive | _EXIF * exif
-    return _HEADER.pack(_MODES.index(header.mode), flags, header.width, header.height, header.scan)
+    return packed_jpeg(
+        header.mode == "RGB", header.width, header.height, bytes(data[: header.scan]), header.progressive
+    )
+
+
+def packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
+    """``packed_header`` of a whole file of one picture, whose bytes up to its first scan are ``head``."""
+    flags = _PROGRESSIVE * progressive | _EXIF * (b"Exif" in head)
+    return _HEADER.pack(RGB if colour else _GREY, flags, width, height, len(head))
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ planes; all its pixels may be kept instead, as the result of no step.
 from __future__ import annotations
 
 import struct
+from array import array
 from ast import literal_eval
 from collections.abc import Sequence
 from functools import lru_cache
@@ -223,11 +224,11 @@ def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content:
     counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content)))
 
 
-def _ends(raw: Raw) -> list[int]:
+def _ends(raw: Raw) -> array[int]:
     """Where the bands of a result end."""
     size, row = size_of(raw), raw.width * channels(raw)
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
-    return [*range(band, size, band), size]
+    return array("I", [*range(band, size, band), size])
 
 
 def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:

@@ -11,7 +11,8 @@ import torch
 
 from accel.backend import backend_of
 from accel.cache.cache import Cache
-from accel.codec import opening, stream_index
+from accel.codec import opening_fields as of_file
+from accel.codec import stream_index
 from accel.codec.engines import Pixels
 from accel.codec.header import Header
 from accel.codec.store import key_of_row
@@ -26,6 +27,9 @@ from accel.runtime.result_pixels import converted, split
 from accel.runtime.results import ALONG, Fill, first_steps
 from accel.sources import Files, PicturesApart, Sources
 from accel.system import counters
+
+_FRAME = slice(of_file.SCAN, of_file.WIDTH + 1)
+"""Of what is known of a file: what is said of its picture."""
 
 
 class Unknown(NamedTuple):
@@ -128,15 +132,14 @@ class Anew(NamedTuple):
         counters.count(counters.RESULTS, sum(done))
 
     def _said(self) -> list[bytes]:
-        """The packed headers of the files."""
-        files, said = self.before.sources, list[bytes]()
+        """What is to be known of each file."""
+        files = self.before.sources
         assert isinstance(files, Files)
-        for row, start in zip(files.known.tolist(), files.places[:, 0].tolist(), strict=True):
-            header = opening.plain_header(row)
-            found = cached.packed_header(header, files.content[start : start + header.scan].data)
-            assert found is not None, "a plain file"
-            said.append(found)
-        return said
+        content, starts = files.content.data, files.places[:, 0].tolist()
+        return [
+            cached.packed_jpeg(components == 3, width, height, bytes(content[start : start + scan]))
+            for start, (scan, components, height, width) in zip(starts, files.known[:, _FRAME].tolist(), strict=True)
+        ]
 
 
 def of(unknown: Unknown) -> Anew | None:

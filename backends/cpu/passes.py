@@ -18,14 +18,14 @@ from accel.native import units
 from accel.ops.resample import rows_first
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
-_SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py"
+_SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py", "planning/column_fields.py"
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _run_batch = UNIT.function(
     "backends.cpu.pass_batch",
     "run_batch",
-    "u1[1] i8[2] int int i8[2] i4[2] i8[2] i4[2] int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
+    "u1[1] i8[2] int int i8[3] i4[2]w int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
 )
 
 MOST_RETAINED = 16 << 20
@@ -108,8 +108,7 @@ def run_batch(
     pictures: npt.NDArray[np.uint8],
     parts: npt.NDArray[np.int64],
     which: range,
-    rows: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
-    cols: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]],
+    axes: npt.NDArray[np.int64],
     resample: int,
     order: npt.NDArray[np.bool_],
     fills: npt.NDArray[np.uint8],
@@ -124,14 +123,15 @@ def run_batch(
     Args:
         pictures: uint8 [bytes]. parts: [images, 3], where in it each picture [h, w, C] begins, its h and w.
         which: the numbers of the pictures to run.
-        rows, cols: the axis of every picture (``accel.planning.columns``), [images, 6], and its window.
+        axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], onto the whole.
         order: ``resample.rows_first`` of every picture.
 
     Raises:
         ValueError, TypeError: as ``run``; some pictures may have been written.
     """
     item = _itemsize(table, out)
-    given = pictures, parts, which.start, which.stop, *rows, *cols, resample, order.view(np.uint8)
+    windows = np.empty((2, max(out.shape[1:])), np.int32)
+    given = pictures, parts, which.start, which.stop, axes, windows, resample, order.view(np.uint8)
     _with_workspace(_run_batch, *given, fills, table, item, factors, out, planar)
 
 

@@ -17,7 +17,7 @@ from accel.backends.cpu import passes, plane_shares, result_shares, shares, stag
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
-from accel.planning.column_fields import SIZE, START, WINDOW, WINDOW_STEP
+from accel.planning.column_fields import START
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
 from accel.rows import Numbers, Pictures
@@ -53,7 +53,7 @@ def tasks(
     if isinstance(pictures, Pictures):
         pictures = pictures.apart()
     if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
-        return run.of_pictures(pictures, plan.shape, threads)
+        return run.of_pictures(pictures, threads)
     return run.of_files(plan, read, threads, share())
 
 
@@ -62,19 +62,18 @@ class _Run:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
         self._all = target.reshape(-1)  # images of several sizes have no other shape
 
-    def of_pictures(self, pictures: PicturesApart, shape: tuple[int, ...], threads: int) -> Iterator[Task]:
+    def of_pictures(self, pictures: PicturesApart, threads: int) -> Iterator[Task]:
         columns, count = self._columns, len(pictures)
         axes = columns.axes.copy()
         axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
-        rows, cols = [(axis, _windows(axis, length)) for axis, length in zip(axes, shape[2:], strict=True)]
         step = max(-(-count // threads), _AT_LEAST)
         for first in range(0, count, step):
             which = range(first, min(first + step, count))
-            yield first, partial(self._pictures, pictures, which, rows, cols)
+            yield first, partial(self._pictures, pictures, which, axes)
 
-    def _pictures(self, pictures: PicturesApart, which: range, rows: Any, cols: Any) -> None:
+    def _pictures(self, pictures: PicturesApart, which: range, axes: Numbers) -> None:
         columns, (table, factors) = self._columns, self._values
-        given = rows, cols, columns.resample, columns.rows_first, self._fills, table
+        given = axes, columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
 
     def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
@@ -111,16 +110,8 @@ def _axis(shown: int, start: int, step: int, length: int, size: int, window: int
     return passes.Axis(start, step, length, 0.0, length, size, _window(shown, size, window, window_step))
 
 
-def _windows(axis: Numbers, length: int) -> npt.NDArray[np.int32]:
-    """The positions that each image's window shows, or -1: int32 [images, length]."""
-    which = axis[:, [SIZE, WINDOW, WINDOW_STEP]]
-    if len(axis) > 1 and (which == which[0]).all():
-        return np.repeat(_window(length, *which[0].tolist())[None], len(axis), 0)
-    shown = axis[:, WINDOW, None] + axis[:, WINDOW_STEP, None] * np.arange(length)
-    return np.where((shown < 0) | (shown >= axis[:, SIZE, None]), -1, shown).astype(np.int32)
-
-
 @lru_cache(maxsize=1024)
 def _window(length: int, size: int, start: int, step: int) -> npt.NDArray[np.int32]:
-    shown: npt.NDArray[np.int32] = _windows(np.array([[0, 0, 0, size, start, step]]), length)[0]
-    return shown
+    """The positions that a window shows; -1 outside."""
+    shown = start + step * np.arange(length)
+    return np.where((shown < 0) | (shown >= size), -1, shown).astype(np.int32)

@@ -10,6 +10,7 @@ from numba import njit, types
 from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu.pass_windows import show_window
 from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, float_bits, show
@@ -110,14 +111,12 @@ def wants(said: Any, what: int, size: Any) -> Any:
 
 @njit
 def _axis(fused: Any, place: int, axes: Any, axis: int, position: Any, window: Any, shown: int) -> None:
-    """Set the parameters of one axis of an image, from ``place`` on; windows as in ``rows._windows``."""
+    """Set the parameters of one axis of an image, from ``place`` on."""
     fused[FIRST + place], fused[FIRST + place + 1] = axes[axis, position, START], axes[axis, position, STEP]
     size, begin, step = axes[axis, position, SIZE], axes[axis, position, WINDOW], axes[axis, position, WINDOW_STEP]
     fused[FIRST + place + 2] = axes[axis, position, LENGTH]
     fused[FIRST + place + 3] = 0
     fused[FIRST + place + 4] = float_bits(np.float64(axes[axis, position, LENGTH]))
     fused[FIRST + place + 5] = size
-    for i in range(shown):
-        where = begin + step * i
-        window[i] = where if 0 <= where < size else -1
+    show_window(window[:shown], size, begin, step)
     show(fused, place + 6, window.ctypes.data, shown)

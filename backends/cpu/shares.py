@@ -32,6 +32,7 @@ from accel.system.compiled_stage import CLOCK, compiled_stage
 
 STEPS = (
     *("backends/cpu/share_steps.py", "backends/cpu/share_fields.py", "backends/cpu/pass_fields.py"),
+    "backends/cpu/pass_windows.py",
     *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
     *("native/call_kernels.py", "native/call_fields.py"),
 )

@@ -156,7 +156,7 @@ def test_places_that_have_numbers() -> None:
         numbers._there.append(place + rng.randrange(KINDS))
     numbers._there = type(numbers._there)("q", sorted(numbers._there))
     for place in places[50:150]:
-        numbers.add(place + rng.randrange(KINDS))
+        numbers.add([place + rng.randrange(KINDS)])
     asked = [*places, -(1 << 63), (1 << 63) - KINDS]
     assert numbers.among(asked) == [place for place in asked if numbers.at(place)] == [*places[:150], -(1 << 63)]
     assert Numbers(None, None).among(asked) == []  # type: ignore[arg-type]

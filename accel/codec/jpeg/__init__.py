@@ -51,7 +51,7 @@ UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
 DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
 _digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
-_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] i8[1] i8[1]w u8[1]w")
+_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] i8[1] i8[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
@@ -235,10 +235,17 @@ def digest(data: bytes | memoryview) -> int:
     return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
 
 
-def digests(data: Any, ends: Any) -> Any:
-    """The digests, int64[n], of the parts of a buffer of bytes; ``ends``: their ends, int64[n], ascending."""
+def digests(data: Any, begins: Any, counts: Any, ends: Any) -> Any:
+    """The digests, int64[n], of parts of contents in a buffer of bytes.
+
+    ``begins``, ``counts``: where each content begins, and its number of parts; ``ends``: where each part of all ends,
+    from the beginning of its content, uint32[n].
+    """
     found = np.empty(len(ends), np.int64)
-    _digests(np.frombuffer(data, np.uint8), ends, found, _scratch.sums)
+    places = np.array(begins, np.int64), np.array(counts, np.int64)
+    if len(places[0]) != len(places[1]) or places[1].sum() != len(ends):
+        raise ValueError("each part is one content's")
+    _digests(np.frombuffer(data, np.uint8), *places, ends, found, _scratch.sums)
     return found
 
 

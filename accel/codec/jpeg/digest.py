@@ -84,12 +84,19 @@ def digest(data: Any, sums: Any) -> Any:
 
 
 @njit
-def digests(data: Any, ends: Any, found: Any, sums: Any) -> None:
-    """Write the digests of successive parts of `data` to `found`, int64; `ends`: where each ends, int64."""
-    at = 0
-    for part in range(len(ends)):
-        found[part] = i64(digest(data[at : ends[part]], sums))
-        at = ends[part]
+def digests(data: Any, begins: Any, counts: Any, ends: Any, found: Any, sums: Any) -> None:
+    """The digests of parts of contents to `found`, int64.
+
+    `begins`, `counts`: where each content begins, and how many parts it has, int64; `ends`: where each part of all ends
+    from there, uint32.
+    """
+    part = 0
+    for content in range(len(begins)):
+        at = begins[content]
+        for _ in range(counts[content]):
+            end = begins[content] + i64(ends[part])
+            found[part] = i64(digest(data[at:end], sums))
+            at, part = end, part + 1
 
 
 @njit
