@@ -86,13 +86,15 @@ def install() -> None:
     with suppress(OSError):
         replaced.share()
     torch_compile.keep_out()
+    name = ""
     try:
         _undo.append(pillow_open.unwatch)
         for row, place in places:
+            name = row.name
             _undo.append(row.put(place))
     except Exception as error:
         uninstall()
-        private_names.refuse(f"{type(error).__name__}: {error}")
+        private_names.refuse(f"{name} cannot be replaced ({type(error).__name__}: {error})")
 
 
 def uninstall() -> None:

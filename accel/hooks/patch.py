@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from operator import attrgetter
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 Undo = Callable[[], None]
@@ -45,14 +45,14 @@ class Body(Patch):
     """A function that runs the replacement, called with the original first; names bound early change as well."""
 
     def put(self, place: Any) -> Undo:
-        return body(place, lambda original: partial(self.replacement, original))
+        return _function(self.name, place, lambda original: partial(self.replacement, original))
 
 
 class Shortcut(Patch):
     """A function that runs ``replacement(original)``; names bound early change as well."""
 
     def put(self, place: Any) -> Undo:
-        return body(place, self.replacement)
+        return _function(self.name, place, self.replacement)
 
 
 class Attribute(Patch):
@@ -125,6 +125,22 @@ def copied(function: FunctionType, surroundings: dict[str, Any]) -> FunctionType
     copy = FunctionType(function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+def _function(name: str, function: Any, make: Callable[[Any], Function]) -> Undo:
+    """``body``, or the module's name itself, if others have put something there whose code cannot be replaced."""
+    owner, _, last = name.rpartition(".")
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+        place = found(owner)
+        if isinstance(place, ModuleType):
+            instead = make(function)
+
+            @wraps(function)
+            def replacing(*args: Any, **kwargs: Any) -> Any:
+                return instead(*args, **kwargs)
+
+            return attribute(place, last, replacing)
+    return body(function, make)
 
 
 def body(function: FunctionType, make: Callable[[FunctionType], Function]) -> Undo:

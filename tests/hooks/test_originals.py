@@ -119,6 +119,32 @@ def test_a_function_that_is_replaced_is_called(name: str, pipeline: str, form: s
     helpers.assert_equal_runs(_epochs(ImageFolder(str(root), FORMS[form](PIPELINES[pipeline]())), change))
 
 
+@pytest.mark.parametrize("name", ["Image.open", "hflip", "crop", "Pillow's hflip", "Pillow's crop"])
+def test_a_closure_that_was_there_before_the_switch_is_called(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, attribute, make = OF_NAMES[name]
+    calls, replaced = [0], make(getattr(owner, attribute))
+
+    def counted(*given: Any, **more: Any) -> Any:
+        calls[0] += 1
+        return replaced(*given, **more)
+
+    monkeypatch.setattr(owner, attribute, counted)
+    dataset = ImageFolder(str(root), T.Compose(PIPELINES["v1"]()))
+    per_run = []
+
+    def run() -> Any:
+        begun = calls[0]
+        found = list(DataLoader(dataset, 6))
+        per_run.append(calls[0] - begun)
+        return found
+
+    helpers.assert_equal_runs(run)
+    assert per_run[0] == per_run[1] > 0
+    assert getattr(owner, attribute) is counted
+
+
 class _Halves(TorchFunctionMode):
     """Has torch draw half of what it would draw."""
 
