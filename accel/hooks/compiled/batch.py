@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 
 from accel import explanation, switch
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, compositions, fake, folders, known, program, stock, tape
+from accel.hooks.compiled import arrays, compositions, fake, folders, known, program, stock, tape, tape_trials
 from accel.hooks.compiled.draws import Size
 from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.folders import METHODS
@@ -106,7 +106,7 @@ def prepare(dataset: Any) -> None:
     """Compile and try a dataset's pipeline before processes are started that will use it."""
     with suppress(Exception):
         images, transform = _samples(dataset, [0])
-        if tape.agrees():
+        if tape_trials.agrees():
             compositions.program_of(transform, images.begin)
 
 
@@ -214,7 +214,7 @@ def _found(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found 
     if own is not None:
         return _files(dataset.__dict__, indices), own
     images, transform = _samples(dataset, indices)
-    if not tape.agrees():
+    if not tape_trials.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
     own = compositions.program_of(transform, images.begin)
     if isinstance(images, _Files):

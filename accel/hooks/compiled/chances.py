@@ -10,7 +10,8 @@ import torch
 
 from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, Bounds, Tape, outputs, rounded
+from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
+from accel.hooks.compiled.tape_trials import outputs
 from accel.rows import Form, shifted
 
 

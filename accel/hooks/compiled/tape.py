@@ -6,7 +6,6 @@ the same state, gives the result of any kind of draw at any place. This file doe
 
 from __future__ import annotations
 
-import math
 import random
 import struct
 from collections.abc import Callable
@@ -149,6 +148,15 @@ class Tape:
         """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
+    def _gave(self, drawn: torch.Tensor, first: int) -> bool:
+        """Whether the default generator gave the outputs that were used, from ``first`` on: ``drawn`` is their 24 bits.
+
+        A few numbers may be equal by chance, so for these its state is compared as well.
+        """
+        if drawn.numpy().tobytes() != self._uniforms(UNIT)[first : self.at].tobytes():
+            return False
+        return len(drawn) >= _SURE or torch.equal(torch.default_generator.get_state(), self.after())
+
     def commit(self) -> bool:
         """Draw what has been used, from the generators; what is left is there for the next one who asks for a tape.
 
@@ -160,7 +168,7 @@ class Tape:
             if self._goes_on:
                 before = torch.default_generator.clone_state()
             drawn = torch.rand(self.at - first, dtype=torch.float32, device="cpu")
-            if before is not None and drawn.numpy().tobytes() != self._uniforms(UNIT)[first : self.at].tobytes():
+            if before is not None and not self._gave(drawn, first):
                 torch.default_generator.set_state(before.get_state())
                 _waits.double()
                 return False
@@ -178,6 +186,9 @@ class Tape:
 _OF_ONE_THREAD = 2048
 """The most numbers that torch computes by one thread: waking others would take longer."""
 
+_SURE = 6
+"""So many numbers of 24 bits are not equal by chance."""
+
 in_turn = fork.Lock()
 """Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has
 changed the generators' states."""
@@ -190,6 +201,10 @@ class _Waits:
     """For how many batches no tape is kept: others draw between them."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Keep the next tape, and forget for how long none was kept."""
         self._left = self._last = 0
 
     def double(self) -> None:
@@ -225,8 +240,9 @@ def of_default(needed: int) -> Tape:
 
 
 def forget() -> None:
-    """Have the next one who asks get a new tape."""
+    """Make the next batch read a new tape, as the first one of a process does."""
     _last.clear()
+    _waits.reset()
 
 
 def rounded(probability: float) -> float:
@@ -258,40 +274,6 @@ def _scales() -> bool:
         if _scaled(_uniform(UNIT, other), bounds) not in (None, _uniform(bounds, one)):
             return False
     return True
-
-
-def outputs(draw: Callable[[torch.Generator], object]) -> int:
-    """The number of outputs that a function takes from a generator; -1 if it varies, or changes more of the state."""
-    taken = {_taken(draw, seed) for seed in range(3)}
-    return taken.pop() if len(taken) == 1 else -1
-
-
-def _taken(draw: Callable[[torch.Generator], object], seed: int) -> int:
-    one, other = (torch.Generator().manual_seed(seed) for _ in range(2))
-    draw(one)
-    for number in range(1000):
-        if torch.equal(one.get_state(), other.get_state()):
-            return number
-        torch.empty(1, dtype=torch.float32).uniform_(generator=other)
-    return -1
-
-
-@cache
-def agrees() -> bool:
-    """Whether draws one at a time equal those of a tape in every bit; tried once, on a separate generator."""
-    one = torch.Generator().manual_seed(2**40 + 7)
-    tape = Tape(one.get_state(), 3 * _TRIED)
-    bounds = (0.08, 1.0), (math.log(3 / 4), math.log(4 / 3)), (-2.5, 1.25), (0.0, 1.0)
-    value = torch.empty(1, dtype=torch.float32, device="cpu")  # whatever the defaults are now
-    for number in range(_TRIED):
-        low, high = bounds[number % len(bounds)]
-        drawn = value.uniform_(low, high, generator=one).item()
-        grown = torch.exp(value.uniform_(low, high, generator=one)).item()
-        limit = (number * number * 977 + 1) % ((1 << 28) - 1) + 1
-        placed = torch.randint(0, limit, size=(1,), generator=one, device="cpu").item()
-        if (drawn, grown, placed) != (tape.uniform((low, high)), tape.exp((low, high)), tape.below(limit)):
-            return False
-    return bool(torch.equal(tape.after(), one.get_state()))
 
 
 _TRIED = 200
