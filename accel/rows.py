@@ -178,11 +178,11 @@ class Rows(Sequence[Recipe]):
         return Rows(self.sources, self.structure.then(steps), self.numbers)
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
-        """The heights and widths of the sources, and whether they are of mode "RGB": arrays [images]."""
+        """The sources' heights, widths, and whether their mode is "RGB": arrays [images]."""
         return sizes_of(self.table())
 
     def table(self) -> Numbers:
-        """What is known of the pictures of the sources (``Sources.table``)."""
+        """The table of the sources' pictures (``Sources.table``)."""
         if isinstance(self.sources, tuple):
             return table_of([source.header for source in self.sources])
         return self.sources.table()

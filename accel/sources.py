@@ -63,7 +63,7 @@ class Sources(Sequence[Source], metaclass=_Kind):
         return [self[each] for each in range(len(self))[places]]
 
     def table(self) -> Numbers:
-        """What is known of the pictures: the last three columns are the components (3 where the mode is "RGB"), the
+        """An int64 table [pictures, n]: the last three columns are the components (3 if the mode is "RGB", else 1), the
         height and the width."""
         raise NotImplementedError
 
@@ -72,12 +72,12 @@ class Sources(Sequence[Source], metaclass=_Kind):
 
 
 def sizes_of(table: Numbers) -> Sizes:
-    """What such a table (``Sources.table``) says."""
+    """The heights, the widths, and whether the mode is "RGB", from a ``Sources.table``."""
     return table[:, -2], table[:, -1], table[:, -3] == COLOURED
 
 
 def table_of(headers: Iterable[Header | Raw]) -> Numbers:
-    """The table of pictures with these headers (``Sources.table``)."""
+    """The table (``Sources.table``) of pictures with these headers: int64 [pictures, 3]."""
     found = [(COLOURED if each.mode == "RGB" else 1, each.height, each.width) for each in headers]
     return np.array(found, np.int64).reshape(-1, 3)
 
@@ -198,7 +198,7 @@ class Files(Sources):
 
     @property
     def untouched(self) -> bool:
-        """Whether all are plain JPEG files, as far as their state says it, and nobody has looked at one."""
+        """Whether all files are ``PLAIN`` by their state, and no source was made (``made``)."""
         return not self._made and not self.headers
 
     def made(self) -> list[tuple[int, Source]]:

@@ -232,7 +232,7 @@ class Cache:
         return kept
 
     def _has_all(self, entries: Sequence[Entry], places: Sequence[int]) -> list[bool]:
-        """Which of these entries are there, at these numbers: others may have put them in since they were looked up."""
+        """For each entry, at its place, whether the cache has it: others may have put it in since the look-up."""
         rows = dict(self._faults.ask(self._table.rows_of, places) or ())
         if not rows and self._filling.lacks(places):
             return [False] * len(entries)

@@ -35,8 +35,8 @@ Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
 
 _OF_TABLE = 64  # bytes that the table needs for a row besides the row's own
 
-_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, how many parts, the sizes of key, header and meta
-_CHECKED = struct.Struct("=IQQHHHH")  # the same behind the checksum
+_HEAD = struct.Struct("=IIQQHHHH")  # checksum, kind, segment, offset, number of parts, sizes of key, header and meta
+_CHECKED = struct.Struct("=IQQHHHH")  # the fields behind the checksum
 
 
 class Entry(NamedTuple):
@@ -119,9 +119,9 @@ def place_of(key: bytes) -> int:
 
 
 def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[bytes]:
-    """``Entry.numbers`` of contents, each in parts that end there.
+    """Compute ``Entry.numbers`` for several contents in one buffer, whose parts end at ``ends``.
 
-    ``begins``: where each begins; None: they lie side by side.
+    ``begins``: where each content begins; None if they lie side by side.
     """
     begins = [*sides(map(size_of, ends))] if begins is None else begins
     said = [array("I", each).tobytes() for each in ends]
@@ -134,7 +134,7 @@ def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Sequence[int
 
 
 def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
-    """The entries of a kind of files, whose contents begin there; they lie nowhere yet."""
+    """Make the entries of files whose contents begin at ``begins``; their segments and offsets are not set yet."""
     numbers = numbers_of(content, [each[-1] for each in files], begins)
     return [
         Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
@@ -143,7 +143,7 @@ def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence
 
 
 def size_of(ends: Sequence[int]) -> int:
-    """The bytes of a content whose parts end there."""
+    """The bytes of a content whose parts end at ``ends``."""
     return ends[-1] if len(ends) else 0
 
 
@@ -153,12 +153,12 @@ def sides(sizes: Iterable[int]) -> Iterator[int]:
 
 
 def packed(entry: Entry) -> bytes:
-    """The row of an entry."""
+    """Pack an entry into a row."""
     return packed_at(entry, entry.segment, entry.offset)
 
 
 def packed_at(entry: Entry, segment: int, offset: int) -> bytes:
-    """The row of an entry, as if it lay there."""
+    """Pack an entry into a row, with this segment and offset in place of its own."""
     key, kind, _, _, header, meta, numbers = entry
     head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
     row = b"".join((head, numbers, key, header, meta))

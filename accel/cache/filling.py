@@ -37,7 +37,7 @@ class _Piece:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
     def fitting(self, sizes: Sequence[int], charges: Sequence[int]) -> int:
-        """How many of the next entries it takes, of as many as wait together; it takes the first."""
+        """How many of the next entries fit, at least the first, and at most as many as may wait together."""
         count, at, left = 0, self.at, self.left
         for size, charge in zip(sizes[: max(_ENTRIES - len(self.rows), 1)], charges, strict=False):
             at, left = at + size, left - charge
@@ -47,7 +47,7 @@ class _Piece:
         return count
 
     def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
-        """Note entries that were written."""
+        """Add the rows of entries that were written."""
         segment, at = self.claim.segment, self.at
         for entry, size in zip(entries, sizes, strict=True):
             self.rows[place_of(entry.key) + entry.kind] = packed_at(entry, segment, at)
@@ -149,7 +149,7 @@ class Filling:
         return [(number, row) for number, piece in found if (row := piece.rows.get(number)) is not None]
 
     def lacks(self, numbers: Iterable[int]) -> bool:
-        """Whether none of these was put and is not told yet."""
+        """Whether no row with one of these numbers waits to be added to the table."""
         return all(piece.rows.keys().isdisjoint(numbers) for piece in tuple(self._pieces.values()))
 
     def drop(self, row: Row) -> None:
@@ -226,7 +226,7 @@ class Filling:
 
 
 def _together(first: int, kept: Sequence[bool], begins: Sequence[int], sizes: Sequence[int]) -> int:
-    """Up to which of entries those lie side by side, from the first on, that are not kept yet."""
+    """The end of the run of entries, from ``first`` on, that lie side by side and are not kept yet."""
     end = first + 1
     while end < len(kept) and not kept[end] and begins[end] == begins[end - 1] + sizes[end - 1]:
         end += 1

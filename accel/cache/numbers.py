@@ -43,7 +43,7 @@ class Numbers:
         self._next = now + _PART * (now - begun)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Note some that this process puts in."""
+        """Add numbers that this process puts in."""
         self._own.update(numbers)
 
     def among(self, places: Sequence[int]) -> list[int]:
@@ -55,7 +55,7 @@ class Numbers:
         return [
             place
             for place, known in zip(places, has, strict=True)
-            if known or not apart(range(place, place + KINDS))  # of all that were put in, which may be millions
+            if known or not apart(range(place, place + KINDS))  # looked up, not walked: there may be millions
         ]
 
     def at(self, place: int) -> list[int]:

@@ -18,10 +18,10 @@ from accel.cache.entry import Entry
 from accel.cache.folder import fcntl, locked
 from accel.system.imports import LazyModule
 
-_resource: Any = LazyModule("resource")  # which not every system has
+_resource: Any = LazyModule("resource")  # not every system has it
 
-_OPEN = 256  # files that are kept open for reading, at most
-_SHARE = 4  # they take at most one in so many of the descriptors that a process may have: the others are the training's
+_OPEN = 256  # the most files that are kept open for reading
+_SHARE = 4  # they take at most one in so many of the process's descriptors: the training needs the others
 _WRITTEN = 1 << 20  # bytes written at a time: for more Linux takes larger pages, and may have to look for them first
 
 

@@ -114,7 +114,7 @@ def _show(report: Report) -> None:
         return
     try:
         report.show(sys.stderr)
-    except OSError:  # nobody reads it any more; nor is it to be tried again as this process ends
+    except OSError:  # the reader is gone; the flush at the end of this process must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 

@@ -82,9 +82,10 @@ def _located(original: Function, self: Any, index: Any) -> Any:
 
 
 def _made(original: Function, self: Any, index: Any) -> tuple[Any, list[LazyTensorBase] | None]:
-    """The batch that a fetcher's ``fetch`` gives: drawn in one go, or of samples that are made one by one.
+    """The batch of a fetcher's ``fetch``: drawn in one go where possible, else made of single samples.
 
-    And the lazy tensors in it, where that is known."""
+    Also the lazy tensors in it; None if they must be searched for.
+    """
     own = self.collate_fn
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None

@@ -1,6 +1,6 @@
-"""``__next__`` of a DataLoader's iterator, without torch's range around it where nobody would see that.
+"""``__next__`` of a DataLoader's iterator, without torch's profiler range around it if no profiler is on.
 
-To begin and end the range takes longer than many a step of a batch.
+Beginning and ending the range takes longer than many of the steps of a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KNOWN = frozenset({
     *("_num_yielded", "_dataset_kind", "_DatasetKind", "Iterable", "_IterableDataset_len_called", "_dataset"),
     *("_num_workers", "warnings", "warn"),
 })  # fmt: skip
-"""The names in the original's code: one that has others does something else."""
+"""The names in the code of torch's method that this file knows; a method with others is run as it is."""
 
 
 def _next(original: Function, self: Any) -> Any:
@@ -32,7 +32,7 @@ def _next(original: Function, self: Any) -> Any:
         or getattr(profiler, "_active_cupti_profiler_observer", None) is not None
     ):
         return original(self)
-    with _torch._C._profiler._RecordFunctionFast(self._profile_name):  # of other observers, if there are any
+    with _torch._C._profiler._RecordFunctionFast(self._profile_name):  # for other observers, if there are any
         data = self._next_data()
         self._num_yielded += 1
         return data

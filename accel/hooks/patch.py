@@ -128,7 +128,7 @@ def copied(function: FunctionType, surroundings: dict[str, Any]) -> FunctionType
 
 
 def _function(name: str, function: Any, make: Callable[[Any], Function]) -> Undo:
-    """``body``, or the module's name itself, if others have put something there whose code cannot be replaced."""
+    """Replace a function's body; or its name in the module, if others put a closure or another object there."""
     owner, _, last = name.rpartition(".")
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         place = found(owner)

@@ -57,7 +57,7 @@ def _pil_loader(original: Function, path: Any) -> Any:
 
 
 def opens() -> bool:
-    """Whether ``pil_loader`` opens files by Python's and Pillow's own functions, which nobody has replaced."""
+    """Whether ``pil_loader`` opens files by Python's ``open`` and Pillow's ``Image.open``, and neither was replaced."""
     return (
         folder.Image is Image
         and getattr(Image.open, "__globals__", None) is _OF_PILLOW

@@ -93,7 +93,7 @@ def _dimensions(image: Any) -> tuple[int, int, int]:
 
 
 def usual() -> bool:
-    """Whether torch's own functions make tensors, on the CPU, of a dtype with a scratch tensor, and no mode is on."""
+    """Whether torch itself makes tensors, on the CPU, of a dtype with a scratch tensor, and none of its modes is on."""
     return (
         _device.CURRENT_DEVICE is None
         and torch.get_default_dtype() in _scratch.floats

@@ -110,7 +110,7 @@ def swap(shell: torch.Tensor, value: torch.Tensor) -> bool:
     As torch.utils.swap_tensors does, but the class last: while another thread still sees a lazy tensor, it waits for
     the lock that is held here.
     """
-    uses = own.Tensor._use_count  # torch 2.14 has no type of it
+    uses = own.Tensor._use_count  # torch 2.14 declares no type for it
     if weakref.getweakrefs(shell) or weakref.getweakrefs(value) or max(uses(shell), uses(value)) > 1:
         return False
     with swapping:

@@ -67,5 +67,5 @@ def length(words: Any, place: int) -> Any:
 
 @njit
 def address(words: Any, place: int) -> Any:
-    """Where the items of the array begin that is passed as a parameter."""
+    """The address of the first item of the array that is passed as a parameter."""
     return word_at(words[FIRST + place] + HEAD)

@@ -18,18 +18,17 @@ RESIZE, CROP, HFLIP, VFLIP, PAD = range(5)
 """Steps."""
 
 COLOURED = 3
-"""The channels of a picture of mode "RGB", which is in the last but two of a source's columns (``Sources.table``)."""
+"""The components of a picture of mode "RGB", in the third column from the end of ``Sources.table``."""
 
 NEVER = -2
-"""Says in the place of a column that grey never becomes RGB."""
+"""In place of a column: no grey image is converted to RGB."""
 
 COLUMNS_FIRST, BY_SHAPE, BY_LOSS = range(3)
-"""Rules by which it is decided which axis is resampled first (``resample.rows_first``)."""
+"""Rules for the order in which the axes are resampled (``resample.rows_first``)."""
 
 OTHERWISE = 1
 """The result that says that columns cannot express some image."""
 
 CHANNELS, HEIGHT, WIDTH, ALIKE = range(4)
-"""What is found out of all images: their channels, the largest height and width that one has then, and whether all have
-these."""
+"""Results for all images: their channels, the largest height and width after the steps, whether all have this size."""
 FOUND = 4

@@ -44,11 +44,11 @@ def plan_axes(
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
-        table: int64 [images, n], of the sources (``Sources.table``).
-        converted: the column that says of which images grey becomes RGB; -1: of all, ``NEVER``: of none.
-        support: of the filter, in input positions at scale 1; 0: nothing is resampled. order: of the axes
-            (``resample.order_of``).
-        work: int64 [5, 4], working memory. found: int64 [FOUND], is filled.
+        table: int64 [images, n], the sources' ``Sources.table``.
+        converted: the column that says which images are converted to RGB if they are grey; -1: all, ``NEVER``: none.
+        support: the filter's support, in input positions at scale 1; 0: nothing is resampled.
+        order: the rule for the order of the axes (``columns.order_of``).
+        work: int64 [5, 4], working memory. found: int64 [FOUND], to be filled.
 
     Returns:
         0, or ``OTHERWISE`` if columns cannot express some image.
@@ -118,7 +118,7 @@ def plan_axes(
 
 @njit
 def _channels(numbers: Any, table: Any, converted: int) -> Any:
-    """The channels of all images; 0 where they differ."""
+    """The channels that all images have; 0 if they differ."""
     channels = 0
     for image in range(len(table)):
         coloured = table[image, table.shape[1] - 3] == COLOURED or converted == -1
@@ -133,7 +133,7 @@ def _channels(numbers: Any, table: Any, converted: int) -> Any:
 
 @njit
 def _rows_first(order: int, row: Any, column: Any) -> Any:
-    """``resample.rows_first``."""
+    """``resample.rows_first``, for the axes of one image."""
     lost = row[LENGTH] - row[SIZE]
     if order == BY_SHAPE:
         return row[LENGTH] > 100 * column[LENGTH] and lost > 0

@@ -173,7 +173,7 @@ def _columns(rows: Rows) -> Columns | None:
 
 @lru_cache(maxsize=256)
 def _values(structure: Structure, channels: int) -> tuple[tuple[int, ...] | None, torch.Tensor]:
-    """The fill colour, and the table, of images of so many channels."""
+    """The fill colour (None: none) and the table of values, for images of so many channels."""
     program = _program(structure)
     assert program is not None
     fill = None if program.fill is None else (tuple(program.fill) * channels)[:channels]
@@ -190,9 +190,9 @@ def _example(structure: Structure) -> Stage:
 
 
 class _Program(NamedTuple):
-    """A structure that columns can do: how grey is converted (``NEVER``, for all: -1, or a column), steps on pixels but
-    for that (as compiled code has them), the code of the filter (0: none), its support and the order of the axes, the
-    fill colour (if it has one), and steps on values."""
+    """A structure that columns can express: whether grey is converted (``NEVER``, -1: always, else a column), the other
+    steps on pixels (as compiled code takes them), the code of the filter (0: none), its support, the rule for the order
+    of the axes, the fill colour (None: none), and the steps on values."""
 
     converted: int
     codes: Numbers
@@ -237,7 +237,7 @@ def _program(structure: Structure) -> _Program | None:
 
 
 def order_of(resample: int, pillow: tuple[int, ...] = PILLOW) -> int:
-    """The rule by which this version of Pillow (major, minor) orders the axes, as ``resample.rows_first`` says it."""
+    """The rule (``column_fields``) of ``resample.rows_first`` for this version of Pillow (major, minor)."""
     if resample not in SUPPORT or pillow < (12, 2):
         return of.COLUMNS_FIRST
     return of.BY_LOSS if pillow >= (13, 0) else of.BY_SHAPE

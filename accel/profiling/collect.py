@@ -223,7 +223,7 @@ def _events(folder: str, pids: dict[Any, int]) -> list[tuple[int, int, str, int,
     """Read the events that the processes have written; see ``Measured.events``.
 
     Args:
-        pids: for each worker's place, the process that stands for all that had it, epoch after epoch.
+        pids: by (loader, worker): the process that stands for all that had this place, epoch after epoch.
     """
     found = []
     for file in Path(folder).iterdir():

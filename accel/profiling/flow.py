@@ -251,7 +251,7 @@ def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
 
 
 def _computed(makers: Sequence[Process], stages: dict[str, float]) -> float:
-    """Nanoseconds of a batch in stages that compute; a collate function of the user's may wait as well."""
+    """Nanoseconds that a batch computes; of the collate function, which may wait, only the share that is CPU time."""
     its = total(each.stages["collate"] for each in makers if "collate" in each.stages)
     waited = 0.0 if its.cpu_ns is None else max(1 - its.cpu_ns / max(its.ns, 1), 0.0)
     return sum(stages.get(name, 0.0) for name in _COMPUTED) - waited * stages.get("collate", 0.0)

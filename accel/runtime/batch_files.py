@@ -105,7 +105,7 @@ def made(
     most: int,
     claimed: Claimed,
 ) -> tuple[F, set[int]]:
-    """Files that were read into ``content``, and the numbers of those that are not claimed."""
+    """Make an object of files that were read into ``content``; return it and the numbers of files not claimed."""
     known, places = read.known, read.places
     headers: dict[int, Header] = {}
     refused: set[int] = set()

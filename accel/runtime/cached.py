@@ -231,7 +231,7 @@ SAID = np.dtype({
 """The fields of ``_HEADER`` that are read for many files at once."""
 _MODES = ("", "L", "RGB")
 RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # as Known has them
+_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
@@ -257,7 +257,7 @@ def packed_header(header: Header, data: Data) -> bytes | None:
 
 
 def packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
-    """``packed_header`` of a whole file of one picture, whose bytes up to its first scan are ``head``."""
+    """``packed_header`` for a complete file of one picture; ``head``: its bytes before the first scan."""
     flags = _PROGRESSIVE * progressive | _EXIF * (b"Exif" in head)
     return _HEADER.pack(RGB if colour else _GREY, flags, width, height, len(head))
 

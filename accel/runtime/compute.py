@@ -57,7 +57,7 @@ def tensors(
 def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
-    """Compute several (recipes, interleaved) together: for each what ``tensors`` gives, or raises."""
+    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
     for recipes, _ in batches:
         counters.count(counters.IMAGES, len(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
@@ -132,7 +132,7 @@ def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
 
 def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
     global _last
-    if _last[0] is not selection:  # to look for the backend by its options takes longer
+    if _last[0] is not selection:  # finding the backend by its options takes longer
         _last = selection, host_of(selection), supports_all(host_of(selection))
     _, host, alone = _last
     try:

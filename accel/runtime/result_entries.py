@@ -225,7 +225,7 @@ def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content:
 
 
 def _ends(raw: Raw) -> array[int]:
-    """Where the bands of a result end."""
+    """The ends of the bands of a result, in bytes."""
     size, row = size_of(raw), raw.width * channels(raw)
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
     return array("I", [*range(band, size, band), size])

@@ -29,7 +29,7 @@ from accel.sources import Files, PicturesApart, Sources
 from accel.system import counters
 
 _FRAME = slice(of_file.SCAN, of_file.WIDTH + 1)
-"""Of what is known of a file: what is said of its picture."""
+"""The fields of ``Files.known`` that describe the picture: scan, components, height and width."""
 
 
 class Unknown(NamedTuple):
@@ -132,7 +132,7 @@ class Anew(NamedTuple):
         counters.count(counters.RESULTS, sum(done))
 
     def _said(self) -> list[bytes]:
-        """What is to be known of each file."""
+        """The packed headers of the files."""
         files = self.before.sources
         assert isinstance(files, Files)
         content, starts = files.content.data, files.places[:, 0].tolist()

@@ -1,4 +1,4 @@
-"""Lines on standard error that are accel's own: whoever reads them may be gone, and the script goes on all the same."""
+"""Accel's own lines on standard error, which never disturb the script, even if nobody reads them any more."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import suppress
 
 
 def say(text: str) -> None:
-    """Write a line, if there is anything to write it to."""
+    """Write a line to standard error; do nothing if there is none, it is closed, or nobody reads it any more."""
     stream = sys.stderr
     with suppress(OSError, ValueError):  # nobody reads it any more; it is closed
-        if type(stream) is io.TextIOWrapper:  # not through its buffer: what cannot be written would stay there, and
-            stream.flush()  # Python's exit status would be 120
+        if type(stream) is io.TextIOWrapper:  # not through its buffer: text that cannot be written would stay there,
+            stream.flush()  # and Python's exit status would be 120
             os.write(stream.fileno(), f"{text}\n".encode(stream.encoding, "backslashreplace"))
         elif stream is not None:
             print(text, file=stream, flush=True)
 
 
 def is_terminal() -> bool:
-    """Whether it is one, as far as there is any."""
+    """Whether standard error is a terminal; False if there is none, or it is closed."""
     try:
         return sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # it is closed

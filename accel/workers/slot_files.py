@@ -45,7 +45,7 @@ def note(selection: Selection, count: int, size: int) -> None:
 
 
 def taken(selection: Selection, count: int) -> torch.Tensor | None:
-    """A slot for a batch of so many images; None where there is none, or nobody knows yet how large it should be."""
+    """A slot for a batch of so many images; None if there is no pool, or the size that is needed is not known yet."""
     if not count or (pool := slot_pool.of_worker()) is None or selection not in _needed:
         return None
     return pool.empty((rounded(int(count * _needed[selection])),), torch.uint8)

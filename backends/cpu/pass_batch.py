@@ -21,8 +21,9 @@ def run_batch(
 ) -> Any:  # fmt: skip
     """``passes.run`` for pictures ``first`` to ``stop`` (excluded), all of which have the same table.
 
-    ``parts``: where each begins, its height and width. ``axes``: of the rows and of the columns (``column_fields``).
-    ``windows``: int32 [2, n], working memory. Returns 0, or the first other result of ``run_pass``.
+    ``parts``: where each begins, its height and width. ``axes``: int64 [2, images, AXIS], the axis of each one's rows,
+    and that of its columns (``column_fields``). ``windows``: int32 [2, n], working memory, n at least the output's
+    height and width. Returns 0, or the first other result of ``run_pass``.
     """
     shape = out.shape[1:]
     shown = (shape[1], shape[2]) if planar else (shape[0], shape[1])

@@ -80,11 +80,11 @@ def _weigh(bounds: Any, coefficients: Any, first: int, step: int, count: int, me
 
 @njit
 def weigh(bounds: Any, coefficients: Any, first: int, step: int, memory: int) -> Any:
-    """The weights of all columns, ``weights_size`` bytes; returns quads of each, 0: a coefficient is too large."""
+    """Write the weights, ``weights_size`` bytes; returns the quads of a column, 0 if a coefficient is too large."""
     most = np.int32(0)
     for i in range(bounds.shape[0]):
         most = max(most, bounds[i, 1])
-    count = _quads_of(np.int64(most))  # as many for all: the end of the loop is no surprise
+    count = _quads_of(np.int64(most))  # the same for all columns, so that the loop's end is predicted
     return count if _weigh(bounds, coefficients, first, step, count, memory) else 0
 
 
@@ -107,8 +107,8 @@ def shrink_columns(
 
     ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and
     ``n_bytes`` bytes in each, in memory that ends at ``beyond``; view column p is its column ``first + step * p``.
-    ``count`` and ``weights`` are what ``weigh`` found.  ``tile`` and ``sums``: workspaces of ``tile_size`` and ``16 *
-    (padded(columns * channels) + 1)`` bytes.  ``target_stride`` is at least ``padded(columns * channels)``.
+    ``count``: the result of ``weigh``, which filled ``weights``.  ``tile``, ``sums``: workspaces of ``tile_size`` and
+    ``16 * (padded(columns * channels) + 1)`` bytes.  ``target_stride`` is at least ``padded(columns * channels)``.
     """
     columns, room = bounds.shape[0], count * QUAD_WEIGHTS
     at_once = QUAD // (4 * channels) * 4 * channels  # bytes of each row

@@ -133,9 +133,9 @@ def _describe(
 
 @njit
 def describe(n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, memory: int) -> Any:
-    """Describe groups for ``resize_by_dots``, which is given this memory; returns quads of each, 0: it does not fit.
+    """Write descriptions of groups to ``memory``; returns the quads of a group, 0 if ``resize_by_dots`` cannot be used.
 
-    Arguments are those of ``pass_resize.resize_columns``. ``memory``: ``groups_memory(len(bounds) * channels)`` bytes.
+    ``memory``: ``groups_memory(len(bounds) * channels)`` bytes. Other arguments as of ``pass_resize.resize_columns``.
     """
     if not HAS_DOTS or n_bytes < _WINDOW:
         return 0
@@ -155,7 +155,10 @@ def resize_by_dots(
     source: int, stride: int, n_rows: int, count: int, quads: int, shift: int, memory: int, target: int,
     target_stride: int,
 ) -> None:  # fmt: skip
-    """What ``pass_resize.resize_columns`` does, to ``count`` bytes of each row, by what ``describe`` has found."""
+    """Resample the columns of every row, with the results of ``pass_resize.resize_columns``.
+
+    ``count``: bytes of a resampled row.  ``quads``: the result of ``describe``, which filled ``memory``.
+    """
     groups = (count + LANES - 1) // LANES
     if not HAS_DOTS:  # there are no such instructions to compile to
         return

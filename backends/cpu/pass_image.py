@@ -1,4 +1,4 @@
-"""One image through the whole kernel: its passes in order, of all of it or of a band of rows after the other."""
+"""The fused pass of one image: its passes in order, on the whole image or on one band of rows after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accel.backends.shared.coefficient_kernels import computed
 
 @njit
 def _resize_columns(state: Any, image: int, stride: int, n_rows: int, target: int) -> None:
-    """Resample every row of an image, of which there are at least 16, to rows that lie MIDDLE_WIDTH bytes apart."""
+    """Resample the columns of ``n_rows >= 16`` rows, ``stride`` bytes apart, to rows MIDDLE_WIDTH bytes apart."""
     first, step, channels, shift = state[ps.FIRST], state[ps.STEP], state[ps.CHANNELS], state[ps.COL_SHIFT]
     width, pitch, tile, sums = state[ps.WIDTH], state[ps.MIDDLE_WIDTH], state[ps.TILE], state[ps.SUMS]
     bounds, coefficients = computed(state[ps.COL_MEMORY], state[ps.COL_MOST], state[ps.SHOWN_COLS])
@@ -40,9 +40,10 @@ def _resize_columns(state: Any, image: int, stride: int, n_rows: int, target: in
 
 @njit
 def take_rows(begin: int, scratch: int) -> Any:
-    """Take the band that begins with row ``begin``, a multiple of BAND, of the image whose pass was begun there.
+    """Resample the columns of the band from row ``begin`` on, a multiple of BAND.
 
-    All BAND rows are read; what is made of those behind the image's last one is not looked at.
+    ``scratch``: the workspace of the image's pass, of which BEGIN was run. BAND rows are read in any case; if the image
+    ends before, the results of the rows behind it are not used. Returns 0.
     """
     state = state_in(scratch)
     place = state[ps.MIDDLE] + begin * state[ps.MIDDLE_WIDTH]
@@ -52,7 +53,10 @@ def take_rows(begin: int, scratch: int) -> Any:
 
 @njit
 def _begun(src: Any, scratch: Any) -> Any:
-    """Whether an image whose pass is set up can come in bands, the first row first; they lie where ``src`` begins."""
+    """Have a pass that is set up read bands, all at the address of ``src``, from the image's first row to its last.
+
+    False if the pass cannot be run in bands.
+    """
     state = state_in(np.int64(scratch.ctypes.data))
     pitch = abs(state[ps.STRIDE])
     leftmost = (state[ps.IMAGE] - np.int64(src.ctypes.data)) % pitch
@@ -70,9 +74,10 @@ def run_pass(
     resample: int, rows_first: bool, fills: Any, table: Any, item: int, factors: Any,
     out: Any, planar: bool, part: int, scratch: Any,
 ) -> Any:  # fmt: skip
-    """``passes.run``, for tables and outputs of ``item`` bytes each; ``part``: see ``pass_fields``.
+    """``passes.run``, or a ``part`` of it (``pass_fields``), for tables and outputs with items of ``item`` bytes.
 
-    Returns 0, or the bytes of workspace that it needs, or -1 if arguments do not fit.
+    Returns 0, or the bytes of workspace that it needs if ``scratch`` is smaller, or -1 if arguments do not fit or the
+    pass cannot be run in bands.
     """
     if part != ps.END:
         status = set_up(
@@ -94,7 +99,7 @@ def _run(
     row_step: int, row_window: Any, col_window: Any, fills: Any, table: Any, item: int, factors: Any, out: Any,
     planar: bool, scratch: Any, part: int,
 ) -> None:  # fmt: skip
-    """The passes of an image, of which the workspace says what they need. Each reads what the one before has made."""
+    """Run the passes of an image whose state is in the workspace; each reads the result of the one before."""
     state = state_in(np.int64(scratch.ctypes.data))
     image, stride, width, top = state[ps.IMAGE], state[ps.STRIDE], state[ps.WIDTH], state[ps.TOP]
     first, step, channels = state[ps.FIRST], state[ps.STEP], state[ps.CHANNELS]

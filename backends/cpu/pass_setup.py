@@ -1,4 +1,4 @@
-"""What is known of an image's pass before a pixel is read: what is needed of it, coefficients, and its workspace."""
+"""Setup of an image's pass before a pixel is read: the part that is needed, coefficients, and the workspace."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from accel.backends.shared.numba_memory import pointer
 
 @njit
 def _needed(length: int, begin: float, span: float, size: int, window: Any, resample: int) -> Any:
-    """Codes and positions that an axis shows: the lowest code, the resampled positions, the view positions below.
+    """The part of an axis that is needed: the lowest code, the range of resampled positions, that of view positions.
 
-    Both ranges are half-open, and empty where all is fill.
+    Both ranges are half-open, and empty if all is fill.
     """
     lowest, first, stop = shown(window)
     if first == stop or not _resampled(begin, span, size):
@@ -45,7 +45,7 @@ def _inside(start: int, step: int, first: int, stop: int, extent: int) -> Any:
 
 @njit
 def _room(count: int, wanted: bool) -> Any:
-    """``count`` bytes of workspace, rounded up to a cache line; none where they are not wanted."""
+    """``count`` bytes of workspace, rounded up to a cache line; 0 if not ``wanted``."""
     return (count + 63) // 64 * 64 if wanted else 0
 
 
@@ -56,7 +56,7 @@ def _aligned(memory: int) -> Any:
 
 @njit
 def state_in(memory: int) -> Any:
-    """The words that the workspace at an address begins with."""
+    """The state in the workspace at an address: int64 [STATE], see ``pass_fields``."""
     return carray(pointer(_aligned(memory)), (ps.STATE,), np.int64)
 
 
@@ -67,7 +67,7 @@ def set_up(
     col_start: int, col_step: int, col_length: int, col_begin: float, col_span: float, col_size: int, col_window: Any,
     resample: int, rows_first: bool, fills: Any, table: Any, out: Any, planar: bool, scratch: Any,
 ) -> Any:  # fmt: skip
-    """Fill the workspace of a pass (``pass_fields``); arguments and result are those of ``pass_image.run_pass``."""
+    """Fill the state of a pass (``pass_fields``), and compute its coefficients; see ``pass_image.run_pass``."""
     src_height, src_width, channels = src.shape
     n_rows, n_cols = row_window.shape[0], col_window.shape[0]
     row_lowest, y_first, y_stop, top, bottom = _needed(row_length, row_begin, row_span, row_size, row_window, resample)
@@ -86,14 +86,14 @@ def set_up(
     ):
         return -1
 
-    if y_first == y_stop or x_first == x_stop:  # all is fill, or there is nothing
+    if y_first == y_stop or x_first == x_stop:  # all is fill, or the output is empty
         by_rows = by_cols = False
 
     leftmost = min(col_start + col_step * left, col_start + col_step * (right - 1))
     height, width = bottom - top, (right - left) * channels
     shown_rows, shown_cols = y_stop - y_first, x_stop - x_first
 
-    # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image moves to a larger place.
+    # The resize works on 16 bytes and, for columns, on 16 rows at a time: a smaller image is copied to a larger place.
     small = ((by_rows or by_cols) and width < LANES) or (by_cols and height < LANES)
     rows_first = rows_first and by_rows and by_cols
     full_width, full_height, full_shown = padded(width), padded(max(height, LANES)), max(shown_rows, LANES)

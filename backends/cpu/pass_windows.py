@@ -1,4 +1,4 @@
-"""The window through which one axis of an image is shown (``planning.column_fields``), as a pass takes it."""
+"""The window on an axis (``planning.column_fields``), as the positions that a pass takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba import njit
 
 @njit
 def show_window(window: Any, size: Any, begin: Any, step: Any) -> None:
-    """Fill int32 [n] with the positions of ``size`` that are shown from ``begin`` on; -1 outside."""
+    """Fill ``window``, int32 [n], with the positions ``begin + step * i``; -1 for those outside [0, size)."""
     for i in range(len(window)):
         where = begin + step * i
         window[i] = where if 0 <= where < size else -1

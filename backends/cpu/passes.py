@@ -123,7 +123,7 @@ def run_batch(
     Args:
         pictures: uint8 [bytes]. parts: [images, 3], where in it each picture [h, w, C] begins, its h and w.
         which: the numbers of the pictures to run.
-        axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], onto the whole.
+        axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], as views of the whole picture.
         order: ``resample.rows_first`` of every picture.
 
     Raises:

@@ -112,6 +112,6 @@ def _axis(shown: int, start: int, step: int, length: int, size: int, window: int
 
 @lru_cache(maxsize=1024)
 def _window(length: int, size: int, start: int, step: int) -> npt.NDArray[np.int32]:
-    """The positions that a window shows; -1 outside."""
+    """The positions ``start + step * i`` that a window shows, int32 [length]; -1 for those outside [0, size)."""
     shown = start + step * np.arange(length)
     return np.where((shown < 0) | (shown >= size), -1, shown).astype(np.int32)

@@ -1,4 +1,4 @@
-"""A region that the pass takes in bands while it is decoded: it is never in memory as a whole."""
+"""Regions that the pass takes in bands while they are decoded, so that they are never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _take_rows = caller(ps.TAKE_ROWS)
 
 @njit
 def take_band(begin: int, count: int, own: Any) -> Any:
-    """The sink of a decoder (``decode_fields.TAKE_BAND``): hand a band to the pass, and add up how long it takes."""
+    """Hand a band to the pass, and add up the time that it takes: a decoder's sink (``decode_fields.TAKE_BAND``)."""
     if own[sh.CLOCK] >= 0:
         own[sh.SPENT] -= _now(own)
     own[sh.CALL + FIRST] = begin
@@ -38,7 +38,7 @@ def _now(own: Any) -> Any:
 
 @njit
 def begin_bands(fused: Any, own: Any, clock: int, times: Any, said: Any) -> Any:
-    """Begin a pass whose arguments are shown; what comes of it is one of ``share_steps``."""
+    """Begin a pass whose arguments are set, and prepare the sink's words; return the state (``share_steps``)."""
     state = call_pass(fused, ps.BEGIN, said)
     own[sh.CALL + FIRST + 1] = address(fused, ps.SCRATCH)
     own[sh.CLOCK], own[sh.SPENT] = clock if len(times) != 0 else -1, 0
@@ -47,14 +47,14 @@ def begin_bands(fused: Any, own: Any, clock: int, times: Any, said: Any) -> Any:
 
 @njit
 def show_bands(decode: Any, sink: Any, pixels: Any, width: Any, channels: int) -> None:
-    """Have the decoder write bands, and the sink take them."""
+    """Have the decoder write bands to ``pixels``, and the sink take them."""
     show(decode, df.SINK, sink.ctypes.data, len(sink))
     show(decode, df.OUT, pixels.ctypes.data, ps.BAND, width, channels)
 
 
 @njit
 def leave_out(own: Any, times: Any, number: Any) -> None:
-    """Take what the bands took in the pass from the time that decoding took."""
+    """Subtract the time spent in the sink from an image's decoding time, unless ``times`` is empty."""
     if len(times) != 0:
         ended = times[number, ENDED, 0] * 1_000_000_000 + times[number, ENDED, 1] - own[sh.SPENT]
         times[number, ENDED, 0], times[number, ENDED, 1] = ended // 1_000_000_000, ended % 1_000_000_000

@@ -14,9 +14,10 @@ ENDS, PLANES, INDEX, PASS = range(4)
 """The kinds of working memory that may be too small."""
 
 LARGEST, REGION = range(2)
-"""Fields of the list of a batch's files: the bytes of the largest file, and of the pixels of the largest region."""
+"""Fields of the list of a batch's files: the bytes of the largest file, and the most bytes of pixels that are in memory
+for a region, decoded as a whole or in bands."""
 LISTED = 2
 
 CLOCK, SPENT, NOW, CALL = 0, 1, 2, 4
-"""What a share's sink has of its own: libc's clock, or -1; nanoseconds spent in it for an image; room for a time; and
-the words of a call of ``pass_image.take_rows``."""
+"""Words of a share's sink: the libc clock that it reads (-1: none); the nanoseconds spent in it for an image; a time
+(seconds, nanoseconds); and, from CALL on, the words of a call of ``pass_image.take_rows``."""

@@ -45,9 +45,11 @@ def list_files(
     """List the files of a batch that are the plain case, and return their number; see ``shares``.
 
     Args:
-        known, places, content, asked: of ``Files``. plain: the result of ``read.which_only_decode``; if it is empty,
-            the files whose state is plain and whose pixels nobody asked for before.
-        bands: which regions are decoded in bands. limit: bytes of pixels of a region, or a band, at most.
+        known, places, content, asked: of ``Files``.
+        plain: the result of ``read.which_only_decode``. If it is empty, the plain case is a file whose state is PLAIN
+            and that was not decoded before.
+        bands: uint8 [files], whether the region is decoded in bands.
+        limit: the most bytes of pixels in memory, of a region or of a band.
         images, keys: are filled. said: see ``share_fields``.
     """
     listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0

@@ -30,7 +30,7 @@ _pass = caller(ps.SIGNATURE)
 
 @emitted(types.void, types.int64, None)
 def write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
-    """Write what a clock of libc's shows: seconds and nanoseconds."""
+    """Write the time of a libc clock: seconds and nanoseconds."""
     kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
     look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
     builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
@@ -68,7 +68,7 @@ def show_pass(
     position: Any, height: Any, width: Any, axes: Any, rows_first: Any, fused: Any, windows: Any, pixels: Any, out: Any,
     parts: Any, item: int, channels: int, planar: bool,
 ) -> None:  # fmt: skip
-    """Have the pass of an image begin with the region that is in ``pixels``, and write its part of ``out``."""
+    """Set the arguments of an image's pass, which reads the region in ``pixels`` and writes its part of ``out``."""
     show(fused, 0, pixels.ctypes.data, height, width, channels)
     fused[FIRST + ps.ROWS_FIRST] = rows_first[position]
     for axis in range(2):
@@ -83,7 +83,7 @@ def show_pass(
 
 @njit
 def call_pass(fused: Any, part: int, said: Any) -> Any:
-    """Run a pass that was shown, or a part of it."""
+    """Run a pass whose arguments are set, or a part of it (``pass_fields``); return the image's state."""
     fused[FIRST + ps.PART] = part
     state = _pass(pointer_to(fused))
     if state > 0:
@@ -96,7 +96,7 @@ def passed(
     position: Any, height: Any, width: Any, axes: Any, rows_first: Any, said: Any, fused: Any, windows: Any,
     pixels: Any, out: Any, parts: Any, item: int, channels: int, planar: bool,
 ) -> Any:  # fmt: skip
-    """The pass of an image whose region is in ``pixels``, to its part of ``out``."""
+    """Run the pass of an image whose region is in ``pixels``, into its part of ``out``; return its state."""
     show_pass(
         position, height, width, axes, rows_first, fused, windows, pixels, out, parts, item, channels, planar
     )  # fmt: skip

@@ -59,7 +59,7 @@ _list_files = UNIT.function(
 _TAKE_BAND = UNIT.function("backends.cpu.share_bands", "take_band", df.TAKE_BAND)
 
 _IN_BANDS = 1 << 19
-"""Regions of more bytes are decoded in bands: two of those do not fit into a core's own cache."""
+"""Regions of more bytes are decoded in bands: two regions of this size do not fit into a core's own cache."""
 
 Given = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 """Fill colours, table and factors of a pass."""
@@ -145,7 +145,7 @@ class Shared:
 
 
 def in_bands(columns: Columns) -> npt.NDArray[np.uint8]:
-    """Of which images the region is decoded in bands, which are resampled while they are in near caches: uint8 [n]."""
+    """The images whose region is decoded in bands, so that it is resampled in near caches: uint8 [images], 0 or 1."""
     heights, widths = columns.boxes[:, 2], columns.boxes[:, 3] * columns.channels
     large = (heights * widths > _IN_BANDS) & (np.minimum(heights, widths) >= ps.LEAST)
     which: npt.NDArray[np.bool_] = large & columns.resampled[1] & ~columns.rows_first
@@ -153,8 +153,8 @@ def in_bands(columns: Columns) -> npt.NDArray[np.uint8]:
 
 
 class _Listed(NamedTuple):
-    """Images that are the plain case: rows of numbers (``share_fields``), and the keys; what holds their files; the
-    bytes of the largest file, and the most that pixels of a region, or a band of it, take."""
+    """Images that are the plain case: rows of numbers (``share_fields``) and keys; the objects that keep their files
+    alive; the bytes of the largest file, and the most bytes of pixels of a region, or of a band of it."""
 
     images: npt.NDArray[np.int64]
     keys: npt.NDArray[np.uint64]
@@ -164,7 +164,7 @@ class _Listed(NamedTuple):
 
 
 def _of_files(columns: Columns, files: Files, bands: npt.NDArray[np.uint8]) -> _Listed:
-    """List those of files, of which it is noted that they are decoded."""
+    """List the plain files, and count them as decoded."""
     count, said = len(files), np.empty(sh.LISTED, np.int64)
     which = _BY_STATE if files.untouched and not cached.in_use else read.which_only_decode(files)
     images, keys = np.empty((count, sh.IMAGE), np.int64), np.empty((count, store_fields.KEY), np.uint64)
@@ -174,7 +174,7 @@ def _of_files(columns: Columns, files: Files, bands: npt.NDArray[np.uint8]) -> _
 
 
 _BY_STATE = np.empty(0, np.bool_)
-"""No answer for any file: its state decides."""
+"""Empty, in place of ``read.which_only_decode``: each file's state decides."""
 
 
 def _of_sources(columns: Columns, sources: Sequence[Source], bands: npt.NDArray[np.uint8]) -> _Listed:
@@ -215,7 +215,7 @@ class _Last(threading.local):
     sink: tuple[Call, npt.NDArray[np.int64]] | None = None
 
     def bands(self) -> tuple[Call, npt.NDArray[np.int64]]:
-        """A sink that hands bands to a pass, and words of its own."""
+        """The call of a sink that hands bands to a pass, and the sink's own words, int64 (``share_fields``)."""
         if self.sink is None:
             own = np.append(np.zeros(sh.CALL, np.int64), Call(passes.TAKE_ROWS, 0, 0).words)
             self.sink = Call(_TAKE_BAND, 0, 0, own), own

@@ -173,7 +173,7 @@ def memory_size(resample: int, span: float, size: int, count: int) -> Any:
 
 @njit
 def computed(memory: int, most: int, count: int) -> Any:
-    """The bounds and the coefficients that ``compute`` has put there, of positions of at most so many taps."""
+    """The bounds [count, 2] and coefficients [count, most] that ``compute`` wrote there; ``most``: ``most_taps``."""
     coefficients = carray(pointer(memory + 8 * most), (count, most), np.int32)
     return carray(pointer(memory + 4 * most * (count + 2)), (count, 2), np.int32), coefficients
 

@@ -22,7 +22,7 @@ POISON = 0x5A
 
 
 class Sink:
-    """Takes bands as compiled code does; refuses from its ``refused``-th on."""
+    """A sink that takes bands as compiled code does, and refuses from the ``refused``-th one on."""
 
     def __init__(self, out: np.ndarray, refused: int = 1 << 30) -> None:
         self.out, self.refused = out, refused
@@ -40,7 +40,7 @@ class Sink:
         return int(len(self.taken) >= self.refused)
 
     def last(self) -> list[tuple[int, np.ndarray]]:
-        """What was taken since the first rows came last."""
+        """The bands since the region's first rows came for the last time: (first row, pixels) of each."""
         first = max(place for place, (begin, _) in enumerate(self.taken) if begin == 0)
         return self.taken[first:]
 
@@ -48,7 +48,7 @@ class Sink:
 def decode(
     data: bytes, box: Box, rows: int, index: jpeg.Index | None = None, refused: int = 1 << 30
 ) -> tuple[Sink, np.ndarray | None]:
-    """The sink, and the region put together from its bands; None: the decoder says no."""
+    """The sink, and the region put together from its bands; None if the decoder refuses the file."""
     poison()
     own, source = jpeg._scratch, np.frombuffer(data, np.uint8)
     top, left, height, width = box
@@ -105,7 +105,7 @@ def test_any_boxes_of_any_files(thorough: bool) -> None:
 
 @pytest.mark.parametrize("grey", [False, True])
 def test_an_index_that_turns_out_wrong(grey: bool) -> None:
-    """It is right by its checksum, and some rows are handed over before the walk meets a point elsewhere."""
+    """Its checksum is right; some rows are handed over before the walk finds that a point is wrong."""
     data = padded(encode(picture("noise", 150, 250, 1 if grey else 3), quality=70), 9000)
     words = points_of(data).view(np.uint16).copy()
     columns, spacing = mcu_columns(data), int(words[ix.SPACING])

@@ -146,7 +146,7 @@ def test_a_closure_that_was_there_before_the_switch_is_called(
 
 
 class _Halves(TorchFunctionMode):
-    """Has torch draw half of what it would draw."""
+    """A mode in which ``torch.rand`` gives half of what it would give."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         drawn = function(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""torch's range around a batch of a DataLoader, which its profiler shows."""
+"""torch's range around each batch of a DataLoader, as its profiler shows it."""
 
 import torch
 from torch.profiler import ProfilerActivity, profile

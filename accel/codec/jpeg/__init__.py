@@ -195,9 +195,9 @@ def _tried(
 
 
 def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
-    """``PREPARE`` and ``DECODE`` in this thread's working memory, of files of at most so many bytes, without a sink.
+    """The calls of ``PREPARE`` and ``DECODE`` with this thread's working memory and no sink.
 
-    And the header array, which the first one fills.
+    They are for files of at most ``largest`` bytes. Also the header array, which the first one fills.
     """
     own = _scratch
     if own.calls is None:
@@ -236,10 +236,13 @@ def digest(data: bytes | memoryview) -> int:
 
 
 def digests(data: Any, begins: Any, counts: Any, ends: Any) -> Any:
-    """The digests, int64[n], of parts of contents in a buffer of bytes.
+    """The digests, int64[n], of the parts of several contents in a buffer of bytes.
 
-    ``begins``, ``counts``: where each content begins, and its number of parts; ``ends``: where each part of all ends,
-    from the beginning of its content, uint32[n].
+    ``begins``, ``counts``: the offset of each content in the buffer, and its number of parts; ``ends``: uint32[n], the
+    ends of all parts, each as an offset in its content.
+
+    Raises:
+        ValueError: ``begins`` and ``counts`` differ in length, or the counts do not sum to n.
     """
     found = np.empty(len(ends), np.int64)
     places = np.array(begins, np.int64), np.array(counts, np.int64)

@@ -6,12 +6,12 @@ DECODE = (
     " i8[1]w u8[1]w u2[1]w int i8[1]w u1[3]w"
 )
 ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 14, 17, 20, 21, 22, 23
-"""Parameters of ``DECODE``."""
+"""Places of parameters in ``DECODE``."""
 
 TAKE_BAND = "int int i8[1]w"
-"""Those of a sink: the region's row that a band begins with, how many it has, and words of the sink's own.
+"""The parameters of a sink: a band's first row, counted in the region; its number of rows; and the sink's own words.
 
-It returns 0, or anything else: decoding is to stop."""
+A sink returns 0, or any other number to stop decoding."""
 
 GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES}
 """Places of the parameters whose size depends on the file."""

@@ -85,10 +85,10 @@ def digest(data: Any, sums: Any) -> Any:
 
 @njit
 def digests(data: Any, begins: Any, counts: Any, ends: Any, found: Any, sums: Any) -> None:
-    """The digests of parts of contents to `found`, int64.
+    """Write the digests of the parts of several contents in `data` to `found`, int64.
 
-    `begins`, `counts`: where each content begins, and how many parts it has, int64; `ends`: where each part of all ends
-    from there, uint32.
+    `begins`, `counts`: the offset of each content, and its number of parts, int64; `ends`: the ends of all parts, each
+    as an offset in its content, uint32.
     """
     part = 0
     for content in range(len(begins)):

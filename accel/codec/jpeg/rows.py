@@ -1,4 +1,4 @@
-"""Finished rows of the region, from the component planes to the caller's array, or in bands to a sink."""
+"""Finishing rows of the region: from the component planes to the caller's array, or in bands to a sink."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def hand_over(
     header: Any, layout: Any, plane: Any, start: int, stop: int, top: int, left: int, height: int, sink: Any, out: Any,
     spare: Any,
 ) -> Any:  # fmt: skip
-    """Rows [start, stop) of the picture, of the region of so many rows from (top, left) on, to `out`.
+    """Write rows [start, stop) of the picture to `out`, and hand complete bands to `sink`; False if it refuses one.
 
-    That has room for all rows of the region, or for a band of them, and then `sink`, a call, takes each band when it is
-    complete, before the next one is written to the same place. False: it refused.
+    The region has `height` rows from (top, left) on. `out` has room for all of them, or only for a band: then `sink`,
+    the words of a call (empty: none), takes each band before the next one is written to the same place.
     """
     while start < stop:
         begin = (start - top) // out.shape[0] * out.shape[0]

@@ -165,12 +165,12 @@ def decode_scan(
         ends: int64[restart intervals] or more, working memory.
         stuffed: uint32[len(data) / 2 + AT_ONCE] or more, working memory.
         stream: uint8[len(data) + SLACK] or more, working memory.
-        planes: uint8[what prepare returned] or more, working memory.
-        index: uint16[header[INDEX_BYTES] / 2]: what is known of the file, and will be; empty: nobody asks.
-        height: rows of the region.
-        sink: empty, or the words of a call of what takes the rows (`decode_fields.TAKE_BAND`), a band after the other.
-            It may be told a region's first rows once more, if an index turns out not to be right: then all before was
-            for nothing. So it was if 0 comes back.
+        planes: uint8[the result of prepare] or more, working memory.
+        index: uint16[header[INDEX_BYTES] / 2], the file's index, to which points are added; empty: none is wanted.
+        height: the region's number of rows.
+        sink: the words of a call (`decode_fields.TAKE_BAND`) that takes the rows in bands, in order; empty: none.
+            If the index turns out to be wrong, the sink is called again from the first band on, and all bands before
+            are void. All bands are void if the result is 0.
         out: uint8[height, width, 1 or 3]; with a sink uint8[rows of a band, width, 1 or 3].
 
     Returns:

@@ -83,7 +83,8 @@ class Found(NamedTuple):
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
     def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, Sequence[Any]]:
-        """A copy (the array may be changed before anybody asks for values), sizes, that none is to be RGB, targets."""
+        """The images as a copy (the array may change before values are computed), int64 [images, 2] heights and widths,
+        None (no image is converted to RGB), and the targets."""
         _, height, width = self.array.shape[:3]
         count = len(self.places)
         pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)

@@ -182,7 +182,7 @@ class _Files(NamedTuple):
     begin: Kind = RGB
 
     def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which | None, Sequence[Any]]:
-        """The sources, their table (``Sources.table``), bool [files] whether each is grey (None: no one), the targets.
+        """The sources, their table (``Sources.table``), bool [files] whether each is grey (None: none is), the targets.
 
         Raises:
             Refused: a file is left to torchvision.
@@ -223,7 +223,7 @@ def _found(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found 
 
 
 def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """The dataset inside of ``Subset``, and the indices of the samples there."""
+    """The dataset within any ``Subset``, and the samples' indices in it; raises ``Refused`` as ``_found`` does."""
     while type(dataset) is Subset:
         own = vars(dataset)
         if not stock.unchanged(Subset, stock.methods(Subset, METHODS)) or not own.keys().isdisjoint(METHODS):
@@ -237,7 +237,7 @@ def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
 
 
 def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
-    """The images of samples, and the transform."""
+    """The images of samples, and the transform; raises ``Refused`` as ``_found`` does."""
     dataset, indices = _within(dataset, indices)
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
@@ -264,7 +264,7 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
 
 
 def _files(own: dict[str, Any], indices: Sequence[Any]) -> _Files:
-    """The files of samples of a dataset with these attributes."""
+    """The paths and targets of samples; ``own``: the dataset's attributes. Raises ``Refused`` as ``_found`` does."""
     samples = own["samples"]
     try:
         chosen = [samples[each] for each in map(whole_number, indices)] if type(samples) is list else []

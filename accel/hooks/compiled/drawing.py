@@ -56,9 +56,9 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
     """Draw for images of these sizes; None, with nothing of the tape used, if they must be drawn one by one.
 
     Args:
-        sizes: int64 [images, n], of which the last are heights and widths.
-        run: what they have in common before the first part of the program, and then after the last.
-        known: what was found out about this program.
+        sizes: int64 [images, n]; the last two columns are heights and widths.
+        run: what the images have in common before the program; updated to what they have in common after it.
+        known: results of earlier calls for this program.
 
     Returns:
         The images' numbers, int64 [images, columns], and the size that all have after the program.
@@ -73,7 +73,7 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
     if alike is None:
         height, width = sizes[0, -2:].tolist()
         size = None if _takes_any_size(ops) else (height, width)
-        if size is not None and (sizes[:, -2:] != sizes[0, -2:]).any():  # what they become differs
+        if size is not None and (sizes[:, -2:] != sizes[0, -2:]).any():  # the results differ in size
             return None
         alike = known.get(size)
         if alike is None:

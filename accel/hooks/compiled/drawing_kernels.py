@@ -42,11 +42,11 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
     """Draw for all images: fill in the numbers that are drawn; those that all have in common are already there.
 
     Args:
-        codes: int64 [parts, CODES]. reals: float64 [parts, 2], the smallest and largest ratio, or the chance first.
-        floats: float32 [tables, outputs], what the generator gives as such. outputs: int64, as it gives them.
-        sizes: int64 [images, n], of which the last are heights and widths. limit: pixels, of a crop at most.
-        at: outputs used already.
-        numbers: int64 [images, columns], with so many columns before the first part as the parts do not fill.
+        codes: int64 [parts, CODES]. reals: float64 [parts, 2], the least and largest ratio, or the probability first.
+        floats: float32 [tables, outputs], each table's value at each output. outputs: int64 [outputs], the generator's.
+        sizes: int64 [images, n]; the last two columns are heights and widths. limit: the most pixels of a crop.
+        at: the outputs already used.
+        numbers: int64 [images, columns]; the columns that no part fills come first.
 
     Returns:
         The number of outputs used in the end, or ``SHORT`` or ``OTHERWISE``.

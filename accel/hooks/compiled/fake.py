@@ -43,7 +43,7 @@ class Found(NamedTuple):
         return Kind(None, self.shape[0])
 
     def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, list[Any]]:
-        """The images, their sizes, that none is to be RGB, and the targets.
+        """The images, int64 [images, 2] heights and widths, None (no image is converted to RGB), and the targets.
 
         Raises:
             Refused: torchvision draws other images.

@@ -48,9 +48,9 @@ class Guard:
     functions.
 
     Args:
-        transform: the composition, for which ``stock.leaves`` has found nothing unusual.
-        besides: other modules and classes, and names that they have; of a class, it is seen as well if it has another
-            number of names.
+        transform: the composition, in which ``stock.leaves`` has found nothing unusual.
+        besides: other modules and classes, each with names whose values must not change; the number of a class's names
+            must not change either.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Guard:
         mentioned = _mentioned(tuple(self._classes))
         of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
         for owner, names in stock.called():
-            if owner is v2.functional and not of_v2:  # v1's call none of them
+            if owner is v2.functional and not of_v2:  # v1's transforms call none of its functions
                 continue
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
         for owner in besides:

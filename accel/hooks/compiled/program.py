@@ -47,11 +47,11 @@ class Program:
         self._why = "it records something else"
 
     def run(self, sizes: Numbers, grey: Which | None) -> Drawn:
-        """Draw for images of these sizes from torch's generator, which stays as it is; after ``prepare``.
+        """Draw for images of these sizes, ahead of torch's generator, which is not changed; call ``prepare`` before.
 
         Args:
-            sizes: int64 [images, n], of which the last are heights and widths.
-            grey: which of them become RGB before anything else; None: none.
+            sizes: int64 [images, n]; the last two columns are heights and widths.
+            grey: bool [images], which of them are converted to RGB first; None: none.
 
         Raises:
             Refused: the images are left to torchvision.

@@ -29,7 +29,7 @@ class Tape:
     """The next outputs of the CPU's default generator, as float32 and int64. They are not drawn before ``commit``.
 
     Attributes:
-        length: its outputs. at: how many of them have been used.
+        length: the number of outputs. at: how many of them have been used.
     """
 
     def __init__(self, state: torch.Tensor, length: int) -> None:
@@ -38,7 +38,7 @@ class Tape:
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
-        self._goes_on = False  # after a batch, so that others may have drawn
+        self._goes_on = False  # whether a batch was committed, since which others may have drawn
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
@@ -158,10 +158,10 @@ class Tape:
         return len(drawn) >= _SURE or torch.equal(torch.default_generator.get_state(), self.after())
 
     def commit(self) -> bool:
-        """Draw what has been used, from the generators; what is left is there for the next one who asks for a tape.
+        """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
-        False, with nothing drawn, where somebody else has drawn since the last batch: what was used is not what the
-        generator gives, and all is to be drawn again.
+        Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
+        that the generator gives, and the batch must be drawn again.
         """
         before, first, self._committed = None, self._committed, self.at
         if self.at > first:
@@ -198,7 +198,7 @@ _MOST = 1 << 14  # the most outputs read ahead beyond need: four times as many a
 
 
 class _Waits:
-    """For how many batches no tape is kept: others draw between them."""
+    """The number of batches for which no tape is kept, because others draw between batches."""
 
     def __init__(self) -> None:
         self.reset()
@@ -208,15 +208,15 @@ class _Waits:
         self._left = self._last = 0
 
     def double(self) -> None:
-        """Wait, and after that for longer."""
+        """Wait for about twice as many batches as last time, at most ``_LONGEST``."""
         self._left = self._last = min(2 * self._last + 1, _LONGEST)
 
     def end(self) -> None:
-        """Wait no more: nobody has drawn."""
+        """Have the next wait be short again: nobody else has drawn."""
         self._last = 0
 
     def over(self) -> bool:
-        """Whether the tape of another batch is kept."""
+        """Count a batch, and return whether its tape is kept."""
         self._left = max(self._left - 1, -1)
         return self._left < 0
 
@@ -228,7 +228,7 @@ _LONGEST = 64
 def of_default(needed: int) -> Tape:
     """A tape of the default generator's next outputs, at least as many as needed.
 
-    That is the last one that was committed, which finds out by itself (``commit``) if others have drawn since.
+    It is the last one that was committed, if enough of it is left; its ``commit`` finds out if others have drawn since.
     """
     try:
         last = _last.pop()
@@ -240,7 +240,7 @@ def of_default(needed: int) -> Tape:
 
 
 def forget() -> None:
-    """Make the next batch read a new tape, as the first one of a process does."""
+    """Drop the kept tape, so that the next one that is asked for is new."""
     _last.clear()
     _waits.reset()
 

@@ -1,4 +1,4 @@
-"""Regions that the pass takes in bands: the same values as of the region in one piece."""
+"""Regions that the pass takes in bands: the same values as from the region in one piece."""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ ATEN = [each for each in Aten if each < Aten.BILINEAR_POINT]
 
 
 class At:
-    """Memory at an address, as an array that is larger than what is there."""
+    """An array at an address, of a shape that may be larger than the memory there."""
 
     def __init__(self, address: int, shape: tuple[int, ...]) -> None:
         self.__array_interface__ = {"data": (address, False), "shape": shape, "typestr": "|u1", "version": 3}
@@ -43,7 +43,7 @@ class At:
 def banded(
     src: Array, rows: Axis, cols: Axis, resample: int, fills: Array, table: Array, planar: bool, *, order: bool = False
 ) -> Array | None:
-    """The result, interleaved, of a region that comes in bands, behind which memory ends; None: it may not."""
+    """The result, interleaved, of a region in bands, behind which memory ends; None if it cannot be run in bands."""
     height, width, channels = src.shape
     band = walled(np.full(ps.BAND * width * channels + ps.BEHIND, POISON, np.uint8), at_end=True)
     region: Any = np.asarray(At(band.ctypes.data, src.shape))
@@ -139,7 +139,7 @@ def test_what_may_not_come_in_bands() -> None:
 
 @pytest.fixture
 def all_in_bands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Regions of any size come in bands, where they may; and results are poisoned."""
+    """Decode regions of any size in bands where that is possible, and poison the memory of results."""
     monkeypatch.setattr(shares, "_IN_BANDS", 0)
     monkeypatch.setattr(memory.results, "empty", poisoned)
     yield from (None for _ in new_store(monkeypatch))
@@ -213,7 +213,7 @@ def test_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("all_in_bands")
 def test_damaged_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of such a file some bands were taken; it is left to Pillow, which reads it in its own way."""
+    """Some bands are taken before the damage; the file is left to Pillow, which reads it in its own way."""
     good = [saved(200, 180, n, quality=80) for n in range(8)]
     folder, transform = Folder(tmp_path, good), T.Compose(TRANSFORMS["whole"])
     broken = bytearray(good[3])
@@ -228,7 +228,7 @@ def test_damaged_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("all_in_bands")
 def test_indexes_of_other_files(tmp_path: Path) -> None:
-    """Rows that were taken by an index that is wrong do not count."""
+    """Rows that were decoded with a wrong index are not used."""
     folder, transform = Folder(tmp_path, [saved(200, 300, n, quality=85) for n in range(8)]), T.Resize((40, 30))
     whole = T.Compose([transform, T.ToTensor()])
     wanted, paths = folder.epoch(whole), sorted((tmp_path / "a").iterdir())
@@ -247,7 +247,7 @@ def test_indexes_of_other_files(tmp_path: Path) -> None:
 
 
 def test_large_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of themselves, and in little memory; small ones are decoded in one piece."""
+    """Large pictures are decoded in bands, in little memory; small ones in one piece."""
     monkeypatch.setattr(memory.results, "empty", poisoned)
     listed = []
     made = shares.Shared.__init__
