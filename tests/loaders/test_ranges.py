@@ -1,5 +1,9 @@
 """torch's range around each batch of a DataLoader, as its profiler shows it."""
 
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -45,8 +49,25 @@ def test_another_torch_is_left_as_it_is() -> None:
     def original(iterator: object) -> str:
         return "torch's"
 
-    iterator = iter(LOADER)
-    next(iterator)
-    assert loader_iterator._next(original, iterator) != "torch's"
+    assert loader_iterator._next(original) is not original
     original.__code__ = original.__code__.replace(co_names=("unknown",))
-    assert loader_iterator._next(original, iterator) == "torch's"
+    assert loader_iterator._next(original) is original
+
+
+def test_a_range_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list[str]()
+
+    def counted(name: str) -> Any:
+        names.append(name)
+        return nullcontext()
+
+    with accel.image_backend("cpu"):
+        monkeypatch.setattr("torch.autograd.profiler.record_function", counted)
+        assert len(list(LOADER)) == 5
+    assert names == [RANGE] * 6
+
+
+def test_what_a_batch_raises_shows_no_frame_of_accels() -> None:
+    with accel.image_backend("cpu"), pytest.raises(IndexError) as error:
+        next(iter(DataLoader(LOADER.dataset, sampler=[99])))
+    assert not any("loader_iterator" in str(entry.path) for entry in error.traceback)
