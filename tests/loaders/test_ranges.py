@@ -21,7 +21,7 @@ class Numbers(IterableDataset[int]):
 
 
 def _ranges() -> list[str]:
-    with profile(activities=[ProfilerActivity.CPU]) as found:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as found:
         assert len(list(LOADER)) == 5
     return [event.name for event in found.events() if event.name == RANGE]
 
