@@ -105,7 +105,7 @@ def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
 def prepare(dataset: Any) -> None:
     """Compile and try a dataset's pipeline before processes are started that will use it."""
     with suppress(Exception):
-        images, transform = _samples(dataset, [0])
+        images, transform = _samples(*_within(dataset, [0]))
         if tape_trials.agrees():
             compositions.program_of(transform, images.begin)
 
@@ -118,7 +118,7 @@ def describe(x: Any) -> str | None:
         if isinstance(dataset, Dataset) and hasattr(dataset, "__getitem__"):
             if isinstance(dataset, Sized) and not len(dataset):
                 return f"{name}: it has no images"
-            images, transform = _samples(dataset, [0])
+            images, transform = _samples(*_within(dataset, [0]))
             begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
         elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
             transform, told = dataset, "compiled"
@@ -189,7 +189,8 @@ class _Files(NamedTuple):
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
-            return opened, opened.table(), _grey(opened.table()), self.targets
+            table = opened.table()
+            return opened, table, _grey(table), self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
@@ -237,8 +238,7 @@ def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
 
 
 def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
-    """The images of samples, and the transform; raises ``Refused`` as ``_found`` does."""
-    dataset, indices = _within(dataset, indices)
+    """The images of samples of a dataset that is no ``Subset``, and the transform; raises as ``_found`` does."""
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
     attributes = _ATTRIBUTES.get(getitem)
