@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
+
+from accel.backends.cpu import passes
+from accel.codec import jpeg
 
 
 def noted(monkeypatch: pytest.MonkeyPatch, shared: type[Any]) -> list[tuple[int, int]]:
@@ -17,3 +21,10 @@ def noted(monkeypatch: pytest.MonkeyPatch, shared: type[Any]) -> list[tuple[int,
 
     monkeypatch.setattr(shared, "run", noting)
     return found
+
+
+def begin_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave this thread hardly any working memory for decoding and the pass, so that a share asks for more."""
+    for name, kind in (("ends", np.int64), ("planes", np.uint8)):
+        monkeypatch.setattr(jpeg._scratch, name, np.empty(8, kind))
+    monkeypatch.setattr(passes.workspace, "memory", np.empty(0, np.uint8))

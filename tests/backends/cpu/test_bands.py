@@ -17,7 +17,7 @@ from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu import passes, share_bands, shares
 from accel.backends.cpu import share_fields as sh
 from accel.backends.cpu.passes import Axis
-from accel.codec import jpeg, store
+from accel.codec import store
 from accel.ops.resample import Aten
 from accel.system import memory
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -27,7 +27,7 @@ from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.kernels import POISON, Array, axis, codes, emitted, no_fills, picture, random_table, walled, whole
 from tests.support.processes import linux
-from tests.support.shares import noted
+from tests.support.shares import begin_with_little_memory, noted
 
 pytestmark = linux
 ATEN = [each for each in Aten if each < Aten.BILINEAR_POINT]
@@ -204,9 +204,7 @@ def test_batches(name: str, cache: Any, tmp_path: Path, monkeypatch: pytest.Monk
 def test_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, transform = Folder(tmp_path, files()), T.Compose(TRANSFORMS["crops"])
     wanted = folder.epoch(transform)
-    for name, kind in (("ends", np.int64), ("planes", np.uint8)):
-        monkeypatch.setattr(jpeg._scratch, name, np.empty(8, kind))
-    monkeypatch.setattr(shares.passes.workspace, "memory", np.empty(0, np.uint8))
+    begin_with_little_memory(monkeypatch)
     with accel.image_backend("cpu", threads=1):
         assert same(folder.epoch(transform), wanted)
 

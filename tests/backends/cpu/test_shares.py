@@ -23,7 +23,7 @@ from accel.system import memory
 from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.processes import linux
-from tests.support.shares import noted
+from tests.support.shares import begin_with_little_memory, noted
 
 pytestmark = linux
 PIPELINE = T.Compose(
@@ -221,8 +221,6 @@ def test_more_working_memory_is_had_when_it_is_needed(tmp_path: Path, monkeypatc
     large = [saved((2600, 1800), n, quality=20, subsampling=0, restart_marker_blocks=1) for n in range(4)]
     folder = Folder(tmp_path, large)
     wanted = folder.epoch(WHOLE)
-    for name, kind in (("ends", np.int64), ("planes", np.uint8)):
-        monkeypatch.setattr(jpeg._scratch, name, np.empty(8, kind))
-    monkeypatch.setattr(shares.passes.workspace, "memory", np.empty(0, np.uint8))
+    begin_with_little_memory(monkeypatch)
     with accel.image_backend("cpu", threads=1):
         assert same(folder.epoch(WHOLE), wanted)
