@@ -12,7 +12,10 @@ HUFFMAN_AT = QUANT_AT + 4  # byte offset of the 16 counts of DC tables 0..3, AC 
 INTERVALS = HUFFMAN_AT + 8  # restart intervals
 SPACING = INTERVALS + 1  # MCUs between the points of an index (index_fields.py)
 INDEX_BYTES = SPACING + 1  # the index's size; 0: the file has none
-HEADER_SIZE = INDEX_BYTES + 1
+POINT_BITS = INDEX_BYTES + 1  # of a packed point; of these PLACE_BITS for its place,
+PLACE_BITS = POINT_BITS + 1
+DC_BITS = PLACE_BITS + 1  # and DC_BITS + c for a component's DC coefficient
+HEADER_SIZE = DC_BITS + 3
 
 GREY, YCC, RGB = range(3)
 MAX_PIXELS = 1 << 26  # above this the scratch planes are no longer cheap, and Pillow guards against bombs
