@@ -35,15 +35,17 @@ def _used(bits: Any, at: Any) -> Any:
 
 
 @njit
-def _ahead(row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, spacing: Any, count: Any) -> Any:
+def _ahead(
+    row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, points: Any, spacing: Any, count: Any
+) -> Any:
     """The first point behind the walk from `row` to its next leap; -1: the walk goes beyond the `count` known ones."""
     beyond = i64(-1)
     while row < known and row <= last_row:
-        if 0 <= beyond < (row * columns + left) // spacing * spacing:
+        if 0 <= beyond < nearest(points, min((row * columns + left) // spacing, count - 1)) * spacing:
             break
         beyond = row * columns + right
         row += 1
-    if row == known and row <= last_row and (beyond < 0 or beyond >= (count - 1) * spacing):
+    if row == known and row <= last_row and (beyond < 0 or beyond >= nearest(points, count - 1) * spacing):
         return i64(-1)
     return -(-beyond // spacing)
 
@@ -98,7 +100,7 @@ def _walk(
                 bit = i64(points[ix.POINT * number])
                 for c in range(3):
                     predictions[c] = points[ix.POINT * number + 1 + c]
-                ahead = _ahead(mcu_row, known, last_row, columns, first_column, last_column, spacing, count)
+                ahead = _ahead(mcu_row, known, last_row, columns, first_column, last_column, points, spacing, count)
                 if ahead >= 0:
                     stop = (bit_from(points, ahead, count, known_end) + 7) >> 3
             base = bit >> 3

@@ -49,7 +49,7 @@ FILES = {
 ROOMY = {name: with_room(data) for name, data in FILES.items() if name != "tiny"}  # which has one MCU
 SPACED = {
     name: with_room(FILES[name], size)
-    for name, size in (("420", 5000), ("intervals", 3000), ("444", 5500), ("grey", 6000))
+    for name, size in (("420", 100), ("intervals", 3000), ("444", 5500), ("grey", 6000))
 }
 """With fewer points than MCUs, and rows that begin between two of them."""
 
