@@ -17,7 +17,6 @@ from accel.codec.jpeg.packed_points import unpack_points
 from accel.codec.jpeg.points import bit_from, end_of, known_rows, nearest, points_of, seal
 
 _BUCKET = 6  # low bits of a segment's length that are ignored in sorting
-_SHORT = 4000  # bits; segments that are shorter are joined with the next, so that they are not too many
 
 _ALIGNED = 64  # files begin at multiples of it, and are moved by multiples
 _BEHIND = 16  # bytes that are read behind the last symbol
@@ -77,8 +76,8 @@ def _segments(
     """Fill in the segments that a region needs; return their number, 0 if the index cannot be right, and the bit that
     ends them all.
 
-    A segment goes from a point to the last MCU that is needed before a later one, at least SHORT bits away if the MCUs
-    in between are needed. They are sorted by length, the longest first, so that the threads of a warp end together.
+    A segment goes from a point to the last MCU that is needed before the next one. They are sorted by length, the
+    longest first, so that the threads of a warp end together.
     """
     top, bottom, left, right = needed
     (columns, rows), spacing = mcus(header), header[hd.SPACING]
@@ -90,12 +89,6 @@ def _segments(
         start, following = number * spacing, _next(points, number, known)
         stop = min(following * spacing, columns * rows)
         last, bit = _needed_before(stop, needed, columns), i64(points[ix.POINT * number])
-        while start < last and following < min(behind, known) and points[ix.POINT * following] - bit < _SHORT:
-            beyond = _next(points, following, known)
-            more = _needed_before(min(beyond * spacing, columns * rows), needed, columns)
-            if more <= stop:
-                break
-            following, stop, last = beyond, min(beyond * spacing, columns * rows), more
         if start < last:
             words = unsorted[count]
             _put(points, number, words, _FROM)
