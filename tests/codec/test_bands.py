@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from tests.codec.test_stream_index import boxes, intact, noise, padded, points_of, poison
 from tests.support.jpeg import damaged, shape
-from tests.support.stream_index import mcu_columns, sealed, unpacked, with_points
+from tests.support.stream_index import mcu_columns, placing, sealed, unpacked, with_points
 
 POISON = 0x5A
 
@@ -110,11 +111,10 @@ def test_an_index_that_turns_out_wrong(grey: bool) -> None:
     """Its checksum is right; some rows are handed over before the walk finds that a point is wrong."""
     data = padded(encode(picture("noise", 150, 250, 1 if grey else 3), quality=70), 9000)
     words = points_of(data).view(np.uint16).copy()
-    columns, spacing = mcu_columns(data), int(words[ix.SPACING])
-    row = next(row for row in range(4, 99) if row * columns // spacing > 3 * columns // spacing)
     points = unpacked(data, words)
-    bit, *dc = points[row * columns // spacing]  # type: ignore[misc]
-    points[row * columns // spacing] = (bit + 1, *dc)
+    changed = next(number for number in count() if placing(data).mcu(number) >= 4 * mcu_columns(data))
+    bit, *dc = points[changed]  # type: ignore[misc]
+    points[changed] = (bit + 1, *dc)
     index = jpeg.Index()
     index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, with_points(data, words, points))
     sink, found = decode(data, (0, 0, 150, 250), 16, index)

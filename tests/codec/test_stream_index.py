@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from accel.codec.jpeg.scratch import block_order, idct_tables
 from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import FACTORS, LENGTHS, encode, picture
 from tests.support.jpeg import damaged, drifting, shape
-from tests.support.stream_index import count_of, mcu_columns, packing, sealed, unpacked, with_points
+from tests.support.stream_index import count_of, mcu_columns, packing, placing, sealed, unpacked, with_points
 
 KEPT = ("order", "idct")  # of a thread's arrays: what does not change
 
@@ -298,13 +299,13 @@ def test_points_that_are_met_elsewhere(grey: bool) -> None:
     """Each number of a point, in an index that is right by its checksum: a walk over it sees that it is not."""
     data = padded(encode(picture("noise", 150, 420, 1 if grey else 3), quality=70), 40000)
     kept = points_of(data).view(np.uint16)
-    points, columns, spacing = unpacked(data, kept), mcu_columns(data), int(kept[ix.SPACING])
+    points, columns, place = unpacked(data, kept), mcu_columns(data), placing(data)
     side = 8 if grey else 16
     for relative in (False, True):
         met, row = next(
-            (number, number * spacing // columns)
+            (number, place.mcu(number) // columns)
             for number, point in enumerate(points)
-            if number * spacing % columns >= spacing and number > 3 * columns // spacing
+            if place.mcu(number) % columns > 0 and place.mcu(number) > 3 * columns
             if point is not None and (number % ix.GROUP != 0) == relative
         )
         box = (row * side + 1, 0, side - 2, 420)
@@ -356,7 +357,7 @@ def test_differences_that_do_not_fit_are_left_out() -> None:
     bright = colours.repeat(16, 0).repeat(16, 1) ^ rng.integers(0, 9, (320, 480, 3), np.uint8)
     uneven = np.full((320, 800, 3), 99, np.uint8)
     uneven[160:192] = rng.integers(0, 256, (32, 800, 3))
-    even = picture("noise", 320, 480)
+    even, met = picture("noise", 320, 480), 0
     for pixels, quality, some in (
         (bright, 100, True),
         (uneven, 90, True),
@@ -369,12 +370,15 @@ def test_differences_that_do_not_fit_are_left_out() -> None:
         assert np.array_equal(sealed(data, with_points(data, kept, points)), kept)
         left_out = points.count(None) / len(points)
         assert 0.02 < left_out < 0.9 if some else left_out == 0
-        whole = padded(data, 1 << 22)  # which has a point at every MCU
+        whole, place = padded(data, 1 << 22), placing(data)
         every, moved = unpacked(whole, points_of(whole).view(np.uint16)), 8 * (len(whole) - len(data))
+        at_mcu = {placing(whole).mcu(number): point for number, point in enumerate(every)}
         assert len(every) > len(points)
         for number, point in enumerate(points):
-            there = every[number * int(kept[ix.SPACING])]
+            there = at_mcu.get(place.mcu(number))
             assert None in (there, point) or there == (point[0] + moved, *point[1:])  # type: ignore[index]
+            met += None not in (there, point)
+    assert met > 200
 
 
 def test_positions_outside_the_file() -> None:
@@ -382,15 +386,15 @@ def test_positions_outside_the_file() -> None:
     data = noise(restart_marker_blocks=7, quality=95)
     kept = points_of(data).view(np.uint16)
     rng = np.random.default_rng(0)
-    form, count = packing(data), count_of(data, kept)
-    assert count > ix.GROUP
+    form, known = packing(data), count_of(data, kept)
+    assert known > ix.GROUP
     for number in range(400):
         words = kept.copy()
         for _ in range(1 + number % 3):
-            group = int(rng.integers(-(-count // ix.GROUP)))
+            group = int(rng.integers(-(-known // ix.GROUP)))
             at = ix.POINTS + form.group * group
             words[at : at + 2] = rng.integers(0, 1 << 16, 2) if number % 2 else (number, 0)
-            words[at + 2 : at + form.words(min(ix.GROUP, count - ix.GROUP * group))] ^= 0x8001 * (number % 7 == 0)
+            words[at + 2 : at + form.words(min(ix.GROUP, known - ix.GROUP * group))] ^= 0x8001 * (number % 7 == 0)
         if number % 5 == 0:
             words[ix.END : ix.END + 2] = rng.integers(0, 1 << 16, 2)
         if number % 11 == 0:
@@ -405,9 +409,10 @@ def test_a_piece_without_the_marker_that_is_due() -> None:
     """An index whose next point lies in front of it: what is behind the piece in memory is no part of the stream."""
     data = noise(size=(120, 400), restart_marker_blocks=3, quality=25)
     kept = points_of(data).view(np.uint16)
-    points, spacing = unpacked(data, kept), int(kept[ix.SPACING])
+    points, place = unpacked(data, kept), placing(data)
+    number = next(number for number in count() if place.mcu(number) == 2 * 25) + 1  # the second one in the third row
+    spacing = place.mcu(number + 1) - place.mcu(number)
     assert 5 < spacing < 13
-    number = -(-2 * 25 // spacing)  # the first point in the third row of MCUs
     begin, following = points[number], points[number + 1]
     assert begin is not None
     assert following is not None
@@ -419,19 +424,19 @@ def test_a_piece_without_the_marker_that_is_due() -> None:
     index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
     scratch = jpeg._scratch
     scratch.ends[:], scratch.stream[:] = 1 << 40, 0
-    box = (34, 16 * (number * spacing - 50) + 2, 8, 16 * (spacing - 2))
+    box = (34, 16 * (place.mcu(number) - 50) + 2, 8, 16 * (spacing - 2))
     found = jpeg.decode(data, box, index=index)
     assert index.dropped
     assert np.array_equal(found, plainly(data, box))
 
 
-@pytest.mark.parametrize(("word", "value"), [(ix.KIND, ix.MAGIC + 1), (ix.SPACING, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])
+@pytest.mark.parametrize(("word", "value"), [(ix.KIND, ix.MAGIC + 1), (ix.IN_LINE, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])
 def test_headers_of_an_index(word: int, value: int) -> None:
     data = noise()
     words = points_of(data).view(np.uint16).copy()
     words[word] = value
     if word != ix.ROWS:
-        words = sealed(data, words) if word != ix.SPACING else words
+        words = sealed(data, words) if word != ix.IN_LINE else words
     keeper = Keeper(words.view(np.uint8))
     assert keeper.decode(data, (60, 0, 20, 200)) is not None
     assert keeper.said == (False, True, True)

@@ -1,5 +1,6 @@
 """Stream indexes as ``accel.codec.jpeg.index_fields`` describes them, read and written in plain Python."""
 
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,25 @@ from tests.support.jpeg import shape
 Words = Any
 Point = tuple[int, ...]
 """The bit, and a DC coefficient for each component."""
+
+
+class Placing(NamedTuple):
+    """Which MCUs points are before: the MCUs and the points of a line, and how the points of a line go on."""
+
+    line: int
+    points: int
+    step: int
+    growth: int
+
+    def mcu(self, number: int) -> int:
+        """The MCU that a point is before."""
+        line, k = divmod(number, self.points)
+        return line * self.line + k * (self.step + k * self.growth) // 256
+
+
+def placing(data: bytes) -> Placing:
+    assert jpeg.index_size(data)
+    return Placing(*jpeg._scratch.header[hd.LINE : hd.GROWTH + 1].tolist())
 
 
 class Packing(NamedTuple):
@@ -48,7 +68,8 @@ def mcu_columns(data: bytes) -> int:
 
 def count_of(data: bytes, words: Words) -> int:
     """The number of known points."""
-    return -(-int(words[ix.ROWS]) * mcu_columns(data) // int(words[ix.SPACING]))
+    known, place = int(words[ix.ROWS]) * mcu_columns(data), placing(data)
+    return next(number for number in count() if place.mcu(number) >= known)
 
 
 def _number(words: Words) -> int:

@@ -6,7 +6,7 @@
     blocks.py    quantisers, tables, blocks of an MCU   walk.py     MCUs one after the other
     scan.py      the walk over the needed MCUs          rows.py, pixels.py   upsampling, colour, rows out
     points.py    the points of a stream index           digest.py   the file's bytes in one number
-    spacing.py   how many points an index has           packed_points.py   their packed form
+    placing.py   where an index has points              packed_points.py   their packed form
     index.py     one picture's index, as bytes          simd.py, memory.py   vectors and pointers for numba
     planes.py    pictures as planes, for a cache        pack.py, unpack.py, packed_block.py   their blocks
     *_fields.py, scratch.py   the layout of the arrays that these work on
@@ -27,7 +27,7 @@ from accel.native.calls import Call
 from . import decode_fields as df
 from . import header_fields as hd
 from .index import Index
-from .index_fields import POINT, SEGMENTS, most_points
+from .index_fields import MOST_PASSED, POINT, most_points
 from .layout_fields import LAYOUT_SIZE
 from .scratch import AT_ONCE, BLOCK_SIZE, CODES_SIZE, LOOK_ROW, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
@@ -73,7 +73,7 @@ class _Scratch(threading.local):
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
-        self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
+        self.trail = np.empty((TRAIL + 2) * MOST_PASSED, np.int64)  # and the gaps between points (scan.py)
         self.points = np.empty(1 << 14, np.int32)
         self.sums = np.empty(8, np.uint64)
         self.spare = np.empty(SPARE, np.uint8)  # for narrow rows

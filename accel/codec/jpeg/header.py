@@ -14,7 +14,7 @@ from accel.codec.header import LARGEST_SIDE
 
 from . import header_fields as hd
 from .memory import i64
-from .spacing import lay_out_index
+from .placing import lay_out_index
 
 
 @njit

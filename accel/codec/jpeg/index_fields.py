@@ -1,11 +1,11 @@
 """The stream index: where every few MCUs begin in the scan of one file, as little-endian 16-bit words.
 
-Before every ``spacing``-th MCU, counted row by row, there is a *point*: the bit that the MCU begins with, counted from
-the file's first byte, and each component's last DC coefficient.  Points are known from the first one on, up to the last
+Before every few MCUs (placing.py says which) there is a *point*: the bit that the MCU begins with, counted from the
+file's first byte, and each component's last DC coefficient.  Points are known from the first one on, up to the last
 whole row of MCUs that a successful decode has walked.
 
     words 0       MAGIC; 0: no points are known
-          1       spacing
+          1       the number of points in a line of MCUs
           2       the number of known rows of MCUs
           4-7     the digest of all of the file's bytes (digest.py)
           8-9     the bit behind the last known MCU, low word first
@@ -28,7 +28,7 @@ out is LEFT_OUT.
 from __future__ import annotations
 
 MAGIC = 0xACC2
-KIND, SPACING, ROWS, _, DIGEST = range(5)
+KIND, IN_LINE, ROWS, _, DIGEST = range(5)
 END = 8
 CHECKSUM = 12
 POINTS = 16
@@ -40,7 +40,8 @@ LEFT_OUT = -1
 
 SHARE = 50  # an index takes at most one of so many bytes of its file,
 AROUND = 64  # less the bytes that storing it takes besides
-SEGMENTS = 64  # the most points in a row of MCUs: with more, hardly fewer MCUs would be walked
+MOST_IN_LINE = 64  # points in a line of MCUs: with more, hardly fewer MCUs would be walked
+MOST_PASSED = MOST_IN_LINE + GROUP  # points that a walk over a part of a row passes
 MAX_BYTES = 1 << 28  # of a file, so that a bit's number fits 31 bits
 
 

@@ -13,8 +13,8 @@ from accel.native.intrinsics import emitted
 from . import header_fields as hd
 from . import index_fields as ix
 from .memory import advanced, i64, pointer_to, step, u64
+from .placing import group_words
 from .simd import WORD
-from .spacing import group_words
 
 _LAST_BIT = 0x7FFFFFFF  # that a file can have; a damaged index may name others, but never LEFT_OUT
 

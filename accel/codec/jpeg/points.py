@@ -16,9 +16,9 @@ from .digest import checksum, digest
 from .header import mcus, parse
 from .memory import advanced, i64, pointer_to, step, u64
 from .packed_points import pack_points
+from .placing import point_up_to, words_of_points
 from .scratch import AT_ONCE, TRAIL
 from .simd import WORD, load
-from .spacing import words_of_points
 
 
 @njit
@@ -41,7 +41,7 @@ def _get(index: Any, at: int, count: int) -> Any:
 def points_of(rows: Any, header: Any) -> Any:
     """The number of points in the first `rows` rows of MCUs."""
     columns, _ = mcus(header)
-    return -(-(rows * columns) // header[hd.SPACING])
+    return point_up_to(header, rows * columns - 1) + 1
 
 
 @njit
@@ -61,7 +61,12 @@ def known_rows(header: Any, index: Any, own: Any) -> int:
     if index[ix.KIND] == 0:
         return 0
     rows = i64(index[ix.ROWS])
-    if index[ix.KIND] != ix.MAGIC or index[ix.SPACING] != header[hd.SPACING] or rows < 1 or rows > mcus(header)[1]:
+    if (
+        index[ix.KIND] != ix.MAGIC
+        or index[ix.IN_LINE] != header[hd.POINTS_IN_LINE]
+        or rows < 1
+        or rows > mcus(header)[1]
+    ):
         return -1
     if _get(index, ix.CHECKSUM, 4) != _checksum(index, rows, header):
         return -1
@@ -82,7 +87,7 @@ def seal(header: Any, points: Any, known: Any, index: Any, own: Any, rows: Any, 
     """Make an index, which has the points of `known` rows, have those of the first `rows` rows, which end at the bit
     `end`; for the file with the digest `own`.  See ``pack_points`` for `points`."""
     pack_points(header, points, points_of(known, header), points_of(rows, header), index)
-    index[ix.KIND], index[ix.SPACING], index[ix.ROWS] = ix.MAGIC, header[hd.SPACING], rows
+    index[ix.KIND], index[ix.IN_LINE], index[ix.ROWS] = ix.MAGIC, header[hd.POINTS_IN_LINE], rows
     _put(index, ix.DIGEST, 4, own)
     _put(index, ix.END, 2, end)
     _put(index, ix.CHECKSUM, 4, _checksum(index, rows, header))

@@ -18,10 +18,12 @@ from .digest import digest
 from .entropy import refill
 from .header import mcus
 from .layout import needed_mcus
-from .memory import i64, pointer_to, u64
+from .memory import advanced, i64, pointer_to, u64
 from .packed_points import unpack_points
+from .placing import mcu_at, point_up_to
 from .points import bit_from, bit_in_file, end_of, follow, known_rows, nearest, points_of, seal
 from .rows import hand_over
+from .scratch import TRAIL
 from .stream import unstuff
 from .walk import keep, skip
 
@@ -35,19 +37,35 @@ def _used(bits: Any, at: Any) -> Any:
 
 
 @njit
+def _leap(header: Any, points: Any, count: Any, mcu: Any) -> Any:
+    """The last of the `count` known points up to an MCU, and the MCU that it is before; (-1, -1) without any."""
+    if count == 0:
+        return i64(-1), i64(-1)
+    number = nearest(points, min(point_up_to(header, mcu), count - 1))
+    return number, mcu_at(header, number)
+
+
+@njit
+def _fill_gaps(header: Any, gaps: Any) -> None:
+    """Write by how many MCUs each point is before the next one, from a line's first one on, and beyond its end."""
+    for k in range(header[hd.POINTS_IN_LINE] + ix.MOST_PASSED):
+        gaps[k] = mcu_at(header, k + 1) - mcu_at(header, k)
+
+
+@njit
 def _ahead(
-    row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, points: Any, spacing: Any, count: Any
+    header: Any, row: Any, known: Any, last_row: Any, columns: Any, left: Any, right: Any, points: Any, count: Any
 ) -> Any:
     """The first point behind the walk from `row` to its next leap; -1: the walk goes beyond the `count` known ones."""
     beyond = i64(-1)
     while row < known and row <= last_row:
-        if 0 <= beyond < nearest(points, min((row * columns + left) // spacing, count - 1)) * spacing:
+        if 0 <= beyond < _leap(header, points, count, row * columns + left)[1]:
             break
         beyond = row * columns + right
         row += 1
-    if row == known and row <= last_row and (beyond < 0 or beyond >= nearest(points, count - 1) * spacing):
+    if row == known and row <= last_row and (beyond < 0 or beyond >= _leap(header, points, count, row * columns)[1]):
         return i64(-1)
-    return -(-beyond // spacing)
+    return point_up_to(header, beyond - 1) + 1
 
 
 @njit
@@ -56,7 +74,7 @@ def _unpack(header: Any, layout: Any, index: Any, known: Any, points: Any) -> No
     columns, _ = mcus(header)
     _, _, first_row, last_row, _ = needed_mcus(header, layout)
     count = points_of(known, header)
-    first = min(first_row * columns // header[hd.SPACING], count - 1)
+    first = min(point_up_to(header, first_row * columns), count - 1)
     last = points_of(min(last_row + 1, known), header) + ix.GROUP  # of which one is not left out
     unpack_points(header, index, first, min(last, count), points)
 
@@ -74,25 +92,24 @@ def _walk(
     """
     columns, rows = mcus(header)
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
-    spacing, count = columns * rows, i64(0)
+    count, in_line = i64(0), i64(1)
     if len(points) > 0:
-        spacing = header[hd.SPACING]
-        count = points_of(known, header)
+        count, in_line = points_of(known, header), header[hd.POINTS_IN_LINE]
     first_column, last_column, first_row, last_row, lag = needed_mcus(header, layout)
     finished, bottom = top, top + height
     source, planes, trail = tools[0], tools[7], tools[8]
+    gaps = advanced(trail, TRAIL * ix.MOST_PASSED)
+    if len(points) > 0:
+        _fill_gaps(header, gaps)
     buffer, bits, at = u64(0), u64(0), u64(0)
     mcu, following, number = i64(-1), i64(-1), i64(0)
     base, pieces, done, counted, remaining, end = i64(0), 0, 0, 0, i64(0), i64(0)
     for mcu_row in range(min(first_row, known), last_row + 1):
         start = mcu_row * columns
         whole = mcu_row >= known
-        leap = i64(-1)
-        if count > 0:
-            leap = nearest(points, min((start if whole else start + first_column) // spacing, count - 1))
-        if mcu < 0 or leap * spacing > mcu:
-            number = max(leap, i64(0))
-            mcu = number * spacing
+        leap, place = _leap(header, points, count, start if whole else start + first_column)
+        if mcu < 0 or place > mcu:
+            number, mcu = max(leap, i64(0)), max(place, i64(0))
             following = mcu if len(points) > 0 else i64(-1) << 40
             bit, stop = 8 * header[hd.SCAN], i64(len(data))
             predictions[:] = 0
@@ -100,7 +117,7 @@ def _walk(
                 bit = i64(points[ix.POINT * number])
                 for c in range(3):
                     predictions[c] = points[ix.POINT * number + 1 + c]
-                ahead = _ahead(mcu_row, known, last_row, columns, first_column, last_column, points, spacing, count)
+                ahead = _ahead(header, mcu_row, known, last_row, columns, first_column, last_column, points, count)
                 if ahead >= 0:
                     stop = (bit_from(points, ahead, count, known_end) + 7) >> 3
             base = bit >> 3
@@ -131,26 +148,26 @@ def _walk(
                     done += 1
                     remaining, end = interval, ends[done]
                 column, stop = mcu - start, min(target, mcu + remaining) - start
-                until = following - start
+                until, gaps_at = following - start, advanced(gaps, number % in_line)
                 if part == 1:
                     buffer, bits, at, good = keep(
-                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, gaps_at
                     )
                 else:
                     buffer, bits, at, good = skip(
-                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, spacing
+                        tools, buffer, bits, at, end, pointer_to(slots), blocks, column, stop, until, gaps_at
                     )
                 if not good:
                     return 0, 0
                 remaining -= stop - column
                 mcu += stop - column
                 if len(points) > 0:
-                    passed = max(-(-(mcu - following) // spacing), 0)
+                    passed = max(point_up_to(header, mcu - 1) + 1 - number, 0)
                     counted = follow(points, number, passed, count, trail, base + 2 * done, stuffed, counted)
                     if counted < 0:
                         return 0, 0
                     number += passed
-                    following += passed * spacing
+                    following = mcu_at(header, number)
         ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
         if not hand_over(
             header, layout, planes, finished, ready, top, left, height, sink, out, pointer_to(spare)

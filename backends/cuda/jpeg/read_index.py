@@ -14,6 +14,7 @@ from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.header import mcus
 from accel.codec.jpeg.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
 from accel.codec.jpeg.packed_points import unpack_points
+from accel.codec.jpeg.placing import mcu_at, point_up_to
 from accel.codec.jpeg.points import bit_from, end_of, known_rows, nearest, points_of, seal
 
 _BUCKET = 6  # low bits of a segment's length that are ignored in sorting
@@ -80,14 +81,14 @@ def _segments(
     longest first, so that the threads of a warp end together.
     """
     top, bottom, left, right = needed
-    (columns, rows), spacing = mcus(header), header[hd.SPACING]
-    number = nearest(points, min((top * columns + left) // spacing, known - 1))
-    behind = ((bottom - 1) * columns + right - 1) // spacing + 1
+    columns, rows = mcus(header)
+    number = nearest(points, min(point_up_to(header, top * columns + left), known - 1))
+    behind = point_up_to(header, (bottom - 1) * columns + right - 1) + 1
     buckets[:] = 0
     count, furthest = i64(0), i64(0)
     while number < behind:
-        start, following = number * spacing, _next(points, number, known)
-        stop = min(following * spacing, columns * rows)
+        start, following = mcu_at(header, number), _next(points, number, known)
+        stop = min(mcu_at(header, following), columns * rows)
         last, bit = _needed_before(stop, needed, columns), i64(points[ix.POINT * number])
         if start < last:
             words = unsorted[count]
@@ -174,8 +175,8 @@ def read_segments(
             rows = known_rows(headers[n], index, own)
             fits[n] = rows >= 0
             if rows >= needed[1]:
-                known, spacing = points_of(rows, headers[n]), headers[n, hd.SPACING]
-                first = (needed[0] * mcus(headers[n])[0] + needed[2]) // spacing
+                known = points_of(rows, headers[n])
+                first = point_up_to(headers[n], needed[0] * mcus(headers[n])[0] + needed[2])
                 unpack_points(headers[n], index, min(first, known - 1), known, plain)
                 counts[n], furthest = _segments(
                     headers[n], end, needed, plain, known, end_of(index), buckets, unsorted, segments[total:]
