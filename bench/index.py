@@ -1,11 +1,13 @@
-"""What the stream index brings: epochs of the cpu backend without it, the first that has it, and later ones.
+"""What the stream index brings: epochs of the cpu backend without it, the first that has it, and those that follow.
 
     python -m bench.index [PIPELINE...] [--data DIR] [--images N] [--rounds N] [--out FILE]
 
 CPU time of one process and one thread, with equal random numbers; every batch is compared. A training runs one epoch
-after the other under one backend, so a round has two turns of three epochs each: with a new store, and without one
-(cache=None). The first epoch of each includes the time to put the backend into force. Before a turn an epoch without a
-store is run, unmeasured, which leaves memory and caches as an earlier epoch does. The order of the turns alternates.
+after the other under one backend, so a round has two turns of five epochs each: with a new store, and without one
+(cache=None). The first epoch of each includes the time to put the backend into force. In the second one indexes still
+grow, where crops reach further down than the first ones did; the later ones are those that follow. Before a turn an
+epoch without a store is run, unmeasured, which leaves memory and caches as an earlier epoch does. The order of the
+turns alternates.
 For pipelines that make several views of an image, the first epoch is also compared with one that opens the file anew
 for every view, to show the gain by kept pictures. Also measured is the memory that the store takes in all, if two
 workers and their parent use it.
@@ -37,7 +39,7 @@ from bench.machine import known, parser, write
 from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
-_STORE, _EPOCHS = 1 << 28, 3
+_STORE, _EPOCHS = 1 << 28, 5
 _OF_VIEWS = 64  # images of an epoch with several views, which takes as long as one of all images in one view
 
 View = Callable[[Any], Any]
@@ -101,16 +103,17 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int, batch: int
         if several:
             turns["apart"] = partial(turn, _Apart(root, views), seeds, None, batch)
         times = alike(name, turns, turn=number)
-        without, (first, *later) = times["without"], times["with"]
-        ratios = [each / other for each, other in zip(without[1:], later, strict=True)]
+        (first_without, *without), (first, *later) = times["without"], times["with"]
+        ratios = [each / other for each, other in zip(without, later, strict=True)]
         found.append(
             {
-                "without": median(without[1:]),
+                "without": median(without),
                 "first": first,
-                "later": median(later),
-                "first by without": first / without[0],
+                "second": later[0],
+                "later": median(later[1:]),
+                "first by without": first / first_without,
                 "without by second": ratios[0],
-                "without by later": median(ratios),
+                "without by later": median(ratios[1:]),
             }
         )
         if several:
@@ -199,7 +202,7 @@ def main() -> int:
                 result[name] = run()
                 bar.advance()
         result["memory"] = shared(given.root, given.files)
-    times = ("without", "first", "later")
+    times = ("without", "first", "second", "later")
     ratios = ("first by without", "without by second", "without by later", "views apart by first")
     rows = []
     for name, each in result.items():
@@ -207,7 +210,7 @@ def main() -> int:
             numbers, share = each["medians"], each["share of the files' bytes"]
             figures = (f"{numbers[key]:.3f}" if key in numbers else "" for key in times + ratios)
             rows.append((name, *figures, f"{100 * share:.2f}%"))
-    columns = "", "without", "first epoch", "later", "first / without", "without / second", "without / later"
+    columns = "", "without", "first epoch", "second", "later", "first / without", "without / second", "without / later"
     show(Table("stream index: ms of CPU time an image", (*columns, "views apart / first", "of the bytes"), rows))
     write(args.out, {"load": os.getloadavg(), **result})
     return 0

@@ -215,11 +215,6 @@ class Indexes(NamedTuple):
         """The size of each index in bytes, int64[k]."""
         return np.diff(self.ends, prepend=0)
 
-    def unknown(self) -> Indexes:
-        """The files that have no index yet."""
-        numbers = self.numbers[self.sizes() == 0]
-        return Indexes(numbers, _EMPTY, np.zeros_like(numbers))
-
 
 NO_INDEXES = Indexes.of({})
 

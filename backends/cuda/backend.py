@@ -211,7 +211,7 @@ class CudaBackend(AcceleratorBackend):
             decoding = jpeg.Decoding(addresses)
             if decoder == "accel":
                 batch = [jpeg.wanted_of(each, self.options) for each in decodes]
-                decoding = engine.jpeg.decode(jpeg.by_index(batch))
+                decoding = engine.jpeg.decode(batch)
                 addresses = decoding.addresses
             elif decoder == "nvimgcodec":
                 images = engine.decoder.decode(decodes)

@@ -119,8 +119,9 @@ def decoded(wanted: Sequence[Wanted]) -> Counted:
 
     def kept(self: Decoder, batch: Any, decoding: Any, files: torch.Tensor) -> None:
         queue(self, batch, decoding, files)
-        own = batch.segments.ctypes.data + decoding._known.first * SEGMENT.itemsize  # the uploaded ones are gone
-        batch.pictures["segments"] = np.where(decoding._known.counts > 0, own, 0)
+        _, known, _ = decoding._indexing.made()
+        own = batch.segments.ctypes.data + known.first * SEGMENT.itemsize  # the uploaded ones are gone
+        batch.pictures["segments"] = np.where(known.counts > 0, own, 0)
         seen.append(Counted(batch, decoding._memory, files))
 
     Decoder._queue = kept  # type: ignore[method-assign]

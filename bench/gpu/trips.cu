@@ -117,7 +117,7 @@ static void count(const Picture& picture, Trips& trips) {
         keep_coefficients(block, picture);
         trips.keeping.longest = std::max(trips.keeping.longest, chain);
     }
-    for (int first = 0; picture.spacing > 0 && first <= picture.point_count; first += THREADS) {
+    for (int first = 0; picture.line > 0 && first <= picture.point_count; first += THREADS) {
         begin(trips.seeking);
         gather_points(picture.first_point + first / THREADS, picture);
         trips.seeking.longest = std::max(trips.seeking.longest, chain);

@@ -29,7 +29,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
     stream_index.flush()
 
 
-COMMON = {"without", "first", "later", "first by without", "without by second", "without by later"}
+COMMON = {"without", "first", "second", "later", "first by without", "without by second", "without by later"}
 
 
 @pytest.mark.parametrize("name", index.PIPELINES)

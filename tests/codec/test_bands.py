@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg.scratch import AT_ONCE, SLACK
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
-from tests.codec.test_stream_index import boxes, intact, mcu_columns, noise, padded, points_of, poison, sealed
+from tests.codec.test_stream_index import boxes, intact, noise, padded, points_of, poison
 from tests.support.jpeg import damaged, shape
+from tests.support.stream_index import mcu_columns, placing, sealed, unpacked, with_points
 
 POISON = 0x5A
 
@@ -61,7 +63,8 @@ def decode(
         source, own.header, own.layout, top, left, own.look, own.codes, own.order, own.idct, own.quant, own.block,
         own.slots, own.predictions, own.spare, own.room("ends", int(own.header[hd.INTERVALS])),
         own.room("stuffed", len(data) // 2 + AT_ONCE), own.room("stream", len(data) + SLACK), own.room("planes", size),
-        own.trail, own.sums, words, height, sink.words, sink.out,
+        own.trail, own.room("points", ix.POINT * ix.most_points(len(data))), own.sums, words, height, sink.words,
+        sink.out,
     )  # fmt: skip
     if not sink.done:
         return sink, None
@@ -108,11 +111,12 @@ def test_an_index_that_turns_out_wrong(grey: bool) -> None:
     """Its checksum is right; some rows are handed over before the walk finds that a point is wrong."""
     data = padded(encode(picture("noise", 150, 250, 1 if grey else 3), quality=70), 9000)
     words = points_of(data).view(np.uint16).copy()
-    columns, spacing = mcu_columns(data), int(words[ix.SPACING])
-    row = next(row for row in range(4, 99) if row * columns // spacing > 3 * columns // spacing)
-    words[ix.POINTS + (ix.POINT + (1 if grey else 3)) * (row * columns // spacing)] ^= 1
+    points = unpacked(data, words)
+    changed = next(number for number in count() if placing(data).mcu(number) >= 4 * mcu_columns(data))
+    bit, *dc = points[changed]  # type: ignore[misc]
+    points[changed] = (bit + 1, *dc)
     index = jpeg.Index()
-    index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
+    index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, with_points(data, words, points))
     sink, found = decode(data, (0, 0, 150, 250), 16, index)
     assert np.array_equal(found, jpeg.decode(data, (0, 0, 150, 250)))
     assert len(sink.taken) > len(sink.last()) == 10  # it began anew

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from accel.codec.jpeg.scratch import block_order, idct_tables
 from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import FACTORS, LENGTHS, encode, picture
 from tests.support.jpeg import damaged, drifting, shape
+from tests.support.stream_index import count_of, mcu_columns, packing, placing, sealed, unpacked, with_points
 
 KEPT = ("order", "idct")  # of a thread's arrays: what does not change
-Words = Any
 
 
 def poison() -> None:
@@ -182,28 +183,6 @@ def test_rows_above_are_not_walked(restart: int) -> None:
 # -- an index that does not fit -------------------------------------------------------------------------------
 
 
-def sealed(data: bytes, words: Words) -> Words:
-    """The index as if it were right for the file."""
-    words = words.copy()
-    words[ix.DIGEST : ix.DIGEST + 4] = np.array([jpeg.digest(data)], np.int64).view(np.uint16)
-    components = shape(data)[2]
-    count = -(-int(words[ix.ROWS]) * mcu_columns(data) // int(words[ix.SPACING]))
-    total = 0
-    for part in (words[: ix.CHECKSUM], words[ix.POINTS : ix.POINTS + count * (ix.POINT + components)]):
-        whole = len(part) // 4 * 4
-        for number in [*(int.from_bytes(four.tobytes(), "big") for four in part[:whole].reshape(-1, 4)), *part[whole:]]:
-            total = (total ^ int(number)) * 0x9E3779B185EBCA87 % 2**64
-            total = (total ^ total >> 32) * 0xC2B2AE3D27D4EB4F % 2**64
-    words[ix.CHECKSUM : ix.CHECKSUM + 4] = np.array([total], np.uint64).view(np.uint16)
-    return words
-
-
-def mcu_columns(data: bytes) -> int:
-    """Of files of one component, or with 2 x 2 samples of the first one."""
-    _, width, components = shape(data)
-    return -(-width // (8 if components == 1 else 16))
-
-
 def test_the_checksum_is_the_decoders() -> None:
     for data in (noise(), padded(encode(picture("noise", 90, 90, 1)), 9999)):
         kept = points_of(data).view(np.uint16)
@@ -232,7 +211,7 @@ def test_flipped_bits(thorough: bool) -> None:
                 assert other.decode(data, box) is not None
                 if at < known:
                     # spare bytes behind the points are under no checksum
-                    spare = at >= len(kept) - 8 and not other.index.dropped
+                    spare = at >= len(kept) - 2 * ix.SLACK - 8 and not other.index.dropped
                     assert spare or other.said == (False, True, True)
                 assert jpeg.known_points(data, changed) in (0, jpeg.known_points(data, kept))
 
@@ -317,43 +296,109 @@ def test_blocks_that_are_refused() -> None:
 
 @pytest.mark.parametrize("grey", [False, True])
 def test_points_that_are_met_elsewhere(grey: bool) -> None:
-    """Each field of a point, in an index that is right by its checksum: a walk over it sees that it is not."""
-    data = padded(encode(picture("noise", 150, 250, 1 if grey else 3), quality=70), 9000)
+    """Each number of a point, in an index that is right by its checksum: a walk over it sees that it is not."""
+    data = padded(encode(picture("noise", 150, 420, 1 if grey else 3), quality=70), 40000)
     kept = points_of(data).view(np.uint16)
-    step = ix.POINT + (1 if grey else 3)
-    columns, spacing = mcu_columns(data), int(kept[ix.SPACING])
-    assert 2 * spacing < columns
-    row = 3
-    met = next(i for i in range(row * columns // spacing + 2, 9999) if i * spacing >= row * columns + spacing)
-    assert met * spacing < (row + 1) * columns
+    points, columns, place = unpacked(data, kept), mcu_columns(data), placing(data)
     side = 8 if grey else 16
-    box = (row * side + 1, 0, side - 2, 250)
-    for field in range(step):
-        for change in (1, 2, 0x8000):
-            words = kept.copy()
-            words[ix.POINTS + step * met + field] ^= change
-            keeper = Keeper(sealed(data, words).view(np.uint8))
-            assert jpeg.known_points(data, keeper.kept)  # type: ignore[arg-type]
-            assert keeper.decode(data, box) is not None
-            assert keeper.said == (False, True, True), (field, change)
-            keeper.decode(data, (0, 0, *shape(data)[:2]))
-            assert np.array_equal(keeper.kept, kept.view(np.uint8))  # type: ignore[arg-type]
+    for relative in (False, True):
+        met, row = next(
+            (number, place.mcu(number) // columns)
+            for number, point in enumerate(points)
+            if place.mcu(number) % columns > 0 and place.mcu(number) > 3 * columns
+            if point is not None and (number % ix.GROUP != 0) == relative
+        )
+        box = (row * side + 1, 0, side - 2, 420)
+        for field in range(2 if grey else 4):
+            for change in (1, 2) if relative else (1, 2, 0x4000):
+                others, changed = list(points), list(points[met])  # type: ignore[arg-type]
+                changed[field] ^= change
+                others[met] = tuple(changed)
+                words = with_points(data, kept, others)
+                assert not np.array_equal(words, kept)
+                assert unpacked(data, words)[met] == tuple(changed)
+                keeper = Keeper(sealed(data, words).view(np.uint8))
+                assert jpeg.known_points(data, keeper.kept)  # type: ignore[arg-type]
+                assert keeper.decode(data, box) is not None
+                assert keeper.said == (False, True, True), (field, change)
+                keeper.decode(data, (0, 0, *shape(data)[:2]))
+                assert np.array_equal(keeper.kept, kept.view(np.uint8))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_points_that_are_left_out(grey: bool) -> None:
+    """Any of them but the first of a group: the walk begins at the one before."""
+    data = padded(encode(picture("noise", 150, 420, 1 if grey else 3), quality=70), 40000)
+    whole, keeper = points_of(data).view(np.uint16), Keeper()
+    keeper.decode(data, (0, 0, 90, 20))
+    assert keeper.kept is not None
+    for kept in (whole, keeper.kept.view(np.uint16)):
+        points, rng = unpacked(data, kept), random.Random(grey)
+        for share in (0.3, 0.8, 1):
+            others = [point if number % ix.GROUP == 0 or rng.random() > share else None
+                      for number, point in enumerate(points)]  # fmt: skip
+            words = sealed(data, with_points(data, kept, others))
+            others = unpacked(data, words)  # those that are too far from the one before are left out as well
+            assert others.count(None) > share / 2 * len(points)
+            for box in boxes(data, rng, 40):
+                keeper = Keeper(words.view(np.uint8))
+                assert keeper.decode(data, box) is not None
+                assert keeper.index.used
+                assert not keeper.index.dropped
+                now = unpacked(data, keeper.kept.view(np.uint16))  # type: ignore[union-attr]
+                assert now[: len(others)] == others
+                assert all(new == point for new, point in zip(now, unpacked(data, whole), strict=False) if new)
+
+
+def test_differences_that_do_not_fit_are_left_out() -> None:
+    """And nothing else: the packing of the known points is that of the plain Python."""
+    rng = np.random.default_rng(0)
+    colours = rng.integers(0, 2, (20, 30, 3), np.uint8) * 255
+    bright = colours.repeat(16, 0).repeat(16, 1) ^ rng.integers(0, 9, (320, 480, 3), np.uint8)
+    uneven = np.full((320, 800, 3), 99, np.uint8)
+    uneven[160:192] = rng.integers(0, 256, (32, 800, 3))
+    even, met = picture("noise", 320, 480), 0
+    for pixels, quality, some in (
+        (bright, 100, True),
+        (uneven, 90, True),
+        (even, 50, False),
+        (even[..., 0], 50, False),
+    ):
+        data = encode(pixels, quality=quality, subsampling=2)
+        kept = points_of(data).view(np.uint16)
+        points = unpacked(data, kept)
+        assert np.array_equal(sealed(data, with_points(data, kept, points)), kept)
+        left_out = points.count(None) / len(points)
+        assert 0.02 < left_out < 0.9 if some else left_out == 0
+        whole, place = padded(data, 1 << 22), placing(data)
+        every, moved = unpacked(whole, points_of(whole).view(np.uint16)), 8 * (len(whole) - len(data))
+        at_mcu = {placing(whole).mcu(number): point for number, point in enumerate(every)}
+        assert len(every) > len(points)
+        for number, point in enumerate(points):
+            there = at_mcu.get(place.mcu(number))
+            assert None in (there, point) or there == (point[0] + moved, *point[1:])  # type: ignore[index]
+            met += None not in (there, point)
+    assert met > 200
 
 
 def test_positions_outside_the_file() -> None:
     """A checksum may be right where the position is not: no access that is not the file's."""
-    data = noise(restart_marker_blocks=7)
+    data = noise(restart_marker_blocks=7, quality=95)
     kept = points_of(data).view(np.uint16)
     rng = np.random.default_rng(0)
-    count = jpeg.known_points(data, kept.view(np.uint8))
+    form, known = packing(data), count_of(data, kept)
+    assert known > ix.GROUP
     for number in range(400):
         words = kept.copy()
         for _ in range(1 + number % 3):
-            at = ix.POINTS + 5 * int(rng.integers(count))
+            group = int(rng.integers(-(-known // ix.GROUP)))
+            at = ix.POINTS + form.group * group
             words[at : at + 2] = rng.integers(0, 1 << 16, 2) if number % 2 else (number, 0)
-            words[at + 2 : at + 5] = rng.integers(0, 1 << 16, 3)
+            words[at + 2 : at + form.words(min(ix.GROUP, known - ix.GROUP * group))] ^= 0x8001 * (number % 7 == 0)
         if number % 5 == 0:
             words[ix.END : ix.END + 2] = rng.integers(0, 1 << 16, 2)
+        if number % 11 == 0:
+            words[ix.POINTS : -ix.SLACK] = 0xFFFF
         index = jpeg.Index()
         index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
         poison()
@@ -362,32 +407,36 @@ def test_positions_outside_the_file() -> None:
 
 def test_a_piece_without_the_marker_that_is_due() -> None:
     """An index whose next point lies in front of it: what is behind the piece in memory is no part of the stream."""
-    data = noise(size=(120, 400), restart_marker_blocks=3, quality=40)
+    data = noise(size=(120, 400), restart_marker_blocks=3, quality=25)
     kept = points_of(data).view(np.uint16)
-    spacing = int(kept[ix.SPACING])
+    points, place = unpacked(data, kept), placing(data)
+    number = next(number for number in count() if place.mcu(number) == 2 * 25) + 1  # the second one in the third row
+    spacing = place.mcu(number + 1) - place.mcu(number)
     assert 5 < spacing < 13
-    words, number = kept.copy(), -(-2 * 25 // spacing)  # the first point in the third row of MCUs
-    place = ix.POINTS + 5 * number
-    begin = (int(words[place]) | int(words[place + 1]) << 16) >> 3
-    marker = min(at for at in (data.find(bytes((255, code)), begin) for code in range(0xD0, 0xD8)) if at > 0)
-    words[place + 5 : place + 7] = np.array([8 * marker], np.uint32).view(np.uint16)
+    begin, following = points[number], points[number + 1]
+    assert begin is not None
+    assert following is not None
+    marker = min(at for at in (data.find(bytes((255, code)), begin[0] >> 3) for code in range(0xD0, 0xD8)) if at > 0)
+    points[number + 1] = (8 * marker, *following[1:])
+    words = with_points(data, kept, points)
+    assert unpacked(data, words)[number + 1] == points[number + 1]
     index = jpeg.Index()
     index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
     scratch = jpeg._scratch
     scratch.ends[:], scratch.stream[:] = 1 << 40, 0
-    box = (34, 16 * (number * spacing - 50) + 2, 8, 16 * (spacing - 2))
+    box = (34, 16 * (place.mcu(number) - 50) + 2, 8, 16 * (spacing - 2))
     found = jpeg.decode(data, box, index=index)
     assert index.dropped
     assert np.array_equal(found, plainly(data, box))
 
 
-@pytest.mark.parametrize(("word", "value"), [(ix.KIND, 0xACC2), (ix.SPACING, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])
+@pytest.mark.parametrize(("word", "value"), [(ix.KIND, ix.MAGIC + 1), (ix.IN_LINE, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])
 def test_headers_of_an_index(word: int, value: int) -> None:
     data = noise()
     words = points_of(data).view(np.uint16).copy()
     words[word] = value
     if word != ix.ROWS:
-        words = sealed(data, words) if word != ix.SPACING else words
+        words = sealed(data, words) if word != ix.IN_LINE else words
     keeper = Keeper(words.view(np.uint8))
     assert keeper.decode(data, (60, 0, 20, 200)) is not None
     assert keeper.said == (False, True, True)

@@ -16,7 +16,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
 from accel.codec import stream_index
 from accel.sources import Files as SentFiles
@@ -52,7 +52,7 @@ def test_slots_are_used_again_when_nobody_looks_at_them(paths: list[str], start:
                 del images
         assert torch.equal(first.to("cpu"), expected[0])  # type: ignore[union-attr]
         assert arena.taken.max() >= 4 * len(expected)  # every batch took one
-        assert 0 < (arena.taken > 0).sum() <= 8
+        assert 0 < (arena.taken > 0).sum() <= 12
         assert os.fstat(arena._file).st_blocks * 512 < 8 << 20
         del first
         assert (arena.sent == arena.ended).all()
@@ -102,7 +102,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     watch(Ready, "__init__", "finished")
     watch(Decoder, "decode", "files")
     monkeypatch.setattr(Decoder, "agrees", lambda _: True)
-    monkeypatch.setattr(wanted, "FEWEST", 0)
     monkeypatch.setattr(memory, "SETTLED", -1.0)
     yield found
     stream_index.flush()

@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.backends.cuda import host
-from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
 from accel.system import memory
 from accel.system.page_locks import Block
@@ -110,7 +110,6 @@ def test_what_is_known_of_files_is_sent_without_the_rest(
 ) -> None:
     for number, (path, _) in enumerate(folder.samples):  # large enough for an index
         Path(path).write_bytes(jpeg(400, 300 + number, seed=number))
-    monkeypatch.setattr(wanted, "FEWEST", 0)
     monkeypatch.setattr(memory, "SETTLED", -1.0)
     with accel.image_backend("torchvision"):
         expected = [epoch(folder, number) for number in range(2)]

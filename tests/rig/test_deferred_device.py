@@ -14,7 +14,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
 from accel.backends.cuda import jpeg as cuda_jpeg
-from accel.backends.cuda.jpeg import index, wanted
+from accel.backends.cuda.jpeg import index
 from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
 from accel.planning import columns
@@ -126,7 +126,6 @@ def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.Mo
 
     written = index.written
     monkeypatch.setattr(cuda_jpeg, "wanted_of", known)
-    monkeypatch.setattr(wanted, "FEWEST", 0)
     monkeypatch.setattr(index, "written", lambda *arguments: made.extend(arguments[0]) or written(*arguments))
     assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
     assert 0 < len(made) < 6 * 5

@@ -6,6 +6,7 @@
     blocks.py    quantisers, tables, blocks of an MCU   walk.py     MCUs one after the other
     scan.py      the walk over the needed MCUs          rows.py, pixels.py   upsampling, colour, rows out
     points.py    the points of a stream index           digest.py   the file's bytes in one number
+    placing.py   where an index has points              packed_points.py   their packed form
     index.py     one picture's index, as bytes          simd.py, memory.py   vectors and pointers for numba
     planes.py    pictures as planes, for a cache        pack.py, unpack.py, packed_block.py   their blocks
     *_fields.py, scratch.py   the layout of the arrays that these work on
@@ -26,7 +27,7 @@ from accel.native.calls import Call
 from . import decode_fields as df
 from . import header_fields as hd
 from .index import Index
-from .index_fields import SEGMENTS
+from .index_fields import MOST_PASSED, POINT, most_points
 from .layout_fields import LAYOUT_SIZE
 from .scratch import AT_ONCE, BLOCK_SIZE, CODES_SIZE, LOOK_ROW, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
 
@@ -72,7 +73,8 @@ class _Scratch(threading.local):
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
         self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
-        self.trail = np.empty(TRAIL * (SEGMENTS + 1), np.int64)
+        self.trail = np.empty((TRAIL + 2) * MOST_PASSED, np.int64)  # and the gaps between points (scan.py)
+        self.points = np.empty(1 << 14, np.int32)
         self.sums = np.empty(8, np.uint64)
         self.spare = np.empty(SPARE, np.uint8)  # for narrow rows
         self.ends = np.empty(1 << 8, np.int64)
@@ -184,8 +186,8 @@ def _tried(
         source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
         _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
         _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + AT_ONCE),
-        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail, _scratch.sums,
-        words, height, _NO_SINK, out,
+        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail,
+        _scratch.room("points", POINT * most_points(len(source))), _scratch.sums, words, height, _NO_SINK, out,
     )  # fmt: skip
     if not done:
         return None
@@ -204,15 +206,15 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
         prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
         own.calls = prepare, Call(
             DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
-            own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.sums,
-            None, 0, None, None,
+            own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.points,
+            own.sums, None, 0, None, None,
         )  # fmt: skip
         own.enough = -1
     prepare, decode = own.calls
     if largest > own.enough:
-        for name, size in (("ends", 0), ("stuffed", largest // 2 + AT_ONCE), ("stream", largest + SLACK)):
+        sizes = {"ends": 0, "stuffed": largest // 2 + AT_ONCE, "stream": largest + SLACK, "planes": 0}
+        for name, size in {**sizes, "points": POINT * most_points(largest)}.items():
             grow(decode, name, size)
-        grow(decode, "planes", 0)
         own.enough = largest
     return prepare, decode, own.header
 

@@ -3,9 +3,9 @@
 PREPARE = "u1[1] i8[1]w i8[2]w bool int int int int"
 DECODE = (
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
-    " i8[1]w u8[1]w u2[1]w int i8[1]w u1[3]w"
+    " i8[1]w i4[1]w u8[1]w u2[1]w int i8[1]w u1[3]w"
 )
-ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 14, 17, 20, 21, 22, 23
+ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 14, 17, 21, 22, 23, 24
 """Places of parameters in ``DECODE``."""
 
 TAKE_BAND = "int int i8[1]w"
@@ -13,7 +13,7 @@ TAKE_BAND = "int int i8[1]w"
 
 A sink returns 0, or any other number to stop decoding."""
 
-GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES}
+GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES, "points": 19}
 """Places of the parameters whose size depends on the file."""
 
 USED, GROWN, DROPPED = 2, 4, 8

@@ -13,8 +13,8 @@ from numba import njit
 from accel.codec.header import LARGEST_SIDE
 
 from . import header_fields as hd
-from . import index_fields as ix
 from .memory import i64
+from .placing import lay_out_index
 
 
 @njit
@@ -120,20 +120,6 @@ def mcus(header: Any) -> tuple[Any, Any]:
 
 
 @njit
-def _lay_out_index(header: Any, size: int) -> None:
-    """Set the spacing of the index's points, in MCUs, and its size in bytes, for a file of `size` bytes."""
-    columns, rows = mcus(header)
-    point = ix.POINT + header[hd.COMPONENTS]
-    most = ((size // ix.SHARE - ix.AROUND) // 8 * 4 - ix.POINTS) // point
-    if most < 2 or size >= ix.MAX_BYTES:
-        return
-    spacing = max(-(-(columns * rows) // most), -(-columns // ix.SEGMENTS))
-    if spacing < columns * rows and spacing < 1 << 16:
-        header[hd.SPACING] = spacing
-        header[hd.INDEX_BYTES] = 8 * -(-(ix.POINTS + point * -(-(columns * rows) // spacing)) // 4)
-
-
-@njit
 def parse(data: Any, header: Any) -> bool:
     """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: this decoder does not decode the file.
 
@@ -181,10 +167,10 @@ def parse(data: Any, header: Any) -> bool:
         at = end
     header[hd.SCAN] = end
     header[hd.INTERVALS] = 1
+    columns, rows = mcus(header)
     if header[hd.RESTART] > 0:
-        columns, rows = mcus(header)
         header[hd.INTERVALS] = -(-(columns * rows) // header[hd.RESTART])
-    _lay_out_index(header, size)
+    lay_out_index(data, header, columns, rows)
     rgb = adobe <= 0
     for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # without an Adobe marker, by the components' letters
         rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]

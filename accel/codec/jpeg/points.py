@@ -15,6 +15,8 @@ from . import index_fields as ix
 from .digest import checksum, digest
 from .header import mcus, parse
 from .memory import advanced, i64, pointer_to, step, u64
+from .packed_points import pack_points
+from .placing import point_up_to, words_of_points
 from .scratch import AT_ONCE, TRAIL
 from .simd import WORD, load
 
@@ -39,14 +41,13 @@ def _get(index: Any, at: int, count: int) -> Any:
 def points_of(rows: Any, header: Any) -> Any:
     """The number of points in the first `rows` rows of MCUs."""
     columns, _ = mcus(header)
-    return -(-(rows * columns) // header[hd.SPACING])
+    return point_up_to(header, rows * columns - 1) + 1
 
 
 @njit
 def _checksum(index: Any, rows: Any, header: Any) -> Any:
-    point = ix.POINT + header[hd.COMPONENTS]
     total = checksum(index, 0, ix.CHECKSUM, u64(0))
-    return checksum(index, ix.POINTS, ix.POINTS + point * points_of(rows, header), total)
+    return checksum(index, ix.POINTS, ix.POINTS + words_of_points(header, points_of(rows, header)), total)
 
 
 @njit
@@ -60,7 +61,12 @@ def known_rows(header: Any, index: Any, own: Any) -> int:
     if index[ix.KIND] == 0:
         return 0
     rows = i64(index[ix.ROWS])
-    if index[ix.KIND] != ix.MAGIC or index[ix.SPACING] != header[hd.SPACING] or rows < 1 or rows > mcus(header)[1]:
+    if (
+        index[ix.KIND] != ix.MAGIC
+        or index[ix.IN_LINE] != header[hd.POINTS_IN_LINE]
+        or rows < 1
+        or rows > mcus(header)[1]
+    ):
         return -1
     if _get(index, ix.CHECKSUM, 4) != _checksum(index, rows, header):
         return -1
@@ -77,29 +83,36 @@ def known_points(data: Any, header: Any, index: Any, sums: Any) -> int:
 
 
 @njit
-def seal(header: Any, index: Any, own: Any, rows: Any, end: Any) -> None:
-    """Make an index valid: for the file with the digest `own`, with the points of the first `rows` rows, which end at
-    the bit `end`."""
-    index[ix.KIND], index[ix.SPACING], index[ix.ROWS] = ix.MAGIC, header[hd.SPACING], rows
+def seal(header: Any, points: Any, known: Any, index: Any, own: Any, rows: Any, end: Any) -> None:
+    """Make an index, which has the points of `known` rows, have those of the first `rows` rows, which end at the bit
+    `end`; for the file with the digest `own`.  See ``pack_points`` for `points`."""
+    pack_points(header, points, points_of(known, header), points_of(rows, header), index)
+    index[ix.KIND], index[ix.IN_LINE], index[ix.ROWS] = ix.MAGIC, header[hd.POINTS_IN_LINE], rows
     _put(index, ix.DIGEST, 4, own)
     _put(index, ix.END, 2, end)
     _put(index, ix.CHECKSUM, 4, _checksum(index, rows, header))
 
 
 @njit
-def bit_of(index: Any, number: int, points: int, header: Any) -> Any:
-    """The bit of the file at a point; for points beyond the known ones, the bit at which the known rows end."""
-    if number >= points:
-        return i64(_get(index, ix.END, 2))
-    return i64(_get(index, ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number, 2))
+def end_of(index: Any) -> Any:
+    """The bit of the file at which the known rows end."""
+    return i64(_get(index, ix.END, 2))
 
 
 @njit
-def take(index: Any, number: int, header: Any, predictions: Any) -> None:
-    """Copy the DC coefficients at a point to `predictions`, int64[3]."""
-    at = ix.POINTS + (ix.POINT + header[hd.COMPONENTS]) * number + ix.POINT
-    for c in range(header[hd.COMPONENTS]):
-        predictions[c] = np.int16(index[at + c])
+def nearest(points: Any, number: Any) -> Any:
+    """The last point up to `number` that is not left out."""
+    while points[ix.POINT * number] == ix.LEFT_OUT:
+        number -= 1
+    return number
+
+
+@njit
+def bit_from(points: Any, number: Any, count: Any, end: Any) -> Any:
+    """The bit at the first point from `number` on that is not left out; `end` if all the others of `count` are."""
+    while number < count and points[ix.POINT * number] == ix.LEFT_OUT:
+        number += 1
+    return i64(points[ix.POINT * number]) if number < count else i64(end)
 
 
 @emitted(types.int64, None, types.int64)
@@ -127,26 +140,20 @@ def bit_in_file(bit: Any, base: Any, stuffed: Any, counted: Any) -> Any:
 
 
 @njit
-def follow(
-    index: Any, number: Any, count: Any, points: Any, components: Any, trail: Any, base: Any, stuffed: Any, counted: Any
-) -> Any:
-    """Compare a trail (walk.py) with the points from `number` on, and note those that are not known yet.
+def follow(points: Any, number: Any, count: Any, known: Any, trail: Any, base: Any, stuffed: Any, counted: Any) -> Any:
+    """Compare a trail (walk.py) with the points from `number` on, and note those that are not `known` yet.
 
     Returns the number of stuffed zeros up to there; -1: a point differs.
     """
-    point = advanced(pointer_to(index), ix.POINTS + (ix.POINT + components) * number)
-    zeros = pointer_to(stuffed)
+    point, zeros = advanced(pointer_to(points), ix.POINT * number), pointer_to(stuffed)
     for i in range(count):
         bit, counted = bit_in_file(trail[0], base, zeros, counted)
-        if number + i >= points:
-            point[0], point[1] = np.uint16(bit), np.uint16(u64(bit) >> u64(16))
-            for c in range(components):
-                point[ix.POINT + c] = np.uint16(trail[1 + c])
-        else:
-            same = bit == i64(point[0]) | i64(point[1]) << 16
-            for c in range(components):
-                same &= trail[1 + c] == np.int16(point[ix.POINT + c])
+        if number + i >= known:
+            point[0] = np.int32(bit)
+            point[1], point[2], point[3] = np.int32(trail[1]), np.int32(trail[2]), np.int32(trail[3])
+        elif point[0] != ix.LEFT_OUT:
+            same = bit == point[0] and trail[1] == point[1] and trail[2] == point[2] and trail[3] == point[3]
             if not same:
                 return i64(-1)
-        point, trail = advanced(point, ix.POINT + components), advanced(trail, TRAIL)
+        point, trail = advanced(point, ix.POINT), advanced(trail, TRAIL)
     return i64(counted)

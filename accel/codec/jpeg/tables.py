@@ -23,10 +23,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 
-from .memory import i64, u64
+from accel.native.intrinsics import called, emitted, splat
+
+from .memory import i64, pointer_to, step, u64
 from .scratch import LOOK, LOOK_SIZE
+from .simd import BYTE, WORD
 
 DC_LOOK = 8
 END = 128
@@ -37,6 +41,8 @@ UNKNOWN_ENTRY = u64(UNRESOLVED << 24)
 # with a code of at most n bits; row[CODE_PLACE + n], added modulo 2**32 to an n-bit code, is its symbol's place.
 CODE_PLACE = 17
 SYMBOLS = 34
+
+_LANES = ir.VectorType(WORD, 8)
 
 
 @njit
@@ -106,24 +112,50 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
     return True
 
 
+def _all(number: int) -> ir.Constant:
+    return ir.Constant(_LANES, [number] * _LANES.count)
+
+
+@emitted(types.void, None, None, types.int64)
+def _pair_eight(builder: ir.IRBuilder, single: Any, look: Any, at: Any) -> None:
+    """Make the entries from `at` on, and their lengths; see ``_pair``."""
+    places, offset = ir.VectorType(WORD.as_pointer(), _LANES.count), builder.mul(at, ir.Constant(WORD, 8))
+    first = builder.load(step(builder, single, offset, _LANES), align=8)
+    length = builder.and_(first, _all(255))
+    index = builder.add(splat(builder, at, _LANES.count), ir.Constant(_LANES, list(range(_LANES.count))))
+    rest = builder.shl(builder.and_(builder.shl(index, length), _all(LOOK_SIZE - 1)), _all(3))
+    source = builder.add(splat(builder, builder.ptrtoint(single, WORD), _LANES.count), rest)
+    every = ir.Constant(ir.VectorType(ir.IntType(1), _LANES.count), [1] * _LANES.count)
+    kinds = places, ir.IntType(32), every.type, _LANES
+    gather = called(builder, f"llvm.masked.gather.v{_LANES.count}i64.v{_LANES.count}p0", _LANES, *kinds)
+    align = ir.Constant(ir.IntType(32), 8)
+    second = builder.call(gather, [builder.inttoptr(source, places), align, every, _all(0)])
+    # length 0 (no code) wraps around to a huge number
+    short = builder.icmp_unsigned(
+        "<", builder.sub(builder.and_(second, _all(255)), _all(1)), builder.sub(_all(LOOK), length)
+    )
+    open_ended = builder.icmp_unsigned("<", builder.and_(builder.lshr(first, _all(24)), _all(255)), _all(END))
+    moved = builder.add(
+        builder.shl(builder.and_(second, _all(255 << 8)), _all(8)),
+        builder.shl(builder.lshr(second, _all(32)), _all(48)),
+    )
+    both = builder.add(builder.add(first, builder.and_(second, _all(255 << 24 | 255))), moved)
+    made = builder.select(builder.and_(short, open_ended), both, first)
+    builder.store(made, step(builder, look, offset, _LANES), align=8)
+    lengths = builder.trunc(made, ir.VectorType(BYTE, _LANES.count))
+    behind = builder.add(at, ir.Constant(WORD, 8 * LOOK_SIZE))
+    builder.store(lengths, step(builder, look, behind, lengths.type), align=8)
+
+
 @njit
 def _pair(single: Any, look: Any) -> None:
     """Join each entry with the entry for its remaining bits, if these hold a whole symbol.
 
     An entry of one coefficient has its advance in place of the second distance, to which the second one's is added.
     """
-    byte, mask, stays = u64(255), u64(LOOK_SIZE - 1), u64(255 << 24 | 255)
-    lengths = look[LOOK_SIZE:].view(np.uint8)
-    for i in range(LOOK_SIZE):
-        first = single[i]
-        length = first & byte
-        second = single[(u64(i) << length) & mask]
-        fits = (first >> u64(24)) & byte < u64(END)
-        fits &= (second & byte) - u64(1) < u64(LOOK) - length  # length 0 (no code) wraps around to a huge number
-        moved = ((second & (byte << u64(8))) << u64(8)) + (second >> u64(32) << u64(48))
-        made = first + (second & stays) + moved if fits else first
-        look[i] = made
-        lengths[i] = np.uint8(made & byte)
+    source, target = pointer_to(single), pointer_to(look)
+    for at in range(0, LOOK_SIZE, 8):
+        _pair_eight(source, target, at)
 
 
 @njit

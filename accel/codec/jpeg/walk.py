@@ -3,7 +3,7 @@
 Both begin and end with the window of entropy.py, and return whether the stream was valid.  Their `tools` are pointers
 to: the stream; the rows of `look` and of `codes`; the quantisers; the block order; two blocks of zeros; the
 predictions; the planes; the trail; and the inverse DCT's tables.  To the trail they write, before the MCU `until` and
-every `spacing`-th after it, the bit of the stream and the predictions, TRAIL numbers each.
+those that follow it by `gaps`, the bit of the stream and the predictions, TRAIL numbers each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _made(kept: bool) -> Any:
     @njit
     def walk(
         tools: Any, buffer: Any, bits: Any, at: Any, end: Any, slots: Any, blocks: Any, column: Any, stop: Any,
-        until: Any, spacing: Any,
+        until: Any, gaps: Any,
     ) -> Any:  # fmt: skip
         """Walk the MCUs `column` to before `stop` of an interval that ends at `end`: (buffer, bits, at, good)."""
         own_registers()
@@ -55,7 +55,8 @@ def _made(kept: bool) -> Any:
         for mcu_column in range(column, stop):
             if mcu_column == until:
                 trail = _leave(trail, bits, at, prediction)
-                until += spacing
+                until += gaps[0]
+                gaps = advanced(gaps, 1)
             slot = slots
             for _ in range(blocks):
                 owner = slot[OWNER]

@@ -18,7 +18,6 @@ anything unusual, which is left to the host's decoders.
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
 from accel.backends.cuda.jpeg.wanted import (
     Wanted,
-    by_index,
     device_bytes,
     device_bytes_of,
     keys_of,
@@ -30,7 +29,6 @@ __all__ = [
     "Decoder",
     "Decoding",
     "Wanted",
-    "by_index",
     "device_bytes",
     "device_bytes_of",
     "keys_of",

@@ -11,11 +11,11 @@ from accel.backends.cuda.declarations import structure
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
+from accel.codec.jpeg import index_fields as ix
 from accel.codec.stream_index import Indexes
 from accel.native import units
 
 SEGMENT, POINT = (structure("jpeg/picture.h", name) for name in ("Segment", "Point"))
-_LEAST = 3  # words of a point
 _BUCKETS = 256  # into which segments are sorted by length
 
 UNIT = units.Unit("indexes", "backends/cuda/jpeg/read_index.py", *SOURCES, seconds=1.5)
@@ -23,10 +23,10 @@ _MODULE = "backends.cuda.jpeg.read_index"
 _read = UNIT.function(
     _MODULE,
     "read_segments",
-    "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
+    "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] i4[1]w u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
 )
 _move = UNIT.function(_MODULE, "move_pieces", "u1[1]w i8[2]")
-_write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] i8[1] i8[1] u2[1]w")
+_write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] i8[1] i8[1] i4[1]w u2[1]w")
 
 
 class Known(NamedTuple):
@@ -84,12 +84,12 @@ def read(
         return Known(np.zeros(0, SEGMENT), counts, counts, asked, asked, digests, whole)
     lengths[indexes.numbers] = indexes.sizes() // 2
     places = np.concatenate([[0], np.cumsum(lengths)])
-    segments = np.empty((places[-1] // _LEAST + 1, SEGMENT.itemsize // 4), np.int32)
+    segments = np.empty((places[-1] + 1, SEGMENT.itemsize // 4), np.int32)
     pieces = np.empty((len(starts), 5), np.int64)
     total = _read(
         files, starts, sizes, headers, regions, asked, indexes.content.view(np.uint16), places,
-        np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments,
-        pieces,
+        np.empty(ix.POINT * ix.most_points(int(sizes.max())), np.int32), np.empty(8, np.uint64),
+        np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments, pieces,
     )  # fmt: skip
     if not total:  # no file moves
         starts[:], sizes[:], pieces = whole[:, 0], whole[:, 3], whole
@@ -116,5 +116,6 @@ def written(
     ends = np.cumsum(headers[which, hd.INDEX_BYTES])
     content = np.zeros(int(ends[-1]), np.uint8)
     words = told[: len(told) // 4 * 4].view(np.int32)
-    _write(headers, which, known.digests, words, *points, ends, content.view(np.uint16))
+    plain = np.empty(int(points[1].max()) // POINT.itemsize * ix.POINT, np.int32)
+    _write(headers, which, known.digests, words, *points, ends, plain, content.view(np.uint16))
     return Indexes(which, content, ends)

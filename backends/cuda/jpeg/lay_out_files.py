@@ -11,6 +11,7 @@ from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
+from accel.codec.jpeg.placing import point_up_to
 
 _PICTURE, _COMPONENT = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "Component")
 _POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (
@@ -52,18 +53,19 @@ _REGION = tuple(
         *(("top", lo.BLOCK_TOP), ("bottom", lo.BLOCK_BOTTOM)),
     )
 )
+_PLACING = tuple(map(_at, ("line", "points_in_line", "step", "growth")))
 _BOX = tuple(map(_at, ("top", "left", "height", "width")))
 _TABLE_FIELDS = ((hd.DC_TABLE, _at("dc_tables")), (hd.AC_TABLE, _at("ac_tables")))
 (
     _FILE, _SIZE, _CHANNELS, _BAND, _FIRST_PART, _SCAN, _COLOUR, _SLOTS, _MCU_COLUMNS, _MCUS, _RESTART, _INTERVALS,
-    _HUFFMAN, _PERIOD, _MCU_LEFT, _MCU_TOP, _MCU_RIGHT, _MCU_BOTTOM, _SEGMENT_COUNT, _SEGMENTS, _SPACING, _POINT_COUNT,
-    _WALKED, _TILE_COUNT, _COMPONENT_AT,
+    _HUFFMAN, _PERIOD, _MCU_LEFT, _MCU_TOP, _MCU_RIGHT, _MCU_BOTTOM, _SEGMENT_COUNT, _SEGMENTS, _POINT_COUNT, _WALKED,
+    _TILE_COUNT, _COMPONENT_AT,
 ) = map(
     _at,
     (
         "file", "size", "channels", "band", "first_part", "scan", "colour", "slots", "mcu_columns", "mcus", "restart",
         "intervals", "huffman", "period", "mcu_left", "mcu_top", "mcu_right", "mcu_bottom", "segment_count", "segments",
-        "spacing", "point_count", "walked", "tile_count", "components",
+        "point_count", "walked", "tile_count", "components",
     ),
 )  # fmt: skip
 
@@ -192,9 +194,10 @@ def lay_out_files(
         words[_SEGMENT_COUNT] = counts
         if counts > 0:
             _put(words, _SEGMENTS, np.int64(_UPLOAD) << _SHIFT | known[n, 0] * _SEGMENT_SIZE)
-        spacing = header[hd.SPACING] if wanted else 0
-        points = _ceil(mcus, max(spacing, 1)) if wanted else 0
-        words[_SPACING], words[_POINT_COUNT] = spacing, points
+        points = point_up_to(header, mcus - 1) + 1 if wanted else 0
+        words[_POINT_COUNT] = points
+        for k in range(len(_PLACING)):
+            words[_PLACING[k]] = header[hd.LINE + k] if wanted else 0
         words[_WALKED] = mcus if wanted else min(np.int64(words[_MCU_BOTTOM]) * words[_MCU_COLUMNS], mcus)
 
         unknown = is_file and counts == 0  # without an index it is decoded from its beginning
@@ -203,10 +206,9 @@ def lay_out_files(
         spans = _ceil(8 * stream, _SUBSEQUENCE * _THREADS) if unknown else 0
         words[_TILE_COUNT] = tiles
         area = boxes[n, 2] * boxes[n, 3]
-        has_points = spacing > 0
         taken = (
             tiles, np.int64(unknown), tiles, np.int64(is_file), spans, np.int64(unknown), spans,
-            _COMPONENTS * np.int64(unknown), _ceil(points + np.int64(has_points), _THREADS), _ceil(counts, _THREADS),
+            _COMPONENTS * np.int64(unknown), _ceil(points + np.int64(points > 0), _THREADS), _ceil(counts, _THREADS),
             groups if is_file else 0, 0 if is_file else rows, _ceil(area, _PIXELS * _THREADS),
         )  # fmt: skip
         for k in range(len(LAUNCHES)):
@@ -216,9 +218,9 @@ def lay_out_files(
         room = (
             stream + _AHEAD if unknown else 0, _TILE_SIZE * tiles, 4 * np.int64(words[_INTERVALS]) if unknown else 0,
             _SPAN_SIZE * _THREADS * spans, _TABLES_SIZE if is_file else 0,
-            2 * _THREADS * tiles if has_points else 0, 4 * mcus * slots if unknown else 0,
+            2 * _THREADS * tiles if points > 0 else 0, 4 * mcus * slots if unknown else 0,
             2 * _BLOCK * mcus_needed * slots if is_file else 0, _STATE_SIZE,
-            _POINT_SIZE * (points + 1) if has_points else 0, _ceil(area, _PIXELS) * _PIXELS * files[n, 2],
+            _POINT_SIZE * (points + 1) if points > 0 else 0, _ceil(area, _PIXELS) * _PIXELS * files[n, 2],
             _BLOCK * needed[0], _BLOCK * needed[1], _BLOCK * needed[2],
         )  # fmt: skip
         for k in range(len(PIECES)):

@@ -112,7 +112,7 @@ struct Picture {
     u64 state;         // State
     u64 segments;      // Segment[segment_count]; 0: there is no index
     u64 kept;          // u16[]: bytes of the stream up to every SPAN of a tile; 0: no points are wanted
-    u64 points;        // Point[]: every `spacing` MCUs, and behind the last one
+    u64 points;        // Point[]: those of an index, and the one behind the last MCU
     int scan, size;    // offsets in the file: of the entropy-coded data, of the end
     int tile_count, first_tile;
     int intervals, restart;       // restart: MCUs of an interval, the last one perhaps shorter
@@ -120,7 +120,8 @@ struct Picture {
     int mcus, mcu_columns, slots;  // MCUs, MCUs of a row, blocks of an MCU
     int period;                    // blocks after which the tables repeat: slots, or 1 where all components share theirs
     int walked;                    // MCUs whose coefficients are looked at
-    int spacing, point_count, first_point;  // of the points that are wanted, without the last one
+    int line, points_in_line, step, growth;  // where points are, see placing.py; line is 0 if none are wanted
+    int point_count, first_point;            // without the last one
     int segment_count, first_segment;  // first_...: number of the first block of threads over them
     int mcu_left, mcu_right, mcu_top, mcu_bottom;  // MCUs needed
     int huffman[TABLES];          // offsets in the file of the tables' counts (T.81 B.2.4.2); 0: not used

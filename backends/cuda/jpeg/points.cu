@@ -65,6 +65,12 @@ FUNCTION int offset_of(const Picture& picture, int number) {
     return at;
 }
 
+// The MCU that a point is before.
+FUNCTION int mcu_at(const Picture& picture, int number) {
+    const int line = number / picture.points_in_line, k = number - line * picture.points_in_line;
+    return line * picture.line + (k * (picture.step + k * picture.growth) >> 8);
+}
+
 // A thread finds one point.
 FUNCTION void gather_points(int block, const Picture& picture) {
     SHARED(Tables, tables);
@@ -75,7 +81,7 @@ FUNCTION void gather_points(int block, const Picture& picture) {
     PHASE(t) {
         const int number = (block - picture.first_point) * THREADS + t;
         if (number > picture.point_count) continue;
-        const int mcu = number < picture.point_count ? number * picture.spacing : picture.mcus;
+        const int mcu = number < picture.point_count ? mcu_at(picture, number) : picture.mcus;
         Point& point = reinterpret_cast<Point*>(picture.points)[number];
         const int bit = beginning(picture, tables, mcu * picture.slots, bits);
         // behind the last bit of the stream, where all of the last byte is taken

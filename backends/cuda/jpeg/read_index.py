@@ -13,7 +13,9 @@ from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.header import mcus
 from accel.codec.jpeg.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
-from accel.codec.jpeg.points import bit_of, known_rows, points_of, seal
+from accel.codec.jpeg.packed_points import unpack_points
+from accel.codec.jpeg.placing import mcu_at, point_up_to
+from accel.codec.jpeg.points import bit_from, end_of, known_rows, nearest, points_of, seal
 
 _BUCKET = 6  # low bits of a segment's length that are ignored in sorting
 
@@ -38,58 +40,73 @@ def _needed(header: Any, region: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @njit(forceinline=True)
-def _put(index: Any, at: Any, components: Any, words: Any, place: Any) -> None:
-    """Write the index's point whose words begin at `at`, in picture.h's layout."""
-    bit = i64(index[at]) | i64(index[at + 1]) << 16
-    at += ix.POINT
+def _put(points: Any, number: Any, words: Any, place: Any) -> None:
+    """Write a point in picture.h's layout."""
+    bit, at = i64(points[ix.POINT * number]), ix.POINT * number + 1
     words[place] = bit >> 3
-    words[place + 1], words[place + 2] = index[at], (bit & 7) << 16
-    if components == 3:
-        words[place + 1] = i64(index[at]) | i64(index[at + 1]) << 16
-        words[place + 2] = i64(index[at + 2]) | (bit & 7) << 16
+    words[place + 1] = i64(points[at]) & 0xFFFF | i64(points[at + 1]) << 16
+    words[place + 2] = i64(points[at + 2]) & 0xFFFF | (bit & 7) << 16
+
+
+@njit
+def _next(points: Any, number: Any, count: Any) -> Any:
+    """The next point that is not left out; `count` if there is none."""
+    number += 1
+    while number < count and points[ix.POINT * number] == ix.LEFT_OUT:
+        number += 1
+    return number
+
+
+@njit
+def _needed_before(stop: Any, needed: Any, columns: Any) -> Any:
+    """The MCU behind the last needed one before `stop`; 0 if there is none."""
+    top, bottom, left, right = needed
+    row = (stop - 1) // columns
+    column = stop - 1 - row * columns
+    if row >= bottom:
+        row, column = bottom - 1, columns - 1
+    if column < left:
+        row, column = row - 1, columns - 1
+    return row * columns + min(column, right - 1) + 1 if row >= top else i64(0)
 
 
 @njit
 def _segments(
-    header: Any, size: int, needed: Any, index: Any, points: Any, buckets: Any, unsorted: Any, out: Any
+    header: Any, size: int, needed: Any, points: Any, known: Any, end: Any, buckets: Any, unsorted: Any, out: Any
 ) -> Any:
-    """Fill in the segments that a region needs; return their number, 0 if the index cannot be right.
+    """Fill in the segments that a region needs; return their number, 0 if the index cannot be right, and the bit that
+    ends them all.
 
     A segment goes from a point to the last MCU that is needed before the next one. They are sorted by length, the
     longest first, so that the threads of a warp end together.
     """
     top, bottom, left, right = needed
-    (columns, rows), spacing, components = mcus(header), header[hd.SPACING], header[hd.COMPONENTS]
-    number = (top * columns + left) // spacing
-    behind = ((bottom - 1) * columns + right - 1) // spacing + 1
+    columns, rows = mcus(header)
+    number = nearest(points, min(point_up_to(header, top * columns + left), known - 1))
+    behind = point_up_to(header, (bottom - 1) * columns + right - 1) + 1
     buckets[:] = 0
-    count = i64(0)
-    start, at = number * spacing, ix.POINTS + number * (ix.POINT + components)
+    count, furthest = i64(0), i64(0)
     while number < behind:
-        number += 1
-        stop = min(start + spacing, columns * rows)
-        row = (stop - 1) // columns
-        column = stop - 1 - row * columns
-        if row >= bottom:
-            row, column = bottom - 1, columns - 1
-        if column < left:
-            row, column = row - 1, columns - 1
-        last = row * columns + min(column, right - 1) + 1
-        if row >= top and last > start:
+        start, following = mcu_at(header, number), _next(points, number, known)
+        stop = min(mcu_at(header, following), columns * rows)
+        last, bit = _needed_before(stop, needed, columns), i64(points[ix.POINT * number])
+        if start < last:
             words = unsorted[count]
-            _put(index, at, components, words, _FROM)
+            _put(points, number, words, _FROM)
             if i64(words[_FROM]) < header[hd.SCAN] or i64(words[_FROM]) >= size:
-                return 0
-            length = i64(bit_of(index, number, points, header)) - 8 * i64(words[_FROM])
+                return 0, furthest
+            ending = bit_from(points, following, known, end)
+            furthest = max(furthest, ending)
             words[_TO], words[_TO + 1], words[_TO + 2] = 0, 0, 0
-            if last == stop and number < points:
-                _put(index, at + ix.POINT + components, components, words, _TO)
+            if last == stop and following < known:
+                _put(points, following, words, _TO)
             words[_MCU], words[_MCUS] = start, last - start
-            bucket = max(len(buckets) - 1 - (length * (last - start) // spacing >> _BUCKET), 0)
-            words[_WHOLE] = bucket << 1 | (last == stop and (number < points or stop == columns * rows))
+            length = (ending - bit) * (last - start) // (stop - start)
+            bucket = max(len(buckets) - 1 - (length >> _BUCKET), 0)
+            words[_WHOLE] = bucket << 1 | (last == stop and (following < known or stop == columns * rows))
             buckets[bucket] += 1
             count += 1
-        start, at = start + spacing, at + ix.POINT + components
+        number = following
     total = i64(0)
     for i in range(len(buckets)):
         total += buckets[i]
@@ -101,17 +118,16 @@ def _segments(
         for k in range(_WHOLE):
             words[k] = unsorted[i, k]
         words[_WHOLE] = unsorted[i, _WHOLE] & 1
-    return count
+    return count, furthest
 
 
 @njit
-def _part(header: Any, size: int, segments: Any, index: Any, points: Any) -> tuple[Any, Any]:
+def _part(header: Any, size: int, segments: Any, furthest: Any) -> tuple[Any, Any]:
     """The part of a file's scan that has the segments: by how much later it begins, and where it ends."""
-    first, last = i64(size), i64(0)
+    first = i64(size)
     for i in range(len(segments)):
         first = min(first, i64(segments[i, _FROM]))
-        last = max(last, i64(segments[i, _MCU]) // header[hd.SPACING])
-    end = (bit_of(index, last + 1, points, header) >> 3) + _BEHIND
+    end = (furthest >> 3) + _BEHIND
     return (first - header[hd.SCAN]) // _ALIGNED * _ALIGNED, min(end, i64(size))
 
 
@@ -144,7 +160,8 @@ def move_pieces(files: Any, pieces: Any) -> int:
 @njit
 def read_segments(
     files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
-    sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any, pieces: Any,
+    plain: Any, sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any,
+    pieces: Any,
 ) -> int:  # fmt: skip
     """Read segments (see ``index.read``); return the number of segments of all files."""
     total, target = i64(0), i64(0)
@@ -158,11 +175,15 @@ def read_segments(
             rows = known_rows(headers[n], index, own)
             fits[n] = rows >= 0
             if rows >= needed[1]:
-                points = points_of(rows, headers[n])
-                counts[n] = _segments(headers[n], end, needed, index, points, buckets, unsorted, segments[total:])
+                known = points_of(rows, headers[n])
+                first = point_up_to(headers[n], needed[0] * mcus(headers[n])[0] + needed[2])
+                unpack_points(headers[n], index, min(first, known - 1), known, plain)
+                counts[n], furthest = _segments(
+                    headers[n], end, needed, plain, known, end_of(index), buckets, unsorted, segments[total:]
+                )
                 if counts[n] > 0:
                     own_segments = segments[total : total + counts[n]]
-                    shift, end = _part(headers[n], end, own_segments, index, points)
+                    shift, end = _part(headers[n], end, own_segments, furthest)
                     for i in range(counts[n]):
                         own_segments[i, _FROM] -= shift
                         own_segments[i, _TO] -= shift if own_segments[i, _TO] > 0 else 0
@@ -176,31 +197,27 @@ def read_segments(
 
 
 @njit
-def _write(header: Any, own: Any, points: Any, first: Any, count: Any, index: Any) -> None:
+def _write(header: Any, own: Any, told: Any, first: Any, count: Any, plain: Any, index: Any) -> None:
     """Make an index of points in picture.h's layout, the last of which is behind the last MCU."""
-    bit, at = i64(0), ix.POINTS
+    bit = i64(0)
     for number in range(count):
-        place = first + number * _POINT
-        bit = 8 * i64(points[place]) + (points[place + 2] >> 16)
-        if number == count - 1:
-            break
-        dc = (points[place + 1] & 0xFFFF, points[place + 1] >> 16 & 0xFFFF, points[place + 2] & 0xFFFF)
-        index[at], index[at + 1] = np.uint16(bit & 0xFFFF), np.uint16(bit >> 16)
-        at += ix.POINT
-        for c in range(header[hd.COMPONENTS]):
-            index[at] = np.uint16(dc[c])
-            at += 1
-    seal(header, index, own, mcus(header)[1], bit)
+        place, at = first + number * _POINT, ix.POINT * number
+        bit = 8 * i64(told[place]) + (told[place + 2] >> 16)
+        plain[at], plain[at + 1] = bit, np.int16(told[place + 1])
+        plain[at + 2], plain[at + 3] = np.int16(told[place + 1] >> 16), np.int16(told[place + 2])
+    seal(header, plain, 0, index, own, mcus(header)[1], bit)
 
 
 @njit
 def write_indexes(
-    headers: Any, which: Any, digests: Any, points: Any, offsets: Any, sizes: Any, ends: Any, indexes: Any
+    headers: Any, which: Any, digests: Any, told: Any, offsets: Any, sizes: Any, ends: Any, plain: Any, indexes: Any
 ) -> int:
-    """Write indexes (see ``index.written``). Points are int32; offsets and sizes are in bytes; ``ends``: of indexes."""
+    """Write indexes (see ``index.written``). Points are told as int32; offsets and sizes are in bytes; ``ends``: of
+    indexes; ``plain``: working memory."""
     begin = i64(0)
     for k in range(len(which)):
         n, end = which[k], ends[k] >> 1
-        _write(headers[n], u64(digests[n]), points, offsets[n] >> 2, sizes[n] // (4 * _POINT), indexes[begin:end])
+        count = sizes[n] // (4 * _POINT)
+        _write(headers[n], u64(digests[n]), told, offsets[n] >> 2, count, plain, indexes[begin:end])
         begin = end
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -26,9 +25,6 @@ from accel.runtime.planes import packed, to_fill
 from accel.sources import Files, Numbers
 
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
-
-FEWEST = 64
-"""The fewest files of a batch that is decoded by indexes: 32 gain nothing, as docs/jpeg.md predicts, and 128 do."""
 
 FILLING = 4
 """One file in so many is decoded by the host if a cache wants planes; so few that the device need not wait long."""
@@ -72,25 +68,11 @@ def wanted_of(decode: Decode, options: Options) -> Wanted | None:
         return None
 
 
-def by_index(batch: Sequence[Wanted | None]) -> Sequence[Wanted | None]:
-    """The batch, without its known indexes if it has too few files to gain by them.
-
-    Few files take as long as the longest chain of symbols, which with an index is a segment.
-    """
-    if len(batch) >= FEWEST:
-        return batch
-    return [
-        each._replace(known=None) if each is not None and each.known is not None and len(each.known) else each
-        for each in batch
-    ]
-
-
 def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
-    """The indexes of files that are wanted together, as in ``wanted_of`` and ``by_index``."""
+    """The indexes of files that are wanted together, as in ``wanted_of``."""
     if options.cache is None:
         return NO_INDEXES
-    known = stream_index.known_of(sources.keys().some(asked))
-    return known if len(asked) >= FEWEST else known.unknown()
+    return stream_index.known_of(sources.keys().some(asked))
 
 
 def source_of(plan: Plan, number: int) -> Source:

@@ -12,7 +12,7 @@ import torch
 import accel
 from accel.backends.cuda import backend, budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend
-from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import Ready, said_of, sizes_of
@@ -147,7 +147,6 @@ def test_a_buffer_is_given_back_once_where_that_is_interrupted(
 
 
 def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wanted, "FEWEST", 0)
     files = [helpers.jpeg(400, 300 + 16 * n, seed=n, restart_marker_blocks=7 * (n % 2)) for n in range(5)]
     key = (7, 7, 7, 7)
     with accel.image_backend("cuda", device="cpu", threads=1):

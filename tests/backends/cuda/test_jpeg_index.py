@@ -14,7 +14,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import testing
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Decoding, Wanted, index, wanted
+from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec import jpeg, store_fields, stream_index
 from accel.codec.store import Store
 from accel.system import memory
@@ -49,7 +49,7 @@ FILES = {
 ROOMY = {name: with_room(data) for name, data in FILES.items() if name != "tiny"}  # which has one MCU
 SPACED = {
     name: with_room(FILES[name], size)
-    for name, size in (("420", 5000), ("intervals", 3000), ("444", 5500), ("grey", 6000))
+    for name, size in (("420", 100), ("intervals", 3000), ("444", 5500), ("grey", 6000))
 }
 """With fewer points than MCUs, and rows that begin between two of them."""
 
@@ -235,9 +235,8 @@ def test_a_segment_may_not_lead_out_of_the_file(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
-    """Files whose keys are believed; each call makes others. Any number of them is enough for their indexes."""
+    """Files whose keys are believed; each call makes others."""
     monkeypatch.setattr(memory, "SETTLED", -1.0)
-    monkeypatch.setattr(wanted, "FEWEST", 0)
 
     def made() -> list[Path]:
         paths = []
@@ -274,22 +273,6 @@ def test_epoch_by_epoch(settled: Callable[[], list[Path]]) -> None:
         made, used = (0, len(paths)) if epoch else (len(paths), 0)
         assert found == {"indexes": made, "indexed": used, "indexes dropped": 0}
         assert accel.stats()["fallbacks"] == before["fallbacks"]
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_few_files_are_decoded_from_their_beginnings(
-    settled: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch, more: int
-) -> None:
-    paths, found = settled(), []
-    monkeypatch.setattr(wanted, "FEWEST", len(paths) + more)
-    for epoch in range(3):
-        before = accel.stats()
-        with accel.image_backend("torchvision"):
-            expected = crops(paths, epoch)
-        assert torch.equal(on_device(lambda epoch=epoch: crops(paths, epoch)), expected)
-        found.append([accel.stats()[name] - before[name] for name in ("indexes", "indexed")])
-    used = 0 if more else len(paths)
-    assert found == [[len(paths), 0], [0, used], [0, used]]
 
 
 def test_without_a_cache_nothing_is_kept(settled: Callable[[], list[Path]]) -> None:
