@@ -17,17 +17,9 @@ from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Kind, Tape
-from accel.native import units
+from accel.hooks.compiled.tape import COMPILED, Kind, Tape
 from accel.rows import Numbers
 
-COMPILED = units.Unit(
-    "drawing",
-    "hooks/compiled/drawing_kernels.py",
-    "hooks/compiled/drawing_codes.py",
-    "native/intrinsics.py",
-    seconds=0.3,
-)
 _draw = COMPILED.function("hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] int int i8[2]w")
 
 

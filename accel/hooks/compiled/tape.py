@@ -1,7 +1,8 @@
 """Tapes: the next outputs of torch's generator, read ahead for any kind of draw, and drawn only for a whole batch.
 
 Each draw of one number takes one output of the generator. So torch itself, asked for many numbers from a generator in
-the same state, gives the result of any kind of draw at any place. This file does not know a generator's inner state.
+the same state, gives the result of any kind of draw at any place. Compiled code knows the generator's state: it reads
+outputs, and draws them, in a fraction of the time that torch takes for a call (``tape_kernels``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.native import units
 from accel.system import fork
+
+COMPILED = units.Unit(
+    "drawing",
+    *("hooks/compiled/tape_kernels.py", "hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_codes.py"),
+    "native/intrinsics.py",
+    seconds=0.3,
+)
+"""What draws batches in compiled code."""
+
+_read = COMPILED.function("hooks.compiled.tape_kernels", "read", "int int i8[1]w i8[1]w")
+_advance = COMPILED.function("hooks.compiled.tape_kernels", "advance", "int int int int")
 
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
@@ -35,6 +48,7 @@ class Tape:
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
         self._state, self.length = state, length
+        self._before = state  # of the generator when the outputs up to ``_committed`` were drawn
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
@@ -94,7 +108,10 @@ class Tape:
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
         if self._outputs is None:
-            self._outputs = self._read()
+            self._outputs = np.empty(self.length, np.int64)
+            state = self._state
+            if _read(state.data_ptr(), state.numel(), np.empty(state.numel() // 8, np.int64), self._outputs) < 0:
+                raise ValueError(_NO_STATE)
             self._raw = self._outputs.data
         return self._outputs
 
@@ -124,16 +141,6 @@ class Tape:
         self._generator.set_state(self._state)
         return torch.empty(self.length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
 
-    def _read(self) -> npt.NDArray[np.int64]:
-        """The generator's outputs: two of them, the high one first, are the bits of a random int64 of full range."""
-        self._generator.set_state(self._state)
-        words = torch.empty(-(-self.length // 2), dtype=torch.int64)
-        words.random_(-1 << 63, None, generator=self._generator)
-        pairs = np.empty((len(words), 2), np.int64)
-        pairs[:, 0], pairs[:, 1] = words.numpy() >> 32, words.numpy()
-        pairs &= 0xFFFFFFFF
-        return pairs.reshape(-1)[: self.length]
-
     def _follow(self) -> torch.Generator:
         """A generator in the state that the default one has when the used outputs are drawn."""
         if self._follower is None:
@@ -148,30 +155,19 @@ class Tape:
         """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
-    def _gave(self, drawn: torch.Tensor, first: int) -> bool:
-        """Whether the default generator gave the outputs that were used, from ``first`` on: ``drawn`` is their 24 bits.
-
-        A few numbers may be equal by chance, so for these its state is compared as well.
-        """
-        if drawn.numpy().tobytes() != self._uniforms(UNIT)[first : self.at].tobytes():
-            return False
-        return len(drawn) >= _SURE or torch.equal(torch.default_generator.get_state(), self.after())
-
     def commit(self) -> bool:
         """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
         Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
         that the generator gives, and the batch must be drawn again.
         """
-        before, first, self._committed = None, self._committed, self.at
-        if self.at > first:
-            if self._goes_on:
-                before = torch.default_generator.clone_state()
-            drawn = torch.rand(self.at - first, dtype=torch.float32, device="cpu")
-            if before is not None and not self._gave(drawn, first):
-                torch.default_generator.set_state(before.get_state())
+        if self.at > self._committed:
+            state = torch.default_generator.get_state()
+            if not advanced(self._before, state, self.at - self._committed):
                 _waits.double()
                 return False
+            torch.default_generator.set_state(state)
+            self._before, self._committed = state, self.at
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
@@ -186,8 +182,20 @@ class Tape:
 _OF_ONE_THREAD = 2048
 """The most numbers that torch computes by one thread: waking others would take longer."""
 
-_SURE = 6
-"""So many numbers of 24 bits are not equal by chance."""
+_NO_STATE = "the generator's state is none that torch makes"
+
+
+def advanced(before: torch.Tensor, state: torch.Tensor, count: int) -> bool:
+    """Take outputs from a generator's state, as torch does; return False, with nothing done, if it is not ``before``.
+
+    Raises:
+        ValueError: torch makes no such state.
+    """
+    done = _advance(before.data_ptr(), state.data_ptr(), min(before.numel(), state.numel()), count)
+    if done < 0:
+        raise ValueError(_NO_STATE)
+    return done > 0
+
 
 in_turn = fork.Lock()
 """Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has

@@ -80,11 +80,11 @@ def test_a_tape_that_others_drew_beside_leaves_pythons_generator() -> None:
     assert random.getstate() == state
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_few_numbers_that_are_equal_by_chance_do_not_keep_a_tape(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_numbers_that_are_equal_do_not_keep_a_tape(count: int) -> None:
     torch.manual_seed(12)
     tape.forget()
-    told = tape.of_default(20)
+    told = tape.of_default(30)
     told.uniform((0.0, 1.0))
     assert told.commit()
     state = torch.get_rng_state()
@@ -98,12 +98,23 @@ def test_a_few_numbers_that_are_equal_by_chance_do_not_keep_a_tape(count: int) -
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize(("place", "value"), [(1, 0), (1, 625), (2, 625), (2, -1)])
+def test_a_state_that_torch_does_not_make_is_refused(place: int, value: int) -> None:
+    state = torch.Generator().manual_seed(5).get_state()
+    state.view(torch.int64)[place] = value
+    with pytest.raises(ValueError, match="state"):
+        tape.Tape(state, 5).outputs()
+    with pytest.raises(ValueError, match="state"):
+        tape.advanced(state, state.clone(), 5)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "why"),
     [
         (draws.Flip, "draw", "something else"),
         (draws.ResizedCrop, "place", "something else"),
         (tape.Tape, "exp", "torch"),
+        (tape_trials, "advanced", "torch"),
     ],
 )
 def test_what_differs_is_found_before_it_is_used(
@@ -117,6 +128,8 @@ def test_what_differs_is_found_before_it_is_used(
             given[0].row[-1] = not given[0].row[-1]
         elif name == "place":
             found = (found[0], found[1], found[2], max(found[3] - 1, 1)) if given[1:] == (3, 400) else found
+        elif name == "advanced":
+            found = not found
         else:
             found = float(np.nextafter(np.float32(found), np.float32(9)))
         return found
