@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,13 +112,20 @@ _ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.floa
 """NumPy's dtypes for those of most results: with them a batch needs fewer, slow, calls of torch."""
 
 
-class _Idle(NamedTuple):
-    """An unused block, its size in bytes, and until when it is kept: the number of a result, a time in seconds."""
+class _Block:
+    """Memory that is lent as one array at a time.
+
+    Attributes:
+        size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
+    """
+
+    __slots__ = ("last", "memory", "size", "until")
 
     last: int
     until: float
-    size: int
-    block: mmap.mmap
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.size = _huge_pages(size), size
 
 
 class _Lent(weakref.ref[Any]):
@@ -129,7 +136,7 @@ class _Lent(weakref.ref[Any]):
 
     __slots__ = ("block", "born")
 
-    block: mmap.mmap
+    block: _Block
     born: int
 
 
@@ -150,7 +157,7 @@ class Results:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Idle] = []  # the most recently used first
+        self._idle: list[_Block] = []  # the most recently used first
         self._lent: dict[int, _Lent] = {}
         self._clock = 0
 
@@ -174,35 +181,45 @@ class Results:
 
     def _lend(self, shape: Sequence[int], like: Any, size: int) -> npt.NDArray[Any]:
         block = self._take(size)
-        array: npt.NDArray[Any] = np.ndarray(shape, like, block)
+        array: npt.NDArray[Any] = np.ndarray(shape, like, block.memory)
         lent = _Lent(array, self._give_back)
         lent.block, lent.born = block, fork.count()
         self._lent[id(lent)] = lent
         return array
 
-    def _take(self, size: int) -> mmap.mmap:
+    def _take(self, size: int) -> _Block:
         with self._lock:
             self._clock += 1
             self._let_go()
-            fits = [(idle.size, place) for place, idle in enumerate(self._idle) if size <= idle.size <= 2 * size]
-            if fits:
-                return self._idle.pop(min(fits)[1]).block
+            best = None
+            for block in self._idle:
+                if size <= block.size <= 2 * size and (best is None or block.size < best.size):
+                    best = block
+            if best is not None:
+                self._idle.remove(best)
+                return best
         step = 1 << (size.bit_length() - 4)  # rounded up, so that it also fits slightly larger results
-        return _huge_pages(-(-size // step) * step)
+        return _Block(-(-size // step) * step)
 
     def _let_go(self) -> None:
         """Free blocks that have been idle for too many results or too long; the caller holds the lock."""
         clock, now = self._clock, time.monotonic()
-        self._idle = [idle for idle in self._idle if idle.last >= clock and idle.until > now]
+        for block in self._idle[:]:
+            if block.last < clock or block.until <= now:
+                self._idle.remove(block)
 
     def _give_back(self, lent: _Lent) -> None:
+        block = lent.block
         del self._lent[id(lent)]
         # the garbage collector may call this inside any allocation: never wait for the lock
         if lent.born == fork.count() and self._lock.acquire(blocking=False):
-            size, few = len(lent.block), len(self._idle) < self._IDLE_BLOCKS
-            if sum([idle.size for idle in self._idle], size) <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
-                last = self._clock + (self._PATIENCE_SMALL if size <= self._SMALL else self._PATIENCE)
-                self._idle.insert(0, _Idle(last, time.monotonic() + self._SECONDS, size, lent.block))
+            idle, total = self._idle, block.size
+            for each in idle:
+                total += each.size
+            if total <= (self._IDLE_BYTES if len(idle) < self._IDLE_BLOCKS else self._IDLE_SMALL_BYTES):
+                block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
+                block.until = time.monotonic() + self._SECONDS
+                idle.insert(0, block)
             self._lock.release()
 
 
