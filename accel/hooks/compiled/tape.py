@@ -1,8 +1,8 @@
 """Tapes: the next outputs of torch's generator, read ahead for any kind of draw, and drawn only for a whole batch.
 
 Each draw of one number takes one output of the generator. So torch itself, asked for many numbers from a generator in
-the same state, gives the result of any kind of draw at any place. Compiled code knows the generator's state: it reads
-outputs, and draws them, in a fraction of the time that torch takes for a call (``tape_kernels``).
+the same state, gives the result of any kind of draw at any place. Only ``generator_state`` knows what a state consists
+of: it draws outputs in a fraction of the time that torch takes for a call.
 """
 
 from __future__ import annotations
@@ -17,19 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.native import units
+from accel.hooks.compiled import generator_state
 from accel.system import fork
-
-COMPILED = units.Unit(
-    "drawing",
-    *("hooks/compiled/tape_kernels.py", "hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_codes.py"),
-    "native/intrinsics.py",
-    seconds=0.3,
-)
-"""What draws batches in compiled code."""
-
-_read = COMPILED.function("hooks.compiled.tape_kernels", "read", "int int i8[1]w i8[1]w")
-_advance = COMPILED.function("hooks.compiled.tape_kernels", "advance", "int int int int")
 
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
@@ -48,11 +37,11 @@ class Tape:
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
         self._state, self.length = state, length
-        self._before = state  # of the generator when the outputs up to ``_committed`` were drawn
+        self._state_then = state  # of the generator when the outputs up to ``_committed`` were drawn
         self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
-        self._goes_on = False  # whether a batch was committed, since which others may have drawn
+        self._calm = 0  # the number of batches since others have drawn
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
@@ -108,10 +97,7 @@ class Tape:
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
         if self._outputs is None:
-            self._outputs = np.empty(self.length, np.int64)
-            state = self._state
-            if _read(state.data_ptr(), state.numel(), np.empty(state.numel() // 8, np.int64), self._outputs) < 0:
-                raise ValueError(_NO_STATE)
+            self._outputs = generator_state.outputs(self._state, self.length)
             self._raw = self._outputs.data
         return self._outputs
 
@@ -159,43 +145,39 @@ class Tape:
         """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
         Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
-        that the generator gives, and the batch must be drawn again.
+        that the generator gives, and the batch must be drawn again. If they drew few, and did not before, the tape is
+        kept, and goes on behind what they drew.
         """
         if self.at > self._committed:
-            state = torch.default_generator.get_state()
-            if not advanced(self._before, state, self.at - self._committed):
-                _waits.double()
+            state, count = torch.default_generator.get_state(), self.at - self._committed
+            taken = generator_state.advance(self._state_then, state, count)
+            if taken:
+                if taken > 0 and self._calm > 1:
+                    self._go_on(state, self._committed + taken)
+                else:
+                    _waits.double()
                 return False
             torch.default_generator.set_state(state)
-            self._before, self._committed = state, self.at
+            self._state_then, self._committed = state, self.at
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
-        if self._goes_on:
+        if self._calm:
             _waits.end()
-        self._goes_on = True
+        self._calm += 1
         if self.length and _waits.over():
             _last[:] = [self]
         return True
 
+    def _go_on(self, state: torch.Tensor, at: int) -> None:
+        """Keep the tape, which goes on at this place; ``state``: that of the generator there."""
+        self._state_then, self._committed, self.at, self._calm = state, at, at, 0
+        self._follower, self._followed, self._python = None, 0, None
+        _last[:] = [self]
+
 
 _OF_ONE_THREAD = 2048
 """The most numbers that torch computes by one thread: waking others would take longer."""
-
-_NO_STATE = "the generator's state is none that torch makes"
-
-
-def advanced(before: torch.Tensor, state: torch.Tensor, count: int) -> bool:
-    """Take outputs from a generator's state, as torch does; return False, with nothing done, if it is not ``before``.
-
-    Raises:
-        ValueError: torch makes no such state.
-    """
-    done = _advance(before.data_ptr(), state.data_ptr(), min(before.numel(), state.numel()), count)
-    if done < 0:
-        raise ValueError(_NO_STATE)
-    return done > 0
-
 
 in_turn = fork.Lock()
 """Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has

@@ -9,7 +9,8 @@ from functools import cache
 
 import torch
 
-from accel.hooks.compiled.tape import Tape, advanced
+from accel.hooks.compiled.generator_state import advance
+from accel.hooks.compiled.tape import Tape
 
 _TRIED = 200
 _COUNTS = (1, 5, 617, 1, 623, 624, 625, 2, 1247, 1248, 3000)
@@ -59,7 +60,7 @@ def _leaves_as_torch() -> bool:
         state = before.clone()
         torch.rand(count, generator=generator, dtype=torch.float32, device="cpu")
         after = generator.get_state()
-        if not advanced(before, state, count) or not torch.equal(state, after):
+        if advance(before, state, count) or not torch.equal(state, after) or advance(before, after, count) != count:
             return False
         before = after
     return True

@@ -12,7 +12,7 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled import batch, draws, program, tape, tape_trials
+from accel.hooks.compiled import batch, draws, generator_state, program, tape, tape_trials
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check
 from tests.hooks.compiled.test_datasets import Doubled
 from tests.support import helpers
@@ -80,6 +80,34 @@ def test_a_tape_that_others_drew_beside_leaves_pythons_generator() -> None:
     assert random.getstate() == state
 
 
+@pytest.mark.parametrize(("drawn", "kept"), [(1, True), (20, True), (21, True), (22, False), (2000, False)])
+def test_a_tape_goes_on_behind_the_few_numbers_that_others_drew(drawn: int, kept: bool) -> None:
+    plain = torch.Generator().manual_seed(12)
+    torch.manual_seed(12)
+    torch.rand(600)
+    torch.rand(600, generator=plain)
+    tape.forget()
+
+    def batch() -> list[float]:
+        while True:
+            tapes.append(tape.of_default(700))
+            found = [tapes[-1].uniform((0.0, 1.0)) for _ in range(20)]
+            found.append(tapes[-1].by(lambda generator: torch.rand(1, generator=generator).item(), 1))
+            if tapes[-1].commit():
+                return found
+
+    tapes = list[tape.Tape]()
+    for number in range(4):
+        tapes.clear()
+        if number == 3:
+            torch.rand(drawn)
+            torch.rand(drawn, generator=plain)
+        assert batch() == [torch.rand(1, generator=plain).item() for _ in range(21)]
+        assert torch.equal(torch.get_rng_state(), plain.get_state())
+    assert len(tapes) == 2
+    assert (tapes[0] is tapes[1]) == kept
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 20])
 def test_numbers_that_are_equal_do_not_keep_a_tape(count: int) -> None:
     torch.manual_seed(12)
@@ -105,7 +133,7 @@ def test_a_state_that_torch_does_not_make_is_refused(place: int, value: int) -> 
     with pytest.raises(ValueError, match="state"):
         tape.Tape(state, 5).outputs()
     with pytest.raises(ValueError, match="state"):
-        tape.advanced(state, state.clone(), 5)
+        generator_state.advance(state, state.clone(), 5)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +142,7 @@ def test_a_state_that_torch_does_not_make_is_refused(place: int, value: int) -> 
         (draws.Flip, "draw", "something else"),
         (draws.ResizedCrop, "place", "something else"),
         (tape.Tape, "exp", "torch"),
-        (tape_trials, "advanced", "torch"),
+        (tape_trials, "advance", "torch"),
     ],
 )
 def test_what_differs_is_found_before_it_is_used(
@@ -128,8 +156,8 @@ def test_what_differs_is_found_before_it_is_used(
             given[0].row[-1] = not given[0].row[-1]
         elif name == "place":
             found = (found[0], found[1], found[2], max(found[3] - 1, 1)) if given[1:] == (3, 400) else found
-        elif name == "advanced":
-            found = not found
+        elif name == "advance":
+            found = found or -1
         else:
             found = float(np.nextafter(np.float32(found), np.float32(9)))
         return found

@@ -25,21 +25,55 @@ def _words(builder: ir.IRBuilder, address: Any) -> Any:
 
 
 @njit
-def advance(before: int, state: int, size: int, count: int) -> Any:
-    """Take ``count`` outputs from a state of so many bytes, which is then as torch leaves it.
+def advance(before: int, state: int, size: int, work: Any, most: int, count: int) -> Any:
+    """Take ``count`` outputs from a state of so many bytes, unless others have taken some since it was ``before``.
+
+    ``work``: int64 [WORDS], working memory.
 
     Returns:
-        1; 0, with nothing done: it is another state than ``before``; -1: it is none.
+        0: they are taken, and the state is as torch leaves it. Else nothing is done, and this is the number of outputs
+        that others have taken; -1: more than ``most``, or they changed it otherwise; -2: it is no state.
     """
-    known, words = _words(before), _words(state)
-    if not _is_one(words, size):
-        return -1
-    for i in range(_WORDS):
-        if words[i] != known[i]:
-            return 0
-    while count > 0:
+    words = _words(state)
+    if not _is_one(words, size) or len(work) != _WORDS:
+        return -2
+    _copy(_words(before), work)
+    taken = _taken(work, words, most)
+    while taken == 0 and count > 0:
         count -= _forward(words, count)
-    return 1
+    return taken
+
+
+@njit
+def _taken(state: Any, later: Any, most: int) -> Any:
+    """The number of outputs, at most ``most``, that lead from one state, which is changed, to another; -1: none do."""
+    for i in range(_WORDS):
+        if state[i] != later[i] and i not in (_NEXT, _LEFT) and not _FIRST <= i < _FIRST + _SIZE:
+            return -1
+    passed = 0
+    while not _same_words(state, later):
+        passed += (state[_LEFT] & _LOW) - 1
+        if passed >= most:
+            return -1
+        _refill(state)
+    taken = later[_NEXT] - state[_NEXT]
+    if taken < 0 or later[_LEFT] + taken != state[_LEFT] or passed + taken > most:
+        return -1
+    return passed + taken
+
+
+@njit
+def _same_words(one: Any, other: Any) -> Any:
+    different = 0
+    for i in range(_FIRST, _FIRST + _SIZE):
+        different += one[i] != other[i]
+    return different == 0
+
+
+@njit
+def _copy(state: Any, work: Any) -> None:
+    for i in range(_WORDS):
+        work[i] = state[i]
 
 
 @njit
@@ -51,8 +85,7 @@ def read(state: int, size: int, work: Any, outputs: Any) -> Any:
     words = _words(state)
     if not _is_one(words, size) or len(work) != _WORDS:
         return -1
-    for i in range(_WORDS):
-        work[i] = words[i]
+    _copy(words, work)
     done = 0
     while done < len(outputs):
         taken = _forward(work, len(outputs) - done)
@@ -75,15 +108,20 @@ def _is_one(state: Any, size: int) -> Any:
 @njit
 def _forward(state: Any, most: int) -> Any:
     """Move a state on by at most so many outputs, which lie one after another before the next one; return how many."""
-    left = state[_LEFT] & _LOW
-    if left == 1:
-        _twist(state)
-        state[_LEFT] += _SIZE
-        left, state[_NEXT] = _SIZE + 1, 0
-    count = min(most, left - 1)
+    if state[_LEFT] & _LOW == 1:
+        _refill(state)
+    count = min(most, (state[_LEFT] & _LOW) - 1)
     state[_LEFT] -= count
     state[_NEXT] += count
     return count
+
+
+@njit
+def _refill(state: Any) -> None:
+    """Have a state without outputs left give the next ones, the first of which must be taken at once."""
+    state[_LEFT] += _SIZE + 1 - (state[_LEFT] & _LOW)
+    state[_NEXT] = 0
+    _twist(state)
 
 
 @njit
