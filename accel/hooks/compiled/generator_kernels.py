@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
@@ -17,6 +18,8 @@ from accel.native.intrinsics import emitted
 _LEFT, _NEXT, _FIRST, _WORDS = 1, 2, 3, 632
 _SIZE, _AHEAD = 624, 397
 _LOW, _HIGHEST, _OTHERS = 0xFFFFFFFF, 0x80000000, 0x7FFFFFFF
+_OF_FLOAT = (1 << 24) - 1  # the bits of an output that make a float32 between 0 and 1
+_BEHIND, _HALF = 0x1FFFFFFF, 0x10000000  # the bits of a float64 that a float32 lacks
 
 
 @emitted(types.CPointer(types.int64), types.int64)
@@ -94,6 +97,28 @@ def read(state: int, size: int, work: Any, outputs: Any) -> Any:
             outputs[done + i] = _tempered(work[begin + i])
         done += taken
     return 1
+
+
+@njit
+def scale(outputs: Any, low: Any, high: Any, found: Any) -> Any:
+    """Fill ``found`` (float32) with the outputs as numbers between bounds: multiplied and added, then rounded once.
+
+    Returns 1, or 0 if one cannot be told: its value in float64 is half-way between two float32, or it is rounded to the
+    upper bound, which some versions of torch replace.
+    """
+    last = np.float32(high)
+    first, factor = np.float64(np.float32(low)), np.float64(np.float32(high) - np.float32(low)) / (_OF_FLOAT + 1)
+    told = True
+    for i in range(len(outputs)):
+        exactly = (outputs[i] & _OF_FLOAT) * factor + first
+        found[i] = exactly
+        told &= _bits(exactly) & _BEHIND != _HALF and found[i] != last
+    return told
+
+
+@emitted(types.int64, types.float64)
+def _bits(builder: ir.IRBuilder, number: Any) -> Any:
+    return builder.bitcast(number, ir.IntType(64))
 
 
 @njit

@@ -21,6 +21,7 @@ COMPILED = units.Unit(
 
 _read = COMPILED.function("hooks.compiled.generator_kernels", "read", "int int i8[1]w i8[1]w")
 _advance = COMPILED.function("hooks.compiled.generator_kernels", "advance", "int int int i8[1]w int int")
+_scale = COMPILED.function("hooks.compiled.generator_kernels", "scale", "i8[1] float float f4[1]w")
 
 
 def outputs(state: torch.Tensor, length: int) -> npt.NDArray[np.int64]:
@@ -33,6 +34,11 @@ def outputs(state: torch.Tensor, length: int) -> npt.NDArray[np.int64]:
     if _read(state.data_ptr(), state.numel(), _work(state), found) < 0:
         raise ValueError(_NO_STATE)
     return found
+
+
+def scaled(outputs: npt.NDArray[np.int64], bounds: tuple[float, float], found: npt.NDArray[np.float32]) -> bool:
+    """Fill ``found`` with outputs as numbers between bounds; False if the last bit of one cannot be told."""
+    return bool(_scale(outputs, *bounds, found))
 
 
 def advance(before: torch.Tensor, state: torch.Tensor, count: int) -> int:

@@ -38,7 +38,6 @@ class Tape:
         self.at = 0
         self._state, self.length = state, length
         self._state_then = state  # of the generator when the outputs up to ``_committed`` were drawn
-        self._generator = torch.Generator()
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
         self._calm = 0  # the number of batches since others have drawn
@@ -83,15 +82,15 @@ class Tape:
     def _uniforms(self, bounds: Bounds) -> memoryview:
         found = self._uniform.get(bounds)
         if found is None:
-            found = self._uniform[bounds] = self._floats(bounds).numpy().data
+            found = self._uniform[bounds] = self._floats(bounds).data
         return found
 
     def _exps(self, bounds: Bounds) -> memoryview:
         if bounds not in self._exp:
             values = self._floats(bounds)
-            for part in values.split(_OF_ONE_THREAD):
-                part.exp_()
-            self._exp[bounds] = values.numpy().data
+            for begin in range(0, self.length, _OF_ONE_THREAD):
+                torch.from_numpy(values[begin : begin + _OF_ONE_THREAD]).exp_()
+            self._exp[bounds] = values.data
         return self._exp[bounds]
 
     def outputs(self) -> npt.NDArray[np.int64]:
@@ -123,9 +122,14 @@ class Tape:
             self._python.setstate(random.getstate())
         return self._python
 
-    def _floats(self, bounds: Bounds) -> torch.Tensor:
-        self._generator.set_state(self._state)
-        return torch.empty(self.length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
+    def _floats(self, bounds: Bounds) -> npt.NDArray[np.float32]:
+        """The results of ``uniform`` at every place."""
+        found = np.empty(self.length, np.float32)
+        if not (_scales() and generator_state.scaled(self.outputs(), bounds, found)):
+            generator = torch.Generator()
+            generator.set_state(self._state)
+            torch.from_numpy(found).uniform_(*bounds, generator=generator)
+        return found
 
     def _follow(self) -> torch.Generator:
         """A generator in the state that the default one has when the used outputs are drawn."""
@@ -247,12 +251,14 @@ def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
 def _scaled(drawn: float, bounds: Bounds) -> float | None:
     """A draw between 0 and 1 scaled to other bounds: multiplied and added in float32, rounded once.
 
-    None if its value in float64, where the product is exact, is half-way between two float32: it then cannot be told.
+    None if it cannot be told: its value in float64, where the product is exact, is half-way between two float32, or it
+    is rounded to the upper bound, which some versions of torch replace.
     """
     low, high = np.float32(bounds[0]), np.float32(bounds[1])
     exactly = drawn * float(high - low) + float(low)
     half = struct.unpack("<q", struct.pack("<d", exactly))[0] & 0x1FFFFFFF == 0x10000000
-    return None if half else float(np.float32(exactly))
+    rounded = np.float32(exactly)
+    return None if half or rounded == high else float(rounded)
 
 
 @cache
