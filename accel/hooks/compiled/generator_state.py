@@ -41,17 +41,17 @@ def scaled(outputs: npt.NDArray[np.int64], bounds: tuple[float, float], found: n
     return bool(_scale(outputs, *bounds, found))
 
 
-def advance(before: torch.Tensor, state: torch.Tensor, count: int) -> int:
+def advance(before: torch.Tensor, state: torch.Tensor, count: int, most: int) -> int:
     """Take outputs from a generator's state, as torch does, if it is still ``before``; return 0.
 
-    If others have taken some from it, nothing is done, and their number is returned; -1: more than ``count``, or they
+    If others have taken some from it, nothing is done, and their number is returned; -1: more than ``most``, or they
     changed it otherwise.
 
     Raises:
         ValueError: torch makes no such state.
     """
     size = min(before.numel(), state.numel())
-    taken = _advance(before.data_ptr(), state.data_ptr(), size, _work(state), count, count)
+    taken = _advance(before.data_ptr(), state.data_ptr(), size, _work(state), most, count)
     if taken < -1:
         raise ValueError(_NO_STATE)
     return taken

@@ -149,17 +149,12 @@ class Tape:
         """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
         Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
-        that the generator gives, and the batch must be drawn again. If they drew few, and did not before, the tape is
-        kept, and goes on behind what they drew.
+        that the generator gives, and the batch must be drawn again.
         """
         if self.at > self._committed:
             state, count = torch.default_generator.get_state(), self.at - self._committed
-            taken = generator_state.advance(self._state_then, state, count)
-            if taken:
-                if taken > 0 and self._calm > 1:
-                    self._go_on(state, self._committed + taken)
-                else:
-                    _waits.double()
+            if taken := generator_state.advance(self._state_then, state, count, count):
+                _last[:] = [self] if self._moves(state, taken) else []
                 return False
             torch.default_generator.set_state(state)
             self._state_then, self._committed = state, self.at
@@ -173,11 +168,25 @@ class Tape:
             _last[:] = [self]
         return True
 
-    def _go_on(self, state: torch.Tensor, at: int) -> None:
-        """Keep the tape, which goes on at this place; ``state``: that of the generator there."""
-        self._state_then, self._committed, self.at, self._calm = state, at, at, 0
-        self._follower, self._followed, self._python = None, 0, None
-        _last[:] = [self]
+    def goes_on(self, most: int) -> bool:
+        """Whether the generator will give the outputs that are left, as far as can be said before they are used.
+
+        If others have drawn before the last batch, what they drew since, at most so many outputs, is left out.
+        """
+        if self._calm > 1:
+            return True  # ``commit`` will find out
+        state = torch.default_generator.get_state()
+        taken = generator_state.advance(self._state_then, state, 0, most)
+        return not taken or self._moves(state, taken)
+
+    def _moves(self, state: torch.Tensor, taken: int) -> bool:
+        """Leave out the outputs that others have taken; False: they are too many (-1). ``state``: the generator's."""
+        if taken < 0:
+            _waits.double()
+            return False
+        self._state_then, self._committed, self._calm = state, self._committed + taken, 0
+        self.at, self._follower, self._followed, self._python = self._committed, None, 0, None
+        return True
 
 
 _OF_ONE_THREAD = 2048
@@ -224,13 +233,14 @@ def of_default(needed: int) -> Tape:
 
     It is the last one that was committed, if enough of it is left; its ``commit`` finds out if others have drawn since.
     """
-    try:
-        last = _last.pop()
-    except IndexError:
+    last = _last.pop() if _last else None
+    if last is None or not last.goes_on(needed):
         return Tape(torch.default_generator.get_state(), needed)
     if last.left >= needed:
         return last
-    return Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
+    longer = Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
+    longer._calm = last._calm
+    return longer
 
 
 def forget() -> None:

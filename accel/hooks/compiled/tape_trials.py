@@ -60,7 +60,9 @@ def _leaves_as_torch() -> bool:
         state = before.clone()
         torch.rand(count, generator=generator, dtype=torch.float32, device="cpu")
         after = generator.get_state()
-        if advance(before, state, count) or not torch.equal(state, after) or advance(before, after, count) != count:
+        if advance(before, state, count, 0) or not torch.equal(state, after):
+            return False
+        if advance(before, after, 1, count) != count or advance(before, after, 1, count - 1) != -1:
             return False
         before = after
     return True
