@@ -21,7 +21,9 @@ from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Kind, Tape
 from accel.rows import Numbers
 
-_draw = COMPILED.function("hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] int int i8[2]w")
+_draw = COMPILED.function(
+    "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int int i8[2]w"
+)
 
 
 def knows(ops: Sequence[Op]) -> bool:
@@ -77,11 +79,10 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
             if len(known) >= _MOST_KNOWN:
                 known.clear()
             known[size] = alike
-    row = [*run.row, *alike.row] if run.row else alike.row
+    row = np.array([*run.row, *alike.row], np.int64) if run.row else alike.row
     numbers = np.empty((len(sizes), len(row)), np.int64)
-    numbers[:] = row
     most = _MOST if limit is None else min(limit, _MOST)
-    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes
+    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes, row
     at = _draw(*given, most, tape.at, numbers)
     if at == of.SHORT:
         raise IndexError("the tape is too short")
