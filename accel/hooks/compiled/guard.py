@@ -69,7 +69,7 @@ class Guard:
             self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), seen)
         self._types = [type(each) for each in self._instances]
         self._lengths = [len(each.__dict__) for each in self._instances]
-        self._attributes = self._now()
+        self._attributes = self._now([*map(_content, self._instances)])
         classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
         watched: dict[Any, list[str]] = {}
         for cls in classes:
@@ -104,8 +104,8 @@ class Guard:
                 or self._kernels_now() != self._kernels
                 or [*map(len, self._contents)] != self._counts
                 or [*map(type, instances)] != self._types
-                or [*map(len, map(_content, instances))] != self._lengths
-                or not all(map(is_, self._now(), self._attributes))
+                or [*map(len, contents := [*map(_content, instances)])] != self._lengths
+                or not all(map(is_, self._now(contents), self._attributes))
             ):
                 return False
             for values, known in self._lists:
@@ -123,9 +123,9 @@ class Guard:
         get = self._functionals
         return [*map(tuple, map(dict.values, get(_registry._KERNEL_REGISTRY)))] if get is not None else []
 
-    def _now(self) -> list[Any]:
-        """The values of all transforms' attributes, in order."""
-        return [value for get, each in zip(self._gets, self._instances, strict=True) for value in get(each.__dict__)]
+    def _now(self, contents: list[Any]) -> list[Any]:
+        """The values of all transforms' attributes, in order; ``contents``: their dictionaries."""
+        return [value for get, own in zip(self._gets, contents, strict=True) for value in get(own)]
 
     def _watch(self, value: Any, seen: set[int]) -> None:
         """Note the content of a value that can change while it stays the same object."""
