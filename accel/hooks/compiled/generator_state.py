@@ -20,7 +20,10 @@ COMPILED = units.Unit(
 """The compiled code that draws batches."""
 
 _read = COMPILED.function("hooks.compiled.generator_kernels", "read", "int int i8[1]w i8[1]w")
-_advance = COMPILED.function("hooks.compiled.generator_kernels", "advance", "int int int i8[1]w int int")
+_SIGNATURE = "int int int i8[1]w int int"
+_advance = COMPILED.function(
+    "hooks.compiled.generator_kernels", "advance", _SIGNATURE, locked=True
+)  # others would draw
 _scale = COMPILED.function("hooks.compiled.generator_kernels", "scale", "i8[1] float float f4[1]w")
 
 

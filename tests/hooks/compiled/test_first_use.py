@@ -1,5 +1,6 @@
 """The checks at first use of a program, and what is said of it."""
 
+import ctypes
 import random
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,14 @@ def test_numbers_that_are_equal_do_not_keep_a_tape(count: int) -> None:
         again.below(100)
     assert not again.commit()
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_nobody_draws_while_a_state_is_advanced() -> None:
+    """Else what another thread draws meanwhile would be given out again."""
+    state = torch.Generator().manual_seed(5).get_state()
+    assert generator_state.advance(state, state.clone(), 1, 0) == 0
+    with_the_gil = ctypes.PYFUNCTYPE(None)._flags_
+    assert generator_state._advance._entry._flags_ == with_the_gil != ctypes.CFUNCTYPE(None)._flags_
 
 
 @pytest.mark.parametrize(("place", "value"), [(1, 0), (1, 625), (2, 625), (2, -1)])
