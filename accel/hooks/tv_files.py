@@ -37,8 +37,9 @@ def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sourc
     ways = [slot_files.read, batch_files.read]
     if cached.in_use:  # a slot has no place for what a cache has
         ways = [] if backend_of(selection).devices else [batch_files.read]
+    most = _many_pixels()
     for read in ways:
-        if (together := read(paths, selection, _many_pixels(), claimed_files.by_pillow)) is not None:
+        if (together := read(paths, selection, most, claimed_files.by_pillow)) is not None:
             return together
     files = zip(paths, opening.read(paths), strict=True)
     return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]

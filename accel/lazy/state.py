@@ -127,9 +127,10 @@ class LazyState(Images):
 
         The caller holds the lock.
         """
-        values = self.take()
-        if values is not None:
-            return values.to("cpu")
+        if isinstance(self.progress, Part):
+            values = self.take()
+            if values is not None:
+                return values.to("cpu")
         if isinstance(self.progress, Whole):
             return _part(*self.progress)
         with Locating(self), shell.suspended():

@@ -1,7 +1,7 @@
 """Compiled functions: loaded from ``cache`` without numba, or compiled by processes that import it.
 
 A ``Unit`` is a set of functions that are compiled together; a ``Function`` of it is called from Python, and runs
-without the GIL.
+without the GIL, unless it is ``locked``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,15 @@ _compiling = LazyModule("accel.native.compiling")  # it imports numba
 
 
 class Function:
-    """A function of a unit. Its first call loads the unit, and compiles it if necessary."""
+    """A function of a unit. Its first call loads the unit, and compiles it if necessary.
 
-    def __init__(self, unit: Unit, module: str, name: str, signature: str) -> None:
+    Attributes:
+        locked: whether it runs with the GIL, so that nothing changes meanwhile.
+    """
+
+    def __init__(self, unit: Unit, module: str, name: str, signature: str, locked: bool) -> None:
         self.order = (module, name, signature)
+        self.locked = locked
         self._unit = unit
         self._entry: Any = None
         self._address = 0
@@ -76,7 +81,8 @@ class Function:
             ctypes.py_object if parameter.dimensions else numbers.get(parameter.code[0], ctypes.c_int64)
             for parameter in parameters(signature)
         ]
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *kinds)
+        make = ctypes.PYFUNCTYPE if self.locked else ctypes.CFUNCTYPE
+        kind = make(ctypes.c_int64, ctypes.c_int64, *kinds)
         self._address = engine.get_function_address(name)
         self._entry = kind(self._address)
 
@@ -103,9 +109,9 @@ class Unit:
         self.engine: Any = None  # LLVM's engine, once the unit is loaded
         _units.append(self)
 
-    def function(self, module: str, name: str, signature: str) -> Function:
+    def function(self, module: str, name: str, signature: str, *, locked: bool = False) -> Function:
         """Add a function of a module below the package, which imports only ``sources`` of the package."""
-        made = Function(self, f"accel.{module}", name, signature)
+        made = Function(self, f"accel.{module}", name, signature, locked)
         self.functions.append(made)
         return made
 

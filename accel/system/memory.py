@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,19 +112,39 @@ _ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.floa
 """NumPy's dtypes for those of most results: with them a batch needs fewer, slow, calls of torch."""
 
 
-class _Idle(NamedTuple):
-    """An unused block, its size in bytes, and until when it is kept: the number of a result, a time in seconds."""
+class _Block:
+    """Memory that is lent as one array at a time.
+
+    Attributes:
+        size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
+    """
+
+    __slots__ = ("last", "memory", "size", "until")
 
     last: int
     until: float
-    size: int
-    block: npt.NDArray[np.uint8]
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.size = _huge_pages(size), size
+
+
+class _Lent(weakref.ref[Any]):
+    """A reference to the array that a block was lent as; ``born``: the number of forks (``fork.count``) then.
+
+    All views of the array, and tensors of it, keep it alive, as its memory is no other array's.
+    """
+
+    __slots__ = ("block", "born")
+
+    block: _Block
+    born: int
 
 
 class Results:
     """Memory for the batches computed in this process: blocks that are used again if they fit.
 
-    A list of images of several sizes takes a block per image, in another order of sizes each time.
+    A list of images of several sizes takes a block per image, in another order of sizes each time. A block that was
+    lent before a fork is not used again: two processes use it, and neither knows when the other is done.
     """
 
     _SMALLEST = 1 << 20  # below, torch's allocator keeps pages itself
@@ -137,7 +157,8 @@ class Results:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Idle] = []  # the most recently used first
+        self._idle: list[_Block] = []  # the most recently used first
+        self._lent: dict[int, _Lent] = {}
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -149,56 +170,65 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-        lent, like = self._lease(size), _ARRAYS.get(dtype)
+        like = _ARRAYS.get(dtype)
         if like is None:
-            return torch.from_numpy(lent).view(dtype).view(tuple(shape))
-        return torch.from_numpy(Lease(shape, like, lent))  # a plain view would keep the block alive, but not the lease
+            return torch.from_numpy(self.lent(size)).view(dtype).view(tuple(shape))
+        return torch.from_numpy(self._lend(shape, like, size))
 
     def lent(self, size: int) -> npt.NDArray[np.uint8]:
         """Uninitialised bytes, uint8 [size], which begin at a page."""
-        return np.frombuffer(self._lease(size).data, np.uint8)  # a plain view would not keep the lease alive
+        return self._lend((size,), np.uint8, size)
 
-    def _lease(self, size: int) -> Lease:
+    def _lend(self, shape: Sequence[int], like: Any, size: int) -> npt.NDArray[Any]:
         block = self._take(size)
-        lent = lease(block, size)
-        lent.on_release = partial(self._give_back, block)
-        return lent
+        array: npt.NDArray[Any] = np.ndarray(shape, like, block.memory)
+        lent = _Lent(array, self._give_back)
+        lent.block, lent.born = block, fork.count()
+        self._lent[id(lent)] = lent
+        return array
 
-    def _take(self, size: int) -> npt.NDArray[np.uint8]:
+    def _take(self, size: int) -> _Block:
         with self._lock:
             self._clock += 1
             self._let_go()
             best = None
-            for idle in self._idle:
-                if size <= idle.size <= 2 * size and (best is None or idle.size < best.size):
-                    best = idle
+            for block in self._idle:
+                if size <= block.size <= 2 * size and (best is None or block.size < best.size):
+                    best = block
             if best is not None:
-                self._idle = [idle for idle in self._idle if idle is not best]
-                return best.block
+                self._idle.remove(best)
+                return best
         step = 1 << (size.bit_length() - 4)  # rounded up, so that it also fits slightly larger results
-        return _huge_pages(-(-size // step) * step)
+        return _Block(-(-size // step) * step)
 
     def _let_go(self) -> None:
         """Free blocks that have been idle for too many results or too long; the caller holds the lock."""
         clock, now = self._clock, time.monotonic()
-        self._idle = [idle for idle in self._idle if idle.last >= clock and idle.until > now]
+        for block in self._idle[:]:
+            if block.last < clock or block.until <= now:
+                self._idle.remove(block)
 
-    def _give_back(self, block: npt.NDArray[np.uint8]) -> None:
+    def _give_back(self, lent: _Lent) -> None:
+        block = lent.block
+        del self._lent[id(lent)]
         # the garbage collector may call this inside any allocation: never wait for the lock
-        if self._lock.acquire(blocking=False):
-            size, few = len(block), len(self._idle) < self._IDLE_BLOCKS
-            if sum([idle.size for idle in self._idle], size) <= (self._IDLE_BYTES if few else self._IDLE_SMALL_BYTES):
-                last = self._clock + (self._PATIENCE_SMALL if size <= self._SMALL else self._PATIENCE)
-                self._idle.insert(0, _Idle(last, time.monotonic() + self._SECONDS, size, block))
+        if lent.born == fork.count() and self._lock.acquire(blocking=False):
+            idle, total = self._idle, block.size
+            for each in idle:
+                total += each.size
+            if total <= (self._IDLE_BYTES if len(idle) < self._IDLE_BLOCKS else self._IDLE_SMALL_BYTES):
+                block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
+                block.until = time.monotonic() + self._SECONDS
+                idle.insert(0, block)
             self._lock.release()
 
 
-def _huge_pages(size: int) -> npt.NDArray[np.uint8]:
+def _huge_pages(size: int) -> mmap.mmap:
     """Fresh anonymous memory of this process, in huge pages where the system grants them."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    return memory
 
 
 def key_of(status: os.stat_result) -> Key | None:

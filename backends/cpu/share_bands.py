@@ -11,11 +11,22 @@ from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg.memory import advanced, i64, pointer_to
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import address, caller, show
+from accel.planning.column_fields import LENGTH, SIZE
 
 from . import share_fields as sh
 from .share_steps import ENDED, call_pass, write_time
 
 _take_rows = caller(ps.TAKE_ROWS)
+
+
+@njit
+def choose_bands(boxes: Any, axes: Any, rows_first: Any, channels: int, most: int, bands: Any) -> None:
+    """Fill ``bands`` (uint8 [images]): 1 for a region of more than ``most`` bytes that the pass can take in bands."""
+    for image in range(len(boxes)):
+        height, width = boxes[image, 2], boxes[image, 3] * channels
+        large = height * width > most and min(height, width) >= ps.LEAST
+        resampled = axes[1, image, LENGTH] != axes[1, image, SIZE]
+        bands[image] = large and resampled and rows_first[image] == 0
 
 
 @njit

@@ -57,6 +57,7 @@ _list_files = UNIT.function(
     "i8[2] u1[1] i8[2] u1[1] i8[2] u1[1] int int i8[2]w u8[2]w u1[1]w i8[1]w",
 )
 _TAKE_BAND = UNIT.function("backends.cpu.share_bands", "take_band", df.TAKE_BAND)
+_choose_bands = UNIT.function("backends.cpu.share_bands", "choose_bands", "i8[2] i8[3] u1[1] int int u1[1]w")
 
 _IN_BANDS = 1 << 19
 """Regions of more bytes are decoded in bands: two regions of this size do not fit into a core's own cache."""
@@ -146,10 +147,10 @@ class Shared:
 
 def in_bands(columns: Columns) -> npt.NDArray[np.uint8]:
     """The images whose region is decoded in bands, so that it is resampled in near caches: uint8 [images], 0 or 1."""
-    heights, widths = columns.boxes[:, 2], columns.boxes[:, 3] * columns.channels
-    large = (heights * widths > _IN_BANDS) & (np.minimum(heights, widths) >= ps.LEAST)
-    which: npt.NDArray[np.bool_] = large & columns.resampled[1] & ~columns.rows_first
-    return which.view(np.uint8)
+    found = np.empty(len(columns.boxes), np.uint8)
+    order = columns.rows_first.view(np.uint8)
+    _choose_bands(columns.boxes, columns.axes, order, columns.channels, _IN_BANDS, found)
+    return found
 
 
 class _Listed(NamedTuple):

@@ -16,19 +16,14 @@ from PIL import Image
 from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
+from accel.hooks.compiled.generator_state import COMPILED
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Kind, Tape
-from accel.native import units
 from accel.rows import Numbers
 
-COMPILED = units.Unit(
-    "drawing",
-    "hooks/compiled/drawing_kernels.py",
-    "hooks/compiled/drawing_codes.py",
-    "native/intrinsics.py",
-    seconds=0.3,
+_draw = COMPILED.function(
+    "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int int i8[2]w"
 )
-_draw = COMPILED.function("hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] int int i8[2]w")
 
 
 def knows(ops: Sequence[Op]) -> bool:
@@ -84,11 +79,10 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
             if len(known) >= _MOST_KNOWN:
                 known.clear()
             known[size] = alike
-    row = [*run.row, *alike.row] if run.row else alike.row
+    row = np.array([*run.row, *alike.row], np.int64) if run.row else alike.row
     numbers = np.empty((len(sizes), len(row)), np.int64)
-    numbers[:] = row
     most = _MOST if limit is None else min(limit, _MOST)
-    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes
+    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes, row
     at = _draw(*given, most, tape.at, numbers)
     if at == of.SHORT:
         raise IndexError("the tape is too short")

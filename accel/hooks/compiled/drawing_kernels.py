@@ -38,15 +38,18 @@ def _root(builder: ir.IRBuilder, number: Any) -> Any:
 
 
 @njit
-def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: int, at: int, numbers: Any) -> Any:
-    """Draw for all images: fill in the numbers that are drawn; those that all have in common are already there.
+def draw(
+    codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, common: Any, limit: int, at: int, numbers: Any
+) -> Any:  # fmt: skip
+    """Draw for all images.
 
     Args:
         codes: int64 [parts, CODES]. reals: float64 [parts, 2], the least and largest ratio, or the probability first.
         floats: float32 [tables, outputs], each table's value at each output. outputs: int64 [outputs], the generator's.
-        sizes: int64 [images, n]; the last two columns are heights and widths. limit: the most pixels of a crop.
-        at: the outputs already used.
-        numbers: int64 [images, columns]; the columns that no part fills come first.
+        sizes: int64 [images, n]; the last two columns are heights and widths.
+        common: int64 [columns], a row with the numbers that all images have in common; the columns that no part fills
+            come first.
+        limit: the most pixels of a crop. at: the outputs already used. numbers: int64 [images, columns], to be filled.
 
     Returns:
         The number of outputs used in the end, or ``SHORT`` or ``OTHERWISE``.
@@ -56,6 +59,8 @@ def draw(codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, limit: i
         begin -= codes[part, COLUMNS]
     for i in range(len(sizes)):
         height, width, column = sizes[i, size], sizes[i, size + 1], begin
+        for j in range(len(common)):
+            numbers[i, j] = common[j]
         for part in range(len(codes)):
             code, row = codes[part], numbers[i, column : column + codes[part, COLUMNS]]
             kind = code[KIND]

@@ -54,8 +54,8 @@ class Guard:
     """
 
     __slots__ = (
-        *("_attributes", "_classes", "_counts", "_empty", "_gets", "_instances", "_lengths", "_lists", "_named"),
-        *("_functionals", "_kernels", "_names", "_tensors", "_types"),
+        *("_attributes", "_codes", "_contents", "_counts", "_empty", "_functionals", "_functions", "_gets"),
+        *("_instances", "_kernels", "_lengths", "_lists", "_named", "_names", "_tensors", "_types"),
     )
 
     def __init__(self, transform: Any, besides: Mapping[Any, Sequence[str]] = MappingProxyType({})) -> None:
@@ -69,21 +69,26 @@ class Guard:
             self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), seen)
         self._types = [type(each) for each in self._instances]
         self._lengths = [len(each.__dict__) for each in self._instances]
-        self._attributes = self._now()
-        self._classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
-        watched = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in self._classes}
-        mentioned = _mentioned(tuple(self._classes))
-        of_v2 = any(issubclass(cls, v2.Transform) for cls in self._classes)
+        self._attributes = self._now([*map(_content, self._instances)])
+        classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
+        watched: dict[Any, list[str]] = {}
+        for cls in classes:
+            watched[cls] = [name for name in stock.METHODS if name in vars(cls)]
+        mentioned = _mentioned(tuple(classes))
+        of_v2 = any(issubclass(cls, v2.Transform) for cls in classes)
         for owner, names in stock.called():
             if owner is v2.functional and not of_v2:  # v1's transforms call none of its functions
                 continue
             watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
         for owner in besides:
             watched.setdefault(owner, []).extend(besides[owner])
-        self._named = [(_named(owner, names), owner) for owner, names in watched.items() if names]
+        self._named = [_getter(owner, names) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
-        self._classes += [owner for owner in besides if isinstance(owner, type)]
-        self._counts = [len(vars(cls)) for cls in self._classes]
+        self._functions = [*dict.fromkeys(_functions(watched))]
+        self._codes = [*map(_code, self._functions)]
+        classes += [owner for owner in besides if isinstance(owner, type)]
+        self._contents = [*map(vars, classes)]
+        self._counts = [*map(len, self._contents)]
         used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
         self._functionals = itemgetter(*used, *used[-1:]) if used else None
         self._kernels = self._kernels_now()
@@ -95,11 +100,12 @@ class Guard:
             if (
                 not settings()
                 or [get(owner) for get, owner in self._named] != self._names
+                or [*map(_code, self._functions)] != self._codes
                 or self._kernels_now() != self._kernels
-                or [*map(len, map(_content, self._classes))] != self._counts
+                or [*map(len, self._contents)] != self._counts
                 or [*map(type, instances)] != self._types
-                or [*map(len, map(_content, instances))] != self._lengths
-                or not all(map(is_, self._now(), self._attributes))
+                or [*map(len, contents := [*map(_content, instances)])] != self._lengths
+                or not all(map(is_, self._now(contents), self._attributes))
             ):
                 return False
             for values, known in self._lists:
@@ -117,9 +123,9 @@ class Guard:
         get = self._functionals
         return [*map(tuple, map(dict.values, get(_registry._KERNEL_REGISTRY)))] if get is not None else []
 
-    def _now(self) -> list[Any]:
-        """The values of all transforms' attributes, in order."""
-        return [value for get, each in zip(self._gets, self._instances, strict=True) for value in get(each.__dict__)]
+    def _now(self, contents: list[Any]) -> list[Any]:
+        """The values of all transforms' attributes, in order; ``contents``: their dictionaries."""
+        return [value for get, own in zip(self._gets, contents, strict=True) for value in get(own)]
 
     def _watch(self, value: Any, seen: set[int]) -> None:
         """Note the content of a value that can change while it stays the same object."""
@@ -163,10 +169,20 @@ class _Holder:
 _OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *stock.HOOKS})
 
 
-def _named(owner: Any, names: list[str]) -> Any:
-    """A function that gets these attributes of an owner, and the code of those that are functions."""
-    dotted = [f"{name}.__code__" for name in names if type(getattr(owner, name)) is FunctionType]
-    return attrgetter(*names, *dotted, names[0])  # the first one twice: for one name it would return no tuple
+def _getter(owner: Any, names: list[str]) -> tuple[Any, Any]:
+    """A function that gets these attributes of an owner, and what to give it: its dictionary, if it has all of them."""
+    twice = *names, names[0]  # for one name it would return no tuple
+    own = vars(owner)
+    return (itemgetter(*twice), own) if own.keys() >= {*names} else (attrgetter(*twice), owner)
+
+
+def _functions(watched: Mapping[Any, Sequence[str]]) -> Iterator[FunctionType]:
+    """The functions, written in Python, among attributes of these names."""
+    for owner, names in watched.items():
+        yield from [found for name in names if type(found := getattr(owner, name)) is FunctionType]
+
+
+_code = attrgetter("__code__")
 
 
 @cache

@@ -217,7 +217,8 @@ class Drawn(NamedTuple):
         """The recipes of the drawn images, as rows if they have the same structure."""
         runs, numbers = self.runs, self.numbers
         first = runs[0].pieces
-        structure = draws.structure(tuple(first)) if all(run.pieces == first for run in runs) else None
+        alike = numbers is not None or all(run.pieces == first for run in runs)
+        structure = draws.structure(tuple(first)) if alike else None
         if structure is not None:
             if numbers is None:
                 numbers = np.array([run.row for run in runs], np.int64).reshape(len(sources), structure.columns)

@@ -1,7 +1,8 @@
 """Tapes: the next outputs of torch's generator, read ahead for any kind of draw, and drawn only for a whole batch.
 
 Each draw of one number takes one output of the generator. So torch itself, asked for many numbers from a generator in
-the same state, gives the result of any kind of draw at any place. This file does not know a generator's inner state.
+the same state, gives the result of any kind of draw at any place. Only ``generator_state`` knows what a state consists
+of: it draws outputs in a fraction of the time that torch takes for a call.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.hooks.compiled import generator_state
 from accel.system import fork
 
 Bounds = tuple[float, float]
@@ -35,10 +37,10 @@ class Tape:
     def __init__(self, state: torch.Tensor, length: int) -> None:
         self.at = 0
         self._state, self.length = state, length
-        self._generator = torch.Generator()
+        self._state_then = state  # of the generator when the outputs up to ``_committed`` were drawn
         self._follower: torch.Generator | None = None
         self._followed = self._committed = 0
-        self._goes_on = False  # whether a batch was committed, since which others may have drawn
+        self._calm = 0  # the number of batches since others have drawn
         self._python: random.Random | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
@@ -80,21 +82,21 @@ class Tape:
     def _uniforms(self, bounds: Bounds) -> memoryview:
         found = self._uniform.get(bounds)
         if found is None:
-            found = self._uniform[bounds] = self._floats(bounds).numpy().data
+            found = self._uniform[bounds] = self._floats(bounds).data
         return found
 
     def _exps(self, bounds: Bounds) -> memoryview:
         if bounds not in self._exp:
             values = self._floats(bounds)
-            for part in values.split(_OF_ONE_THREAD):
-                part.exp_()
-            self._exp[bounds] = values.numpy().data
+            for begin in range(0, self.length, _OF_ONE_THREAD):
+                torch.from_numpy(values[begin : begin + _OF_ONE_THREAD]).exp_()
+            self._exp[bounds] = values.data
         return self._exp[bounds]
 
     def outputs(self) -> npt.NDArray[np.int64]:
         """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
         if self._outputs is None:
-            self._outputs = self._read()
+            self._outputs = generator_state.outputs(self._state, self.length)
             self._raw = self._outputs.data
         return self._outputs
 
@@ -120,19 +122,14 @@ class Tape:
             self._python.setstate(random.getstate())
         return self._python
 
-    def _floats(self, bounds: Bounds) -> torch.Tensor:
-        self._generator.set_state(self._state)
-        return torch.empty(self.length, dtype=torch.float32).uniform_(*bounds, generator=self._generator)
-
-    def _read(self) -> npt.NDArray[np.int64]:
-        """The generator's outputs: two of them, the high one first, are the bits of a random int64 of full range."""
-        self._generator.set_state(self._state)
-        words = torch.empty(-(-self.length // 2), dtype=torch.int64)
-        words.random_(-1 << 63, None, generator=self._generator)
-        pairs = np.empty((len(words), 2), np.int64)
-        pairs[:, 0], pairs[:, 1] = words.numpy() >> 32, words.numpy()
-        pairs &= 0xFFFFFFFF
-        return pairs.reshape(-1)[: self.length]
+    def _floats(self, bounds: Bounds) -> npt.NDArray[np.float32]:
+        """The results of ``uniform`` at every place."""
+        found = np.empty(self.length, np.float32)
+        if not (_scales() and generator_state.scaled(self.outputs(), bounds, found)):
+            generator = torch.Generator()
+            generator.set_state(self._state)
+            torch.from_numpy(found).uniform_(*bounds, generator=generator)
+        return found
 
     def _follow(self) -> torch.Generator:
         """A generator in the state that the default one has when the used outputs are drawn."""
@@ -148,46 +145,52 @@ class Tape:
         """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
-    def _gave(self, drawn: torch.Tensor, first: int) -> bool:
-        """Whether the default generator gave the outputs that were used, from ``first`` on: ``drawn`` is their 24 bits.
-
-        A few numbers may be equal by chance, so for these its state is compared as well.
-        """
-        if drawn.numpy().tobytes() != self._uniforms(UNIT)[first : self.at].tobytes():
-            return False
-        return len(drawn) >= _SURE or torch.equal(torch.default_generator.get_state(), self.after())
-
     def commit(self) -> bool:
         """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
         Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
         that the generator gives, and the batch must be drawn again.
         """
-        before, first, self._committed = None, self._committed, self.at
-        if self.at > first:
-            if self._goes_on:
-                before = torch.default_generator.clone_state()
-            drawn = torch.rand(self.at - first, dtype=torch.float32, device="cpu")
-            if before is not None and not self._gave(drawn, first):
-                torch.default_generator.set_state(before.get_state())
-                _waits.double()
+        if self.at > self._committed:
+            state, count = torch.default_generator.get_state(), self.at - self._committed
+            if taken := generator_state.advance(self._state_then, state, count, count):
+                _last[:] = [self] if self._moves(state, taken) else []
                 return False
+            torch.default_generator.set_state(state)
+            self._state_then, self._committed = state, self.at
         if self._python is not None:
             random.setstate(self._python.getstate())
             self._python = None
-        if self._goes_on:
+        if self._calm:
             _waits.end()
-        self._goes_on = True
+        self._calm += 1
         if self.length and _waits.over():
             _last[:] = [self]
+        return True
+
+    def goes_on(self, most: int) -> bool:
+        """Whether the generator will give the outputs that are left, as far as can be said before they are used.
+
+        If others have drawn before the last batch, what they drew since, at most so many outputs, is left out.
+        """
+        if self._calm > 1:
+            return True  # ``commit`` will find out
+        state = torch.default_generator.get_state()
+        taken = generator_state.advance(self._state_then, state, 0, most)
+        return not taken or self._moves(state, taken)
+
+    def _moves(self, state: torch.Tensor, taken: int) -> bool:
+        """Leave out the outputs that others have taken; False: they are too many (-1). ``state``: the generator's."""
+        if taken < 0:
+            _waits.double()
+            return False
+        self._state_then, self._committed, self._calm = state, self._committed + taken, 0
+        self.at, self._follower, self._followed, self._python = self._committed, None, 0, None
         return True
 
 
 _OF_ONE_THREAD = 2048
 """The most numbers that torch computes by one thread: waking others would take longer."""
-
-_SURE = 6
-"""So many numbers of 24 bits are not equal by chance."""
 
 in_turn = fork.Lock()
 """Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has
@@ -230,13 +233,14 @@ def of_default(needed: int) -> Tape:
 
     It is the last one that was committed, if enough of it is left; its ``commit`` finds out if others have drawn since.
     """
-    try:
-        last = _last.pop()
-    except IndexError:
+    last = _last.pop() if _last else None
+    if last is None or not last.goes_on(needed):
         return Tape(torch.default_generator.get_state(), needed)
     if last.left >= needed:
         return last
-    return Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
+    longer = Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
+    longer._calm = last._calm
+    return longer
 
 
 def forget() -> None:
@@ -257,12 +261,14 @@ def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
 def _scaled(drawn: float, bounds: Bounds) -> float | None:
     """A draw between 0 and 1 scaled to other bounds: multiplied and added in float32, rounded once.
 
-    None if its value in float64, where the product is exact, is half-way between two float32: it then cannot be told.
+    None if it cannot be told: its value in float64, where the product is exact, is half-way between two float32, or it
+    is rounded to the upper bound, which some versions of torch replace.
     """
     low, high = np.float32(bounds[0]), np.float32(bounds[1])
     exactly = drawn * float(high - low) + float(low)
     half = struct.unpack("<q", struct.pack("<d", exactly))[0] & 0x1FFFFFFF == 0x10000000
-    return None if half else float(np.float32(exactly))
+    rounded = np.float32(exactly)
+    return None if half or rounded == high else float(rounded)
 
 
 @cache

@@ -1,4 +1,5 @@
-"""Trials of what tapes rely on: how many outputs a draw takes, and that many drawn at once equal those drawn singly."""
+"""Trials of what tapes rely on: how many outputs a draw takes, that many drawn at once equal those drawn singly, and
+that compiled code leaves a generator as torch does."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from functools import cache
 
 import torch
 
+from accel.hooks.compiled.generator_state import advance
 from accel.hooks.compiled.tape import Tape
 
 _TRIED = 200
+_COUNTS = (1, 5, 617, 1, 623, 624, 625, 2, 1247, 1248, 3000)
+"""Numbers of outputs, some of which end where the generator makes its next 624, or just before or behind."""
 
 
 def outputs(draw: Callable[[torch.Generator], object]) -> int:
@@ -44,4 +48,21 @@ def agrees() -> bool:
         placed = torch.randint(0, limit, size=(1,), generator=one, device="cpu").item()
         if (drawn, grown, placed) != (tape.uniform((low, high)), tape.exp((low, high)), tape.below(limit)):
             return False
-    return bool(torch.equal(tape.after(), one.get_state()))
+    return bool(torch.equal(tape.after(), one.get_state())) and _leaves_as_torch()
+
+
+def _leaves_as_torch() -> bool:
+    """Whether compiled code that takes outputs from a generator's state leaves it as torch does, in every bit."""
+    generator = torch.Generator().manual_seed(2**40 + 9)
+    torch.randn(1, generator=generator)  # the state has the second of two normal numbers
+    before = generator.get_state()
+    for count in _COUNTS:
+        state = before.clone()
+        torch.rand(count, generator=generator, dtype=torch.float32, device="cpu")
+        after = generator.get_state()
+        if advance(before, state, count, 0) or not torch.equal(state, after):
+            return False
+        if advance(before, after, 1, count) != count or advance(before, after, 1, count - 1) != -1:
+            return False
+        before = after
+    return True

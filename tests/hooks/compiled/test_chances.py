@@ -84,6 +84,21 @@ def test_bounds_of_one_image() -> None:
     assert torch.equal(told.after(), torch.get_rng_state())
 
 
+@pytest.mark.parametrize(
+    "bounds", [(0.3, 0.301), (0.08, 1.0), (1.0, 1.5), (-0.25, 0.0), (-0.3, 0.3), (2.0, 2.0)], ids=str
+)
+def test_bounds_of_many(bounds: tuple[float, float]) -> None:
+    """Also where numbers are rounded to the upper bound, which torch 2.14 replaces by the lower one."""
+    generator, count = torch.Generator().manual_seed(9), 1 << 20
+    told = tape.Tape(generator.get_state(), count)
+    (found,) = told.tables(((False, bounds),))
+    expected = torch.empty(count).uniform_(*bounds, generator=generator)
+    assert torch.equal(torch.from_numpy(found), expected)
+    places = [*torch.nonzero(expected <= bounds[0])[:3, 0].tolist(), 0, count - 1]
+    for told.at in places:
+        assert told.once(bounds) == expected[told.at - 1].item()
+
+
 @pytest.mark.parametrize("scales", [True, False])
 def test_bounds_are_left_to_torch(scales: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch computes otherwise, or the last bit cannot be told."""
