@@ -238,6 +238,19 @@ def test_other_files() -> None:
         assert keeper.said == (False, True, bool(len(other)))
 
 
+@pytest.mark.parametrize("box", [(0, 0, 30, 9), (0, 0, 120, 200)])
+def test_nothing_is_left_of_an_index_that_is_dropped(box: Box) -> None:
+    data, fresh = noise(), Keeper()
+    fresh.decode(data, box)
+    for wrong in (np.full(jpeg.index_size(data), 0xA5, np.uint8), points_of(data)):
+        wrong[2 * ix.POINTS] ^= 1
+        keeper = Keeper(wrong)
+        keeper.decode(data, box)
+        assert keeper.said == (False, True, True)
+        assert keeper.kept is not None
+        assert np.array_equal(keeper.kept, fresh.kept)  # type: ignore[arg-type]
+
+
 def test_files_that_changed(thorough: bool) -> None:
     rng = np.random.default_rng(1)
     dropped = 0

@@ -245,6 +245,8 @@ def decode_scan(
     if known > 0:
         result |= USED
     if then > known and len(index) > 0:
+        if known == 0:
+            index[:] = 0  # nothing is left of a dropped one
         seal(header, points, known, index, sums[0], then, end)
         result |= GROWN
     return result
