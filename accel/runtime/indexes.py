@@ -20,6 +20,7 @@ from accel.system import counters
 from accel.system.memory import Key
 
 _HIGHEST = 16  # the most rows of pixels in a row of MCUs
+_MARK = cached.MARK + 2  # bytes of ``_tag()``
 
 
 class Durable(NamedTuple):
@@ -47,16 +48,31 @@ class Durable(NamedTuple):
         if rows == 0 or not self.cache.room(INDEX, len(index)):
             return False
         entry = self._entry()
-        return entry is None or 4 * rows >= 5 * int.from_bytes(entry.meta[cached.MARK :], "little")
+        return entry is None or 4 * rows >= 5 * _known(entry)
 
     def put(self, index: bytes) -> None:
         rows = _rows(np.frombuffer(index, np.uint8))
-        self.cache.put(self.key, self.header, INDEX, index, cached.tag() + rows.to_bytes(2, "little"))
+        self.cache.put(self.key, self.header, INDEX, index, _tag() + rows.to_bytes(2, "little"))
 
     def _entry(self) -> Entry | None:
-        file = self.cache.look(self.key)
-        entry = None if file is None else file.entries.get(INDEX)
-        return entry if entry is not None and entry.meta[: cached.MARK] == cached.tag() else None
+        return _look(self.cache, self.key)
+
+
+def _tag() -> bytes:
+    """What an entry's meta begins with: ``cached.tag()``, and the format of indexes; then it has the known rows."""
+    return cached.tag() + index_fields.MAGIC.to_bytes(2, "little")
+
+
+def _look(cache: Cache, key: Key) -> Entry | None:
+    """A cache's index of a file; None if there is none of this version, so that another version's is replaced."""
+    file = cache.look(key)
+    entry = None if file is None else file.entries.get(INDEX)
+    return entry if entry is not None and entry.meta[:_MARK] == _tag() else None
+
+
+def _known(entry: Entry) -> int:
+    """The number of rows of MCUs that a cache's index covers."""
+    return int.from_bytes(entry.meta[_MARK:], "little")
 
 
 def _rows(index: npt.NDArray[np.uint8]) -> int:
@@ -82,12 +98,10 @@ def has_part(source: Source) -> bool:
     takes, known = cache.room(INDEX, len(source.data) // index_fields.SHARE), stream_index.knows(source.key)
     if known and not takes:
         return False
-    file = cache.look(source.key)
-    entry = None if file is None else file.entries.get(INDEX)
+    entry = _look(cache, source.key)
     if entry is None:
         return takes
-    rows = int.from_bytes(entry.meta[cached.MARK :], "little")
-    return not known or 4 * _HIGHEST * rows < 3 * header.height
+    return not known or 4 * _HIGHEST * _known(entry) < 3 * header.height
 
 
 def may_have_part(selection: Selection, pixels: int) -> bool:

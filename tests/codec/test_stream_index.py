@@ -238,6 +238,19 @@ def test_other_files() -> None:
         assert keeper.said == (False, True, bool(len(other)))
 
 
+@pytest.mark.parametrize("box", [(0, 0, 30, 9), (0, 0, 120, 200)])
+def test_nothing_is_left_of_an_index_that_is_dropped(box: Box) -> None:
+    data, fresh = noise(), Keeper()
+    fresh.decode(data, box)
+    for wrong in (np.full(jpeg.index_size(data), 0xA5, np.uint8), points_of(data)):
+        wrong[2 * ix.POINTS] ^= 1
+        keeper = Keeper(wrong)
+        keeper.decode(data, box)
+        assert keeper.said == (False, True, True)
+        assert keeper.kept is not None
+        assert np.array_equal(keeper.kept, fresh.kept)  # type: ignore[arg-type]
+
+
 def test_files_that_changed(thorough: bool) -> None:
     rng = np.random.default_rng(1)
     dropped = 0
@@ -428,6 +441,28 @@ def test_a_piece_without_the_marker_that_is_due() -> None:
     found = jpeg.decode(data, box, index=index)
     assert index.dropped
     assert np.array_equal(found, plainly(data, box))
+
+
+def test_points_that_go_back() -> None:
+    """Whole points of each row, in an index that is right by its checksum, are the file's first one, and those between
+    them are far behind: nearly all of the file would be copied for each row."""
+    data = encode(picture("noise", 400, 512, 1), quality=100)
+    words, form, place = points_of(data).view(np.uint16).copy(), packing(data), placing(data)
+    known = count_of(data, words)
+    column = place.mcu(place.points // 2)
+    met = {(place.points * row + place.points // 2) // ix.GROUP for row in range(50)}
+    assert place.line == 64
+    assert len(met) == 50
+    assert not any(group + 1 in met for group in met)
+    for group in range(-(-known // ix.GROUP)):
+        at = ix.POINTS + form.group * group
+        bit = 8 * (data.rindex(b"\xff\xda") + 10 if group in met else len(data) - 2000)
+        words[at : at + 3] = bit & 0xFFFF, bit >> 16, 0
+        words[at + 3 : at + form.words(min(ix.GROUP, known - ix.GROUP * group))] = 0xFFFF
+    keeper = Keeper(sealed(data, words).view(np.uint8))
+    assert jpeg.known_points(data, keeper.kept)  # type: ignore[arg-type]
+    assert keeper.decode(data, (0, 8 * column, 400, 4)) is not None
+    assert keeper.said == (False, True, True)
 
 
 @pytest.mark.parametrize(("word", "value"), [(ix.KIND, ix.MAGIC + 1), (ix.IN_LINE, 2), (ix.ROWS, 9), (ix.ROWS, 0xFFFF)])

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._pytree import tree_leaves
@@ -14,8 +15,9 @@ import accel
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
+from accel.codec.jpeg import index_fields
 from accel.recipe import Source
-from accel.runtime import cached, indexes, results
+from accel.runtime import cached, indexes, planes, results
 from accel.system import memory
 from tests.support import helpers, loaders
 from tests.support.cuda import needs_compiler
@@ -177,6 +179,36 @@ def test_what_is_damaged_is_made_anew(
     found = counts()
     assert "indexes read" not in found
     assert found["indexes"] == COUNT
+
+
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=needs_compiler)])
+def test_indexes_of_another_format_are_replaced(
+    files: list[str], place: str, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """A version of accel with the same number wrote them, of as many rows as a new one has."""
+    options = {} if backend == "cpu" else {"device": "cpu"}
+    monkeypatch.setattr(planes, "room", lambda *_: False)
+
+    def put(self: indexes.Durable, index: bytes) -> None:
+        words = np.frombuffer(index, np.uint16).copy()
+        words[index_fields.KIND] = 0xACC1
+        meta = cached.tag() + int(words[index_fields.ROWS]).to_bytes(2, "little")
+        self.cache.put(self.key, self.header, INDEX, words.tobytes(), meta)
+
+    counts = Run(monkeypatch)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(indexes.Durable, "put", put)
+        for seed in range(2):
+            check(files, place, seed, backend, **options)
+    counts = Run(monkeypatch)
+    for seed in range(2):
+        check(files, place, seed, backend, **options)
+    assert "indexes dropped" not in counts()
+    counts = Run(monkeypatch)
+    check(files, place, 3, backend, **options)
+    found = counts()
+    assert found["indexes read"] == found["indexed"] == COUNT
+    assert "indexes dropped" not in found
 
 
 @needs_compiler

@@ -17,7 +17,8 @@ from .memory import i64, u64
 from .packed_block import bit_length
 
 # Bits of the difference of two DC coefficients that are quantised by 1; each doubling of the quantiser saves one.  So
-# differences of half the range of brightness fit, and of a quarter of the range of colours.
+# all differences of brightness fit, except that from black to white with a few quantisers, and differences of half the
+# range of colours.
 _LUMA, _CHROMA = 12, 11
 _LEAST, _LEAST_PLACE, _MOST_PLACE = 6, 10, 20
 _ROOM = 3  # two points may have so many times as many bits between them as the furthest two have on average
@@ -87,7 +88,7 @@ def lay_out_index(data: Any, header: Any, columns: Any, rows: Any) -> None:
     if most < 2 * (ix.POINTS + ix.SLACK) or size >= ix.MAX_BYTES:
         return
     differences = _difference_bits(data, header)
-    average = 8 * size // count + 1
+    average = 8 * (size - header[hd.SCAN]) // count + 1
     line, points = columns, min(columns, ix.MOST_IN_LINE)
     while line < count or points > 1:
         step = max((line << 7) // points, 256)

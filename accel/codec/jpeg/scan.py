@@ -104,6 +104,7 @@ def _walk(
     buffer, bits, at = u64(0), u64(0), u64(0)
     mcu, following, number = i64(-1), i64(-1), i64(0)
     base, pieces, done, counted, remaining, end = i64(0), 0, 0, 0, i64(0), i64(0)
+    behind = i64(0)  # where the last piece of the scan ends
     for mcu_row in range(min(first_row, known), last_row + 1):
         start = mcu_row * columns
         whole = mcu_row >= known
@@ -121,6 +122,9 @@ def _walk(
                 if ahead >= 0:
                     stop = (bit_from(points, ahead, count, known_end) + 7) >> 3
             base = bit >> 3
+            if base < behind - 1:  # points that go back are wrong; so only a byte that pieces share is copied twice
+                return 0, 0
+            behind = stop
             pieces = unstuff(
                 pointer_to(data), base, stop, len(data), source, ends, stuffed, mcu // interval, header[hd.INTERVALS]
             )
@@ -241,6 +245,8 @@ def decode_scan(
     if known > 0:
         result |= USED
     if then > known and len(index) > 0:
+        if known == 0:
+            index[:] = 0  # nothing is left of a dropped one
         seal(header, points, known, index, sums[0], then, end)
         result |= GROWN
     return result

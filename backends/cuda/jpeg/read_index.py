@@ -93,9 +93,9 @@ def _segments(
         if start < last:
             words = unsorted[count]
             _put(points, number, words, _FROM)
-            if i64(words[_FROM]) < header[hd.SCAN] or i64(words[_FROM]) >= size:
-                return 0, furthest
             ending = bit_from(points, following, known, end)
+            if i64(words[_FROM]) < header[hd.SCAN] or i64(words[_FROM]) >= size or ending <= bit:
+                return 0, furthest
             furthest = max(furthest, ending)
             words[_TO], words[_TO + 1], words[_TO + 2] = 0, 0, 0
             if last == stop and following < known:

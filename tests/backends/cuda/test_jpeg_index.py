@@ -16,12 +16,14 @@ from accel import testing
 from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec import jpeg, store_fields, stream_index
+from accel.codec.jpeg import index_fields as ix
 from accel.codec.store import Store
 from accel.system import memory
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device, stacked
 from tests.support.jpeg import shape, with_room
+from tests.support.stream_index import count_of, packing, sealed
 
 pytestmark = needs_compiler
 
@@ -231,6 +233,26 @@ def test_a_segment_may_not_lead_out_of_the_file(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(index, "read", wrong)
     assert decoded([whole(data, by_host(data))]).flagged() == [0]
+
+
+@pytest.mark.parametrize("change", ["a point", "the end"])
+def test_points_that_go_back_are_refused(change: str) -> None:
+    """In an index that is right by its digest and its checksum: lengths of segments and files would be below 0."""
+    data = SPACED["420"]
+    known = by_host(data)
+    words, form = known.view(np.uint16).copy(), packing(data)
+    last = (count_of(data, words) - 1) // ix.GROUP
+    assert last > 0
+    place = ix.POINTS + form.group * last if change == "a point" else ix.END
+    words[place : place + 2] = words[ix.POINTS : ix.POINTS + 2]  # the first point's bit
+    index = sealed(data, words).view(np.uint8)
+    assert jpeg.known_points(data, index)
+    wanted = [whole(data, index), whole(data, known), whole(data, index)]
+    decoding = decoded(wanted)
+    check(wanted, decoding)
+    assert sorted(decoding.made.each()) == [0, 2]
+    for made in decoding.made.each().values():
+        np.testing.assert_array_equal(made, known)
 
 
 @pytest.fixture
