@@ -108,10 +108,16 @@ def nearest(points: Any, number: Any) -> Any:
 
 
 @njit
-def bit_from(points: Any, number: Any, count: Any, end: Any) -> Any:
-    """The bit at the first point from `number` on that is not left out; `end` if all the others of `count` are."""
+def next_point(points: Any, number: Any, count: Any) -> Any:
+    """The first point from `number` on that is not left out; `count` if all the others of `count` are."""
     while number < count and points[ix.POINT * number] == ix.LEFT_OUT:
         number += 1
+    return number
+
+
+@njit
+def bit_of(points: Any, number: Any, count: Any, end: Any) -> Any:
+    """The bit at one of the `count` points; at the point behind them `end`."""
     return i64(points[ix.POINT * number]) if number < count else i64(end)
 
 

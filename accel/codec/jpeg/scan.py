@@ -21,7 +21,7 @@ from .layout import needed_mcus
 from .memory import advanced, i64, pointer_to, u64
 from .packed_points import unpack_points
 from .placing import mcu_at, point_up_to
-from .points import bit_from, bit_in_file, end_of, follow, known_rows, nearest, points_of, seal
+from .points import bit_in_file, bit_of, end_of, follow, known_rows, nearest, next_point, points_of, seal
 from .rows import hand_over
 from .scratch import TRAIL
 from .stream import unstuff
@@ -93,13 +93,12 @@ def _walk(
     columns, rows = mcus(header)
     interval = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
     count, in_line = i64(0), i64(1)
-    if len(points) > 0:
-        count, in_line = points_of(known, header), header[hd.POINTS_IN_LINE]
     first_column, last_column, first_row, last_row, lag = needed_mcus(header, layout)
     finished, bottom = top, top + height
     source, planes, trail = tools[0], tools[7], tools[8]
     gaps = advanced(trail, TRAIL * ix.MOST_PASSED)
     if len(points) > 0:
+        count, in_line = points_of(known, header), header[hd.POINTS_IN_LINE]
         _fill_gaps(header, gaps)
     buffer, bits, at = u64(0), u64(0), u64(0)
     mcu, following, number = i64(-1), i64(-1), i64(0)
@@ -120,7 +119,7 @@ def _walk(
                     predictions[c] = points[ix.POINT * number + 1 + c]
                 ahead = _ahead(header, mcu_row, known, last_row, columns, first_column, last_column, points, count)
                 if ahead >= 0:
-                    stop = (bit_from(points, ahead, count, known_end) + 7) >> 3
+                    stop = (bit_of(points, next_point(points, ahead, count), count, known_end) + 7) >> 3
             base = bit >> 3
             if base < behind - 1:  # points that go back are wrong; so only a byte that pieces share is copied twice
                 return 0, 0

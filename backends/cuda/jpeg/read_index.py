@@ -15,7 +15,7 @@ from accel.codec.jpeg.header import mcus
 from accel.codec.jpeg.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
 from accel.codec.jpeg.packed_points import unpack_points
 from accel.codec.jpeg.placing import mcu_at, point_up_to
-from accel.codec.jpeg.points import bit_from, end_of, known_rows, nearest, points_of, seal
+from accel.codec.jpeg.points import bit_of, end_of, known_rows, nearest, next_point, points_of, seal
 
 _BUCKET = 6  # low bits of a segment's length that are ignored in sorting
 
@@ -49,15 +49,6 @@ def _put(points: Any, number: Any, words: Any, place: Any) -> None:
 
 
 @njit
-def _next(points: Any, number: Any, count: Any) -> Any:
-    """The next point that is not left out; `count` if there is none."""
-    number += 1
-    while number < count and points[ix.POINT * number] == ix.LEFT_OUT:
-        number += 1
-    return number
-
-
-@njit
 def _needed_before(stop: Any, needed: Any, columns: Any) -> Any:
     """The MCU behind the last needed one before `stop`; 0 if there is none."""
     top, bottom, left, right = needed
@@ -87,13 +78,13 @@ def _segments(
     buckets[:] = 0
     count, furthest = i64(0), i64(0)
     while number < behind:
-        start, following = mcu_at(header, number), _next(points, number, known)
+        start, following = mcu_at(header, number), next_point(points, number + 1, known)
         stop = min(mcu_at(header, following), columns * rows)
         last, bit = _needed_before(stop, needed, columns), i64(points[ix.POINT * number])
         if start < last:
             words = unsorted[count]
             _put(points, number, words, _FROM)
-            ending = bit_from(points, following, known, end)
+            ending = bit_of(points, following, known, end)
             if i64(words[_FROM]) < header[hd.SCAN] or i64(words[_FROM]) >= size or ending <= bit:
                 return 0, furthest
             furthest = max(furthest, ending)
