@@ -44,9 +44,9 @@ class CudaOptions(AcceleratorOptions):
     """The cuda backend's options.
 
     Args:
-        decode: "accel": accel's own decoder on the device, which is exact, and the host for files that it does not
-            take; "nvimgcodec": nvImageCodec on the device, which is not exact and needs ``exact=False``; "host": the
-            host decodes the regions and sends pixels; "auto": accel's, or nvImageCodec under ``exact=False``.
+        decode: "accel" or "auto": accel's own decoder on the device, which is exact, and the host for files that it
+            does not take; "nvimgcodec": nvImageCodec on the device, which is slower, is not exact and needs
+            ``exact=False``; "host": the host decodes the regions and sends pixels.
         threads: the number of threads that decode on the host; None for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
             larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as two
@@ -68,13 +68,14 @@ class CudaOptions(AcceleratorOptions):
     @property
     def decoder(self) -> str:
         """The decoder without "auto": "accel" or "nvimgcodec" on the device, or "host"."""
-        if self.decode == "auto":
-            return "accel" if self.exact else "nvimgcodec"
-        return self.decode
+        return "accel" if self.decode == "auto" else self.decode
 
 
 class CudaBackend(AcceleratorBackend):
-    """Exact, unless ``exact=False`` lets nvImageCodec decode. ``device="cpu"`` runs the same kernels on the host."""
+    """Exact, unless nvImageCodec decodes (``exact=False, decode="nvimgcodec"``).
+
+    ``device="cpu"`` runs the same kernels on the host.
+    """
 
     Options = CudaOptions
     devices = ("cuda",)

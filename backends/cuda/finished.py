@@ -105,7 +105,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     starts, sizes = np.ascontiguousarray(sources.places[asked].T)
     boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
     indexes = indexes_of(sources, asked, options)
-    found = describe(sources.content, starts, sizes, boxes, channels, indexes)
+    found = describe(sources.content, starts, sizes, boxes, channels, indexes, moves=False)
     if found.batch is None:
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)

@@ -1,7 +1,8 @@
-"""nvImageCodec on the device (``exact=False``): JPEG files decoded to pixels on the device.
+"""nvImageCodec on the device (``exact=False, decode="nvimgcodec"``): JPEG files decoded to pixels on the device.
 
-The engine that decodes a file depends only on the file: shares of the work are fixed, and all of it is offered to the
-hardware first. Files that it refuses come back as None, and are left to the host's decoders.
+All files are offered to the hardware first. On an H200 it takes files from batches only, so that a file alone may have
+other pixels than in a batch (by at most 3 levels, as far as seen). Before nvJPEG 13.2 it refuses regions of pictures
+with halved chroma. Files that it refuses come back as None, and are left to the host's decoders.
 
 nvJPEG's hardware engine may write its output before work that was queued earlier on the stream has run, so the output
 must not be memory that was just freed by tensors which that work still reads. nvImageCodec takes its memory from the

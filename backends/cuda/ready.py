@@ -24,7 +24,7 @@ from accel.system import counters
 Bytes = npt.NDArray[np.uint8]
 _ALIGNED, _MOVES = 64, 4
 
-DESCRIBED = "whole ones the device copies from where a worker left them, if the driver locks that; others are gathered"
+DESCRIBED = "the device copies them from where a worker left them, if the driver locks that; else they are gathered"
 """Description of how files are sent, for ``accel.explain``."""
 
 

@@ -1,5 +1,5 @@
 """Measuring accel's JPEG decoder on the device, alone: from files in host memory to pixels in the device's; and with
-``exact=False`` the distance of its pixels from Pillow's, over photos and files of every kind."""
+nvImageCodec the distance of its pixels from Pillow's, over photos and files of every kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from accel.backends.cuda.jpeg import Decoder, Wanted
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import computed
-from bench.gpu.setting import Photo, Setting, Step, launches, need_nvimgcodec, pause, rate
+from bench.gpu.setting import NVIMGCODEC, Photo, Setting, Step, launches, need_nvimgcodec, pause, rate
 
 BATCHES = (1, 32, 128, 512, 1024)
 LARGE = (3000, 4000)
@@ -190,11 +190,11 @@ def _opened(data: bytes) -> torch.Tensor:
 
 
 def _differences(files: list[bytes], setting: Setting) -> dict[str, Any]:
-    need_nvimgcodec({"exact": False})
+    need_nvimgcodec(NVIMGCODEC)
     stats, fallbacks = ErrorStats(), Counter(accel.stats()["fallbacks"])
     for data in files:
         wanted = _opened(data)
-        with accel.image_backend("cuda", device=str(setting.device), exact=False):
+        with accel.image_backend("cuda", device=str(setting.device), **NVIMGCODEC):
             stats.add(wanted, computed(partial(_opened, data), 0, setting.device))
     declined = Counter(accel.stats()["fallbacks"]) - fallbacks
     return {"files": len(files), "max": int(stats.largest), "mean": stats.mean, "fallbacks": dict(declined)}

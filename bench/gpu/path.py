@@ -16,14 +16,14 @@ from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan
 from accel.system.cores import cores
-from bench.gpu.setting import Setting, Step, batch, need_nvimgcodec, rate, recorded, transformed, wait
+from bench.gpu.setting import NVIMGCODEC, Setting, Step, batch, need_nvimgcodec, rate, recorded, transformed, wait
 from bench.measure import levels
 from bench.pipelines import PIPELINES
 
 CONTESTANTS: dict[str, dict[str, Any]] = {
     "accel, exact, decoded on the device": {},
     "accel, exact, the host decodes": {"decode": "host"},
-    "accel, exact=False": {"exact": False},
+    "accel, nvImageCodec": NVIMGCODEC,
 }
 
 

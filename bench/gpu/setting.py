@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from torchvision.transforms import functional as F
@@ -18,7 +19,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import switch
 from accel.backend import backend_of
-from accel.backends.cuda.device import CudaDevice
+from accel.backends.cuda.device import ROOM, CudaDevice, Work
 from accel.backends.cuda.host import HostDevice
 from accel.cli.costs import take_turns
 from accel.codec import engines
@@ -31,17 +32,20 @@ Step = tuple[str, Callable[[], dict[str, Any]]]
 """A name, and a function that measures figures. A part of the benchmark is a function that yields steps."""
 
 
+NVIMGCODEC: dict[str, Any] = {"exact": False, "decode": "nvimgcodec"}
+
+
 class NotInstalled(Exception):
     """A step needs something that is not installed; it is reported as left out."""
 
 
 def need_nvimgcodec(options: dict[str, Any]) -> None:
-    """Check for nvImageCodec with ``exact=False``, as otherwise the host would decode, which is not to be measured.
+    """Check for nvImageCodec if it is to decode, as otherwise the host would, which is not to be measured.
 
     Raises:
         NotInstalled: it is missing.
     """
-    if not options.get("exact", True) and not engines.has_nvimgcodec():
+    if options.get("decode") == "nvimgcodec" and not engines.has_nvimgcodec():
         raise NotInstalled("nvImageCodec")
 
 
@@ -132,6 +136,9 @@ def seconds(function: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+_NO_MOVE = np.zeros((1, 4), np.uint64)
+_ROOM = np.zeros((ROOM, 4), np.uint64)
+
 PAUSE = 200_000_000  # cycles: some 100 ms
 
 
@@ -174,21 +181,31 @@ Span = tuple[float, float]
 def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
     """Every launch of accel's kernels in the block, by any thread: its name and span, in seconds from the beginning.
 
-    By events around it on its stream; the list is filled when the block ends, and nothing waits before.
+    A batch that a worker has finished is launched at once: it is one span, "finished", from the first kernel to the
+    last; without it, its copies. By events on its stream; the list is filled when the block ends, and nothing waits
+    before.
     """
     kind: Any = CudaDevice if device.type == "cuda" else HostDevice
-    launch, marks, found = kind.launch, list[Any](), list[tuple[str, Span]]()
+    launch, submit, marks, found = kind.launch, kind.submit, list[Any](), list[tuple[str, Span]]()
 
     def timed(self: Any, kernel: str, *arguments: Any) -> None:
         begin = stamp(device)
         launch(self, kernel, *arguments)
         marks.append((kernel, begin, stamp(device)))
 
-    first, kind.launch = stamp(device), timed
+    def submitted(self: Any, work: Work) -> None:
+        *before, behind = work.calls[: work.moves]
+        submit(self, work._replace(calls=np.vstack([before, _NO_MOVE, _ROOM]), moves=work.moves))
+        begin = stamp(device)
+        submit(self, work._replace(calls=np.vstack([_NO_MOVE, work.launches, _ROOM]), moves=1))
+        marks.append(("finished", begin, stamp(device)))
+        submit(self, work._replace(calls=np.vstack([behind, _ROOM]), moves=1))
+
+    first, kind.launch, kind.submit = stamp(device), timed, submitted
     try:
         yield found
     finally:
-        kind.launch, complete = launch, marks.copy()  # other threads may be within a launch
+        kind.launch, kind.submit, complete = launch, submit, marks.copy()  # other threads may be within a launch
         wait(device)
         found += [(kernel, (elapsed(first, begin), elapsed(first, end))) for kernel, begin, end in complete]
 

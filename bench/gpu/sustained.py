@@ -28,6 +28,7 @@ from accel.planning.plan import plan
 from accel.runtime import prefetch, streams
 from bench.gpu.peers import NEED_DRIVER, PEERS, Batches
 from bench.gpu.setting import (
+    NVIMGCODEC,
     NotInstalled,
     Setting,
     Step,
@@ -42,7 +43,7 @@ from bench.measure import check_likely, levels
 from bench.pipelines import PIPELINES
 
 WORKERS = (8, 4, 12)
-OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, exact=False": {"exact": False}}
+OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, nvImageCodec": NVIMGCODEC}
 WATCHED = 0.15  # the part of the seconds before that is not measured, and after it in which every launch is
 
 

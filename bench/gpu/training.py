@@ -16,7 +16,7 @@ from accel.cli.data import open_folder
 from accel.cli.harness import Contestant, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.system.cores import cores
-from bench.gpu.setting import Setting, Span, Step, merged, need_nvimgcodec, standing_still
+from bench.gpu.setting import NVIMGCODEC, Setting, Span, Step, merged, need_nvimgcodec, standing_still
 from bench.train import Training
 
 MODELS = ("resnet50", "shufflenet", "mobilenet")
@@ -26,7 +26,7 @@ RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
     ("accel, exact, 1 worker", "cuda", {}, 1),
     ("accel, exact, 2 workers", "cuda", {}, 2),
     ("accel, exact, all cores", "cuda", {}, None),
-    ("accel, exact=False, 2 workers", "cuda", {"exact": False}, 2),
+    ("accel, nvImageCodec, 2 workers", "cuda", NVIMGCODEC, 2),
 )
 """Name, backend, its options, workers (None for one for each core)."""
 

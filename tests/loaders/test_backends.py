@@ -75,7 +75,7 @@ def test_a_loaders_batches(image_folder: Path, backend: Backend, runs: list[int]
 def test_another_decoder_on_the_device(image_folder: Path, backend: Backend, runs: list[int]) -> None:
     with accel.image_backend("torchvision"):
         expected = epoch(image_folder, "cpu", 2)
-    with backend.chosen(exact=False):
+    with backend.chosen(exact=False, decode="nvimgcodec"):
         assert_same(epoch(image_folder, where(backend), 2), expected)
     assert len(runs) == 3
 
@@ -142,6 +142,8 @@ def way(backend: Backend, options: dict[str, Any]) -> tuple[Backend, float]:
     if (backend.name == "cpu" and options) or (backend.name == "dali" and "memory" in options):
         pytest.skip("it has no such option, or no other way for it")
     apart = 0.0 if options.get("exact", True) else {"dali": 20 / 255, "cuda": 0 if ON_HOST else 6 / 255}[backend.name]
+    if backend.name == "cuda" and "exact" in options:
+        options = {**options, "decode": "nvimgcodec"}
     return backend._replace(options={**backend.options, **options}), apart
 
 

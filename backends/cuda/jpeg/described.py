@@ -45,12 +45,13 @@ def describe(
     channels: Integers,
     indexes: Indexes,
     packed: Mapping[int, Packed] = _NOTHING,
+    moves: bool = True,
 ) -> Described:
     """Describe the wanted regions of n files in a buffer.
 
     Args:
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
-        indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
+        indexes, moves: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
     bands, first_parts = np.zeros((2, len(starts)), np.int64)
@@ -59,7 +60,7 @@ def describe(
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
         bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
     starts, sizes = starts.copy(), sizes.copy()
-    known = index.read(files, starts, sizes, good, found, regions, indexes)
+    known = index.read(files, starts, sizes, good, found, regions, indexes, moves)
     taken = np.flatnonzero(good)
     taken = taken[np.argsort(-sizes[taken], kind="stable")]  # those that take longest begin first
     end, found = int((starts + sizes).max()), found[taken]  # files may lie in any order

@@ -23,7 +23,8 @@ _MODULE = "backends.cuda.jpeg.read_index"
 _read = UNIT.function(
     _MODULE,
     "read_segments",
-    "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] u2[1] i8[1] i4[1]w u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
+    "u1[1] i8[1]w i8[1]w i8[2] i8[3] ?[1] bool "
+    "u2[1] i8[1] i4[1]w u8[1]w i8[1]w i8[1]w i8[1]w ?[1]w i4[2]w i4[2]w i8[2]w",
 )
 _move = UNIT.function(_MODULE, "move_pieces", "u1[1]w i8[2]")
 _write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] i8[1] i8[1] i4[1]w u2[1]w")
@@ -64,16 +65,17 @@ def read(
     headers: Integers,
     regions: Integers,
     indexes: Indexes,
+    moves: bool,
 ) -> Known:
     """Read the indexes of n files.
 
-    Of a file with an index only the part before the scan and the part that the region needs are used: files are to be
-    moved together (``pieces``), and ``starts`` and ``sizes`` are changed to those after the move. Offsets of segments
-    refer to the moved files.
+    Of a file with an index only the part before the scan and the part that the region needs are used. If it ``moves``
+    them, files are to be moved together (``pieces``), and ``starts`` and ``sizes`` are changed to those after the move,
+    to which the segments' offsets refer.
 
     Args:
         files, starts, sizes: as for ``headers.read``; the last two are changed. good, headers, regions: its results.
-        indexes: of the files whose index is kept, or will be.
+        indexes: of the files whose index is kept, or will be. moves: whether files may move.
     """
     asked, lengths = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.int64)
     asked[indexes.numbers] = good[indexes.numbers]
@@ -87,11 +89,11 @@ def read(
     segments = np.empty((places[-1] + 1, SEGMENT.itemsize // 4), np.int32)
     pieces = np.empty((len(starts), 5), np.int64)
     total = _read(
-        files, starts, sizes, headers, regions, asked, indexes.content.view(np.uint16), places,
+        files, starts, sizes, headers, regions, asked, moves, indexes.content.view(np.uint16), places,
         np.empty(ix.POINT * ix.most_points(int(sizes.max())), np.int32), np.empty(8, np.uint64),
         np.empty(_BUCKETS, np.int64), digests, counts, fits, np.empty_like(segments), segments, pieces,
     )  # fmt: skip
-    if not total:  # no file moves
+    if not (total and moves):
         starts[:], sizes[:], pieces = whole[:, 0], whole[:, 3], whole
     wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
     misfits = ~fits & (np.diff(places) > 0)

@@ -150,9 +150,9 @@ def move_pieces(files: Any, pieces: Any) -> int:
 
 @njit
 def read_segments(
-    files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, indexes: Any, places: Any,
-    plain: Any, sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any, segments: Any,
-    pieces: Any,
+    files: Any, starts: Any, sizes: Any, headers: Any, regions: Any, asked: Any, moves: bool, indexes: Any,
+    places: Any, plain: Any, sums: Any, buckets: Any, digests: Any, counts: Any, fits: Any, unsorted: Any,
+    segments: Any, pieces: Any,
 ) -> int:  # fmt: skip
     """Read segments (see ``index.read``); return the number of segments of all files."""
     total, target = i64(0), i64(0)
@@ -172,7 +172,7 @@ def read_segments(
                 counts[n], furthest = _segments(
                     headers[n], end, needed, plain, known, end_of(index), buckets, unsorted, segments[total:]
                 )
-                if counts[n] > 0:
+                if counts[n] > 0 and moves:
                     own_segments = segments[total : total + counts[n]]
                     shift, end = _part(headers[n], end, own_segments, furthest)
                     for i in range(counts[n]):

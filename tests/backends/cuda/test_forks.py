@@ -52,7 +52,7 @@ def in_a_cycle() -> None:
 @pytest.mark.parametrize(
     "method", ["fork", *(pytest.param(each, marks=pytest.mark.sweep) for each in ("spawn", "forkserver"))]
 )
-@pytest.mark.parametrize("options", [{}, {"exact": False}, {"decode": "host"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"exact": False, "decode": "nvimgcodec"}, {"decode": "host"}], ids=str)
 def test_three_epochs(paths: list[str], owned: None, method: str, persistent: bool, options: dict[str, Any]) -> None:
     wanted = plain(lambda: [images for images, _ in DataLoader(Files(paths, SMALL), batch_size=2)])
     accel.set_image_backend("cuda", device="cpu", prefetch=7, **options)  # a backend of its own
@@ -96,7 +96,7 @@ from tests.support import own_process
 from tests.support.loaders import batch
 warnings.simplefilter("ignore")  # of a fork beside threads
 own_process.install(pytest.MonkeyPatch())
-accel.set_image_backend("cuda", device="cpu", exact=False)
+accel.set_image_backend("cuda", device="cpu", exact=False, decode="nvimgcodec")
 images = batch(sys.argv[1:])
 images.pin_memory()
 images.to("cpu")
