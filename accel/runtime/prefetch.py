@@ -32,7 +32,7 @@ from accel.runtime.task import Task
 from accel.runtime.work_queue import WorkQueue
 from accel.system import counters, fork
 
-_LAUNCHERS = 2  # for each device: one plans and uploads while the other waits for its decoders
+_LAUNCHERS = 3  # for each device: one uploads while the others wait for their decoders
 _MOST_QUEUES = 64
 _numbers = itertools.count()
 

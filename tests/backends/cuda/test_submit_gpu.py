@@ -87,7 +87,7 @@ def test_a_batch_does_not_wait_for_the_one_before(paths: list[str], monkeypatch:
         return run_on(*arguments)
 
     accel.set_image_backend("cuda", device="cuda")
-    for future in [accel.submit(batch(paths)) for _ in range(4)]:  # both threads have their memory
+    for future in [accel.submit(batch(paths)) for _ in range(6)]:  # all threads have their memory
         future.result()
     torch.cuda.synchronize()
     monkeypatch.setattr(CudaBackend, "run_on", late)
