@@ -135,8 +135,13 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     number = next(_loaders)
     token = _loader.set(number)
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
+
+    def ends_with(iterator: Any) -> None:
+        ending: Any = weakref.finalize(iterator, _end, number)
+        ending.atexit = False  # other threads, as the pin thread, may still receive batches; the memory ends anyway
+
     try:
-        yield lambda iterator: weakref.finalize(iterator, _end, number)
+        yield ends_with
     finally:
         _loader.reset(token)
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import accel
 from tests.support import helpers
+from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same
 from tests.support.processes import LARGE, finished, linux, loader, plain, started
 
@@ -169,3 +170,34 @@ def test_a_loader_inside_an_iterable_dataset(paths: list[str], workers: int, bat
         return list(loader(Nested(paths), workers, batch_size=batch_size))
 
     assert_same(helpers.run("cpu", run)[0], plain(run))
+
+
+LEFT = """
+import atexit, sys, threading, time
+atexit.register(time.sleep, 0.5)
+import os, accel
+from tests.support import helpers
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+accel.set_image_backend("cuda", device="cpu")
+small = T.Compose([T.Resize((20, 20)), T.ToTensor()])
+iterator = iter(DataLoader(helpers.Files(sys.argv[1].split(os.pathsep) * 10_000, small), batch_size=3, num_workers=2))
+next(iterator)
+
+def take():
+    while True:
+        next(iterator)
+
+threading.Thread(target=take, daemon=True).start()
+time.sleep(0.2)
+print("done")
+"""
+
+
+@linux
+@needs_compiler
+def test_a_script_ends_while_a_thread_receives_batches(paths: list[str]) -> None:
+    """As the pin thread does."""
+    status, out, err = finished(started(LEFT, os.pathsep.join(paths)))
+    assert (status, out) == (0, "done\n")
+    assert "iterator is gone" not in err
