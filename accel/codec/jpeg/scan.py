@@ -165,12 +165,14 @@ def _walk(
                 remaining -= stop - column
                 mcu += stop - column
                 if len(points) > 0:
-                    passed = max(point_up_to(header, mcu - 1) + 1 - number, 0)
+                    passed = i64(0)
+                    while following < mcu:
+                        following += gaps_at[passed]
+                        passed += 1
                     counted = follow(points, number, passed, count, trail, base + 2 * done, stuffed, counted)
                     if counted < 0:
                         return 0, 0
                     number += passed
-                    following = mcu_at(header, number)
         ready = bottom if mcu_row == last_row else min((mcu_row + 1) * 8 * header[hd.V_MAX] - lag, bottom)
         if not hand_over(
             header, layout, planes, finished, ready, top, left, height, sink, out, pointer_to(spare)
