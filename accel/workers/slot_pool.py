@@ -123,8 +123,7 @@ def _know(number: int, arena: Arena | None) -> None:
 
 
 def _end(number: int) -> None:
-    known = _known.pop(number, None)
-    if known is not None:
+    if (known := _known.pop(number, None)) is not None:
         known.end()
 
 
@@ -137,8 +136,7 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
 
     def ends_with(iterator: Any) -> None:
-        ending: Any = weakref.finalize(iterator, _end, number)
-        ending.atexit = False  # other threads, as the pin thread, may still receive batches; the memory ends anyway
+        weakref.finalize(iterator, _end, number).atexit = False  # until then the pin thread may receive batches
 
     try:
         yield ends_with
@@ -232,8 +230,7 @@ class _Outgoing:
 
 
 _SMALL = 1 << 15
-"""The most bytes of a tensor (labels, for instance) that is sent in the message: for a handle the parent would have to
-connect to the worker, which takes longer."""
+"""The most bytes of a tensor, such as labels, that is sent in the message, which is faster than by a handle."""
 
 
 def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:

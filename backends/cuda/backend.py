@@ -45,8 +45,8 @@ class CudaOptions(AcceleratorOptions):
 
     Args:
         decode: "accel" or "auto": accel's own decoder on the device, which is exact, and the host for files that it
-            does not take; "nvimgcodec": nvImageCodec on the device, which is slower, is not exact and needs
-            ``exact=False``; "host": the host decodes the regions and sends pixels.
+            does not take; "nvimgcodec": nvImageCodec on the device, which is not exact and needs ``exact=False``;
+            "host": the host decodes the regions and sends pixels.
         threads: the number of threads that decode on the host; None for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
             larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as two
@@ -72,10 +72,7 @@ class CudaOptions(AcceleratorOptions):
 
 
 class CudaBackend(AcceleratorBackend):
-    """Exact, unless nvImageCodec decodes (``exact=False, decode="nvimgcodec"``).
-
-    ``device="cpu"`` runs the same kernels on the host.
-    """
+    """Exact, unless nvImageCodec decodes. ``device="cpu"`` runs the same kernels on the host."""
 
     Options = CudaOptions
     devices = ("cuda",)

@@ -48,7 +48,7 @@ class Part(IntEnum):
 
     SAID = 0  # int64: see ``Said``
     LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, offsets of items and owners in the program
-    PIECES = 2  # int64 [..., 3]: the pieces of files that are needed: source, target, bytes
+    PIECES = 2  # int64 [k, 3]: the files that the decoder takes: source, target, bytes
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
     BYTES = 5  # int64 [n]: the memory that each image takes on the device
@@ -71,7 +71,7 @@ class Said(NamedTuple):
     cleared_end: int
     told: int  # where in the working memory the part begins that the host reads
     told_size: int
-    in_place: int  # 1 if all files are needed, and lie on the device as here, so that they can be sent from here
+    in_place: int  # 1 if the decoder takes at least half of the files' bytes, so that all are sent from here
     launches: int
     decoded: int  # images that the decoder takes
     holes: int  # images that the host decodes
@@ -159,7 +159,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         cleared_end=cleared_end,
         told=told,
         told_size=told_size,
-        in_place=int(np.array_equal(pieces[:, 0], pieces[:, 1]) and 2 * int(pieces[:, 2].sum()) >= found.size),
+        in_place=int(2 * int(pieces[:, 2].sum()) >= found.size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
@@ -202,12 +202,8 @@ def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
 
 
 def _pieces(found: Described) -> Numbers:
-    """The pieces that are needed of the files taken, in their order in memory."""
-    pieces = found.known.pieces[np.sort(found.taken)]
-    source, behind, target, head, tail = pieces.T
-    first = np.stack([source, target, head], 1)
-    second = np.stack([behind + head, target + head, tail], 1)[tail > 0]
-    return np.concatenate([first, second])
+    """The files taken, whole, in their order in memory."""
+    return found.known.pieces[np.sort(found.taken)][:, [0, 2, 3]]
 
 
 def _known(found: Described) -> tuple[Numbers, Numbers]:

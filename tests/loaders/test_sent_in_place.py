@@ -105,7 +105,7 @@ def test_the_same_values(folder: ImageFolder, locks: Locks, refused: bool) -> No
     assert not locks
 
 
-def test_what_is_known_of_files_is_sent_without_the_rest(
+def test_files_with_indexes_are_sent_in_place(
     folder: ImageFolder, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, (path, _) in enumerate(folder.samples):  # large enough for an index
@@ -116,18 +116,18 @@ def test_what_is_known_of_files_is_sent_without_the_rest(
     sent = []
     with accel.image_backend("cuda", device="cpu", threads=1):
         for number, each in enumerate(expected):
-            before = accel.stats()["sent in place"]
+            before = accel.stats()
             assert all(map(torch.equal, epoch(folder, number), each))
-            sent.append(accel.stats()["sent in place"] - before)
-    assert sent[0] == IMAGES
-    assert sent[1] == 0
+            after = accel.stats()
+            sent.append([after[name] - before[name] for name in ("sent in place", "indexed")])
+    assert sent == [[IMAGES, 0], [IMAGES, IMAGES]]
 
 
 @pytest.mark.usefixtures("in_force")
 def test_a_loader_that_is_left_half_way(folder: ImageFolder, locks: Locks) -> None:
     iterator = iter(loader(folder))
     kept = next(iterator)[0]
-    assert "the device copies from where a worker left them" in accel.explain(kept)
+    assert "the device copies them from where a worker left them" in accel.explain(kept)
     next(iterator)[0].to("cpu")
     assert locks
     del iterator
