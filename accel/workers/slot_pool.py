@@ -248,8 +248,7 @@ def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
 
 
 def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
-    count, rest = divmod(len(content), dtype.itemsize)
-    if not rest and place == (0, (count,), (1,)):
+    if place == (0, (len(content) // dtype.itemsize,), (1,)) and len(content) % dtype.itemsize == 0:
         return torch.frombuffer(content, dtype=dtype)
     storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
