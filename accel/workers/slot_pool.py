@@ -136,7 +136,7 @@ def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
 
     def ends_with(iterator: Any) -> None:
-        weakref.finalize(iterator, _end, number).atexit = False  # until then the pin thread may receive batches
+        weakref.finalize(iterator, _end, number).atexit = False  # the pin thread may still receive batches then
 
     try:
         yield ends_with

@@ -2,7 +2,7 @@
 
 The device gets one upload: files and a *program* of descriptors, their owners and tables, in which addresses are places
 (``descriptors``) in four regions. ``Part`` lists what is sent (``accel.workers.sent_files``): the program and which of
-its words are places, the pieces of the files that are needed, the launches in order, and what the host wants to know
+its words are places, where the files that the decoder takes lie, the launches in order, and what the host wants to know
 afterwards. ``ready`` runs it. Nothing in it depends on the device, so a slot's parts can be used where they lie.
 """
 
