@@ -40,6 +40,7 @@ from bench.pipelines import MEAN, STD
 
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
 _STORE, _EPOCHS = 1 << 28, 5
+_files: list[int] = []  # the store's descriptor
 _OF_VIEWS = 64  # images of an epoch with several views, which takes as long as one of all images in one view
 
 View = Callable[[Any], Any]
@@ -133,9 +134,14 @@ def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: 
 
 
 def fresh() -> int:
-    """Begin a new store; return its descriptor."""
+    """Begin a new store; return its descriptor. The last one's pages are freed."""
     file = memory.anonymous_file(_STORE)
     store.share(file, _STORE)
+    while _files:
+        former = _files.pop()
+        os.ftruncate(former, 0)
+        os.close(former)
+    _files.append(file)
     return file
 
 

@@ -136,7 +136,7 @@ def _image(
     if size > 0:
         found = store_kernels.get(words, levels, places, keys, number, index[:size])
         if found == 0:
-            index[:size] = 0
+            index[0] = 0  # no points are known
             size *= said[sh.FULL] == 0
         elif found != size:
             return OTHERWISE

@@ -1,5 +1,6 @@
 """Stream indexes as ``accel.codec.jpeg.index_fields`` describes them, read and written in plain Python."""
 
+import functools
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -130,6 +131,11 @@ def with_points(data: bytes, words: Words, points: list[Point | None]) -> Words:
     return words
 
 
+def _joined(total: int, number: int) -> int:
+    total = (total ^ number) * 0x9E3779B185EBCA87 % 2**64
+    return (total ^ total >> 32) * 0xC2B2AE3D27D4EB4F % 2**64
+
+
 def sealed(data: bytes, words: Words) -> Words:
     """The index as if it were right for the file."""
     words, form = words.copy(), packing(data)
@@ -138,9 +144,9 @@ def sealed(data: bytes, words: Words) -> Words:
     last = ix.POINTS + groups * form.group + (form.words(rest) if rest else 0)
     total = 0
     for part in (words[: ix.CHECKSUM], words[ix.POINTS : last]):
-        whole = len(part) // 4 * 4
-        for number in [*(int.from_bytes(four.tobytes(), "big") for four in part[:whole].reshape(-1, 4)), *part[whole:]]:
-            total = (total ^ int(number)) * 0x9E3779B185EBCA87 % 2**64
-            total = (total ^ total >> 32) * 0xC2B2AE3D27D4EB4F % 2**64
+        whole, shared = len(part) // 4 * 4, len(part) // 16 * 4
+        numbers = [int.from_bytes(four.tobytes(), "big") for four in part[:whole].reshape(-1, 4)]
+        sums = [functools.reduce(_joined, numbers[lane:shared:4], total) for lane in range(4)]
+        total = functools.reduce(_joined, [*sums, *numbers[shared:], *map(int, part[whole:])])
     words[ix.CHECKSUM : ix.CHECKSUM + 4] = np.array([total], np.uint64).view(np.uint16)
     return words

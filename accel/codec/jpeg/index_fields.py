@@ -27,7 +27,7 @@ out is LEFT_OUT.
 
 from __future__ import annotations
 
-MAGIC = 0xACC2
+MAGIC = 0xACC3
 KIND, IN_LINE, ROWS, _, DIGEST = range(5)
 END = 8
 CHECKSUM = 12

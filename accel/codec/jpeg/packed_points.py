@@ -84,36 +84,54 @@ def unpack_points(header: Any, index: Any, first: Any, last: Any, points: Any) -
         number += ix.GROUP
 
 
+@njit(forceinline=True)
+def _change(point: Any, before: Any, field: int, width: Any) -> Any:
+    """By how much a DC coefficient is larger, half of the range of so many bits added; and whether it has them.
+
+    Without bits, of a component that there is not, it is 0.
+    """
+    change = (i64(point[field]) - i64(before[field])) + ((i64(1) << width) >> 1)
+    return u64(change), change >= 0 and change < i64(1) << width
+
+
 @njit
 def pack_points(header: Any, points: Any, first: Any, last: Any, index: Any) -> None:
     """Pack the points from `first` to before `last`, and mark in `points` those that are left out.
 
     The points of the first one's group that are before it must be unpacked.
     """
-    components, bits = header[hd.COMPONENTS], header[hd.POINT_BITS]
-    target = pointer_to(index)
-    for number in range(first, last):
-        group = advanced(target, _group(header, number))
-        point = advanced(pointer_to(points), ix.POINT * number)
-        if number % ix.GROUP == 0:
+    components, bits, place = header[hd.COMPONENTS], header[hd.POINT_BITS], header[hd.PLACE_BITS]
+    whole, most = _mask(bits), i64(_mask(place))
+    luma, chroma, other = header[hd.DC_BITS], header[hd.DC_BITS + 1], header[hd.DC_BITS + 2]
+    target, point = pointer_to(index), advanced(pointer_to(points), ix.POINT * first)
+    number = first
+    while number < last:
+        k = number % ix.GROUP
+        group, end = advanced(target, _group(header, number)), min(number - k + ix.GROUP, last)
+        if k == 0:
             group[0], group[1] = np.uint16(point[0]), np.uint16(u64(point[0]) >> u64(16))
             for c in range(components):
                 group[2 + c] = np.uint16(point[1 + c])
-            continue
+            number, point, k = number + 1, advanced(point, ix.POINT), i64(1)
         before = advanced(point, -ix.POINT)
         while before[0] == ix.LEFT_OUT:
             before = advanced(before, -ix.POINT)
-        shift = header[hd.PLACE_BITS]
-        word, fits = u64(point[0] - before[0]), i64(point[0]) - i64(before[0]) < i64(_mask(shift))
-        for c in range(components):
-            width = header[hd.DC_BITS + c]
-            change = i64(point[1 + c]) - i64(before[1 + c]) + (i64(1) << (width - 1))
-            fits &= change >= 0 and change < i64(1) << width
-            word |= u64(change) << u64(shift)
-            shift += width
-        if not fits:
-            word = _mask(bits)
-            point[0] = ix.LEFT_OUT
-        packed, at = advanced(group, 2 + components), (number % ix.GROUP - 1) * bits
-        kept = _load(packed, at >> 3) & _mask(at & 7)
-        _store(packed, at >> 3, kept | word << u64(at & 7))
+        packed, at = advanced(group, 2 + components), (k - 1) * bits
+        word, at, filled = _load(packed, at >> 3) & _mask(at & 7), at >> 3, at & 7
+        for _ in range(number, end):
+            behind = i64(point[0]) - i64(before[0])
+            dc, dc_fits = _change(point, before, 1, luma)
+            blue, blue_fits = _change(point, before, 2, chroma)
+            red, red_fits = _change(point, before, 3, other)
+            new = u64(behind) | (dc | (blue | red << u64(chroma)) << u64(luma)) << u64(place)
+            if behind < most and dc_fits and blue_fits and red_fits:
+                before = point
+            else:
+                new = whole
+                point[0] = ix.LEFT_OUT
+            word |= new << u64(filled)
+            _store(packed, at, word)
+            filled += bits
+            at, word, filled = at + (filled >> 3), word >> u64(filled & -8), filled & 7
+            point = advanced(point, ix.POINT)
+        number = end

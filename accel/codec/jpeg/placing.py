@@ -25,11 +25,16 @@ _ROOM = 3  # two points may have so many times as many bits between them as the 
 
 
 @njit
+def mcu_in_line(header: Any, k: Any) -> Any:
+    """The MCU of a line that its point k is before."""
+    return k * (header[hd.STEP] + k * header[hd.GROWTH]) >> 8
+
+
+@njit
 def mcu_at(header: Any, number: Any) -> Any:
     """The MCU that a point is before."""
     line = number // header[hd.POINTS_IN_LINE]
-    k = number - line * header[hd.POINTS_IN_LINE]
-    return line * header[hd.LINE] + (k * (header[hd.STEP] + k * header[hd.GROWTH]) >> 8)
+    return line * header[hd.LINE] + mcu_in_line(header, number - line * header[hd.POINTS_IN_LINE])
 
 
 @njit
@@ -37,15 +42,16 @@ def point_up_to(header: Any, mcu: Any) -> Any:
     """The last point before an MCU or an earlier one; -1 for MCU -1."""
     if mcu < 0:
         return i64(-1)
-    first = mcu // header[hd.LINE] * header[hd.POINTS_IN_LINE]
-    low, high = first, first + header[hd.POINTS_IN_LINE] - 1
+    line = mcu // header[hd.LINE]
+    column = mcu - line * header[hd.LINE]
+    low, high = i64(0), header[hd.POINTS_IN_LINE] - 1
     while low < high:
         middle = (low + high + 1) >> 1
-        if mcu_at(header, middle) <= mcu:
+        if mcu_in_line(header, middle) <= column:
             low = middle
         else:
             high = middle - 1
-    return low
+    return line * header[hd.POINTS_IN_LINE] + low
 
 
 @njit

@@ -20,7 +20,7 @@ from .header import mcus
 from .layout import needed_mcus
 from .memory import advanced, i64, pointer_to, u64
 from .packed_points import unpack_points
-from .placing import mcu_at, point_up_to
+from .placing import mcu_at, mcu_in_line, point_up_to
 from .points import bit_in_file, bit_of, end_of, follow, known_rows, nearest, next_point, points_of, seal
 from .rows import hand_over
 from .scratch import TRAIL
@@ -48,8 +48,13 @@ def _leap(header: Any, points: Any, count: Any, mcu: Any) -> Any:
 @njit
 def _fill_gaps(header: Any, gaps: Any) -> None:
     """Write by how many MCUs each point is before the next one, from a line's first one on, and beyond its end."""
-    for k in range(header[hd.POINTS_IN_LINE] + ix.MOST_PASSED):
-        gaps[k] = mcu_at(header, k + 1) - mcu_at(header, k)
+    in_line, mcu = header[hd.POINTS_IN_LINE], i64(0)
+    for k in range(in_line - 1):
+        following = mcu_in_line(header, k + 1)
+        gaps[k], mcu = following - mcu, following
+    gaps[in_line - 1] = header[hd.LINE] - mcu
+    for k in range(in_line, in_line + ix.MOST_PASSED):
+        gaps[k] = gaps[k - in_line]
 
 
 @njit
