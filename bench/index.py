@@ -8,6 +8,7 @@ after the other under one backend, so a round has two turns of five epochs each:
 grow, where crops reach further down than the first ones did; the later ones are those that follow. Before a turn an
 epoch without a store is run, unmeasured, which leaves memory and caches as an earlier epoch does. The order of the
 turns alternates.
+What the first epoch costs is a few percent at most, so it is also measured by many pairs of single epochs of training.
 For pipelines that make several views of an image, the first epoch is also compared with one that opens the file anew
 for every view, to show the gain by kept pictures. Also measured is the memory that the store takes in all, if two
 workers and their parent use it.
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles, stdev
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from bench.pipelines import MEAN, STD
 _END = (T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD))
 _STORE, _EPOCHS = 1 << 28, 5
 _files: list[int] = []  # the store's descriptor
+_PAIRS_A_ROUND = 20
 _OF_VIEWS = 64  # images of an epoch with several views, which takes as long as one of all images in one view
 
 View = Callable[[Any], Any]
@@ -124,6 +126,21 @@ def measure(name: str, root: Path, files: Sequence[str], rounds: int, batch: int
     return {"medians": medians, "images": len(files), "share of the files' bytes": size / of_files, "rounds": found}
 
 
+def first_epochs(name: str, root: Path, pairs: int) -> dict[str, Any]:
+    """Measure single epochs of a pipeline in pairs, the first one with a new store and one without a store.
+
+    Found are the median and the quartiles of their ratios, and how far the median may be off (its standard error).
+    """
+    dataset, ratios = ImageFolder(root, PIPELINES[name]), []
+    for number in range(pairs):
+        caches = {"with": "auto", "without": None}
+        turns = {key: partial(turn, dataset, [number], cache, BATCH) for key, cache in caches.items()}
+        times = alike(name, turns, turn=number)
+        ratios.append(times["with"][0] / times["without"][0])
+    error = 1.2533 * stdev(ratios) / len(ratios) ** 0.5  # a median's, of values that are about normally distributed
+    return {"pairs": pairs, "median": median(ratios), "standard error": error, "quartiles": quantiles(ratios)}
+
+
 def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: int) -> tuple[list[float], int]:
     """Run epochs in succession, with a new store if there is a cache: milliseconds of each, and a digest of all."""
     epoch(dataset, seeds[0], None, batch=batch)
@@ -202,6 +219,8 @@ def main() -> int:
                 larger = partial(measure, name, *of, args.rounds, LARGER_BATCHES)
                 work[f"{name}, batches of {LARGER_BATCHES}"] = larger
                 work[f"{name}, 12 megapixels"] = partial(measure, name, given.large, given.large_files, args.rounds)
+        if "train" in chosen:
+            work["first epochs"] = partial(first_epochs, "train", given.root, _PAIRS_A_ROUND * args.rounds)
         result: dict[str, Any] = {}
         with screen.Bar("index", len(work)) as bar:
             for name, run in work.items():
@@ -218,6 +237,9 @@ def main() -> int:
             rows.append((name, *figures, f"{100 * share:.2f}%"))
     columns = "", "without", "first epoch", "second", "later", "first / without", "without / second", "without / later"
     show(Table("stream index: ms of CPU time an image", (*columns, "views apart / first", "of the bytes"), rows))
+    if "first epochs" in result:
+        pairs, ratio, error, _ = result["first epochs"].values()
+        print(f"first epoch of train beside an epoch without, {pairs} pairs: {ratio:.4f}, standard error {error:.4f}")
     write(args.out, {"load": os.getloadavg(), **result})
     return 0
 

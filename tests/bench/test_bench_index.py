@@ -1,5 +1,6 @@
 """``python -m bench.index``: epochs are compared, and memory that processes share is counted once."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,22 @@ def test_a_pipeline(name: str, photos: tuple[Path, list[str]]) -> None:
     assert found["share of the files' bytes"] < 0.5, "a segment, of files so small"
     if not of_views:  # of several the picture is kept
         assert found["share of the files' bytes"] > 0
+
+
+def test_first_epochs(photos: tuple[Path, list[str]]) -> None:
+    found = index.first_epochs("train", photos[0], 4)
+    assert found["pairs"] == 4
+    assert 0 < found["quartiles"][0] <= found["median"] <= found["quartiles"][2]
+    assert found["standard error"] > 0
+
+
+def test_a_former_store_is_freed(photos: tuple[Path, list[str]]) -> None:
+    former = index.fresh()
+    size = os.fstat(former).st_size
+    file = index.fresh()
+    assert os.fstat(file).st_size == size
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(former)
 
 
 def test_an_index_that_changes_pixels_is_noticed(
