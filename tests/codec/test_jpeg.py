@@ -241,6 +241,28 @@ def test_long_codes(lengths: tuple[int, ...], decoder: Decode) -> None:
     assert one(decoder, data, (39, 55, 1, 1)) is not None
 
 
+def test_tables_that_the_picture_before_had_in_part() -> None:
+    """One file's tables may differ from those of the file before in a symbol only, and those of a refused file too."""
+    pixels = picture("noise", 40, 56)
+    plain = encode(pixels, quality=80)
+    files = [plain, encode(pixels, quality=80, optimize=True), encode(pixels, quality=30, optimize=True)]
+    for table in (0x00, 0x10, 0x01, 0x11):
+        at = next(at for at in range(len(plain)) if plain[at : at + 2] == b"\xff\xc4" and plain[at + 4] == table) + 5
+        for first, second in ((18, 19), (16, 17)):  # symbols, which change places
+            symbols = bytearray(plain)
+            symbols[at + first], symbols[at + second] = symbols[at + second], symbols[at + first]
+            files.append(bytes(symbols))
+        invalid = bytearray(plain)
+        invalid[at], invalid[at + 1] = plain[at] + 2, 0  # two codes of one bit
+        files.append(bytes(invalid))
+    alone = taken(on_the_host, files)
+    assert alone[:3] == [True] * 3
+    assert not all(alone)
+    for first in range(len(files)):
+        order = [each for second in range(len(files)) for each in (first, second)]
+        assert taken(on_the_host, [files[each] for each in order]) == [alone[each] for each in order]
+
+
 def test_blocks_that_end_anywhere(decoder: Decode) -> None:
     """Around the sparse kernel's limit, and with or without an end of block."""
     files = []

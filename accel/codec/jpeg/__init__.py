@@ -68,7 +68,7 @@ class _Scratch(threading.local):
         self.header = np.empty(hd.HEADER_SIZE, np.int64)
         self.layout = np.empty((3, LAYOUT_SIZE), np.int64)
         # DC tables 0..3 and AC tables 4..7; the ninth row of `look` is working space
-        self.look, self.codes = np.empty((9, LOOK_ROW), np.uint64), np.empty((8, CODES_SIZE), np.uint32)
+        self.look, self.codes = np.empty((9, LOOK_ROW), np.uint64), np.zeros((8, CODES_SIZE), np.uint32)
         self.order, self.idct = block_order(), idct_tables()
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)

@@ -7,7 +7,7 @@ import numpy as np
 LOOK = 11  # bits that index a table (see tables.py)
 LOOK_SIZE = 1 << LOOK
 LOOK_ROW = LOOK_SIZE + LOOK_SIZE // 8  # 64-bit words of a table: the entries, and a byte for each
-CODES_SIZE = 34 + 256  # tables.SYMBOLS, and the symbols
+CODES_SIZE = 34 + 256 + 17  # up to tables.SYMBOLS, the symbols, and tables.COUNTS
 SLOT_SIZE = 10  # numbers that describe a block of each MCU (see blocks.py)
 BLOCK_SIZE = 80  # 64 coefficients, and one dump (64) for those past the end
 CHUNK = 32  # pixels that are upsampled and coloured together

@@ -1,4 +1,4 @@
-"""Huffman look-up tables (ITU T.81 annex C), made for each picture because most have their own.
+"""Huffman look-up tables (ITU T.81 annex C), made for each picture unless the one before had the same ones.
 
 The next LOOK bits of the stream index a table whose uint64 entries resolve up to two AC symbols at once, magnitude
 bits included (after stb_image's "fast AC"):
@@ -39,8 +39,11 @@ UNKNOWN_ENTRY = u64(UNRESOLVED << 24)
 
 # A table's row of `codes`, for codes that LOOK bits do not hold (T.81 F.2.2.3): a 16-bit window below row[n] starts
 # with a code of at most n bits; row[CODE_PLACE + n], added modulo 2**32 to an n-bit code, is its symbol's place.
+# From row[COUNTS] on: how many codes of each length the table was made of, and 1, or 0 if it was not made.
 CODE_PLACE = 17
 SYMBOLS = 34
+COUNTS = SYMBOLS + 256
+_MADE = COUNTS + 16
 
 _LANES = ir.VectorType(WORD, 8)
 
@@ -159,13 +162,38 @@ def _pair(single: Any, look: Any) -> None:
 
 
 @njit
+def _is_made(data: Any, at: int, codes: Any) -> bool:
+    """Whether a table was made of the counts and the symbols at data[at:]."""
+    if codes[_MADE] == 0:
+        return False
+    count = 0
+    for i in range(16):
+        if codes[COUNTS + i] != data[at + i]:
+            return False
+        count += i64(data[at + i])
+    same = 0
+    while same < count and codes[SYMBOLS + same] == data[at + 16 + same]:
+        same += 1
+    return same == count
+
+
+@njit
 def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     """Make table 0..7 from the 16 counts and the symbols at data[at:]; False: not a valid table."""
-    if not _canonical(data, at, codes[table]):
+    own = codes[table]
+    if _is_made(data, at, own):
+        return True
+    own[_MADE] = 0
+    if not _canonical(data, at, own):
         return False
     if table < 4:
-        return bool(_fill_dc(data, at, look[table]))
-    if not _fill_ac(data, at, look[8]):
-        return False
-    _pair(look[8], look[table])
+        if not _fill_dc(data, at, look[table]):
+            return False
+    else:
+        if not _fill_ac(data, at, look[8]):
+            return False
+        _pair(look[8], look[table])
+    for i in range(16):
+        own[COUNTS + i] = data[at + i]
+    own[_MADE] = 1
     return True
