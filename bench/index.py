@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles, stdev
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -137,8 +137,10 @@ def first_epochs(name: str, root: Path, pairs: int) -> dict[str, Any]:
         turns = {key: partial(turn, dataset, [number], cache, BATCH) for key, cache in caches.items()}
         times = alike(name, turns, turn=number)
         ratios.append(times["with"][0] / times["without"][0])
-    error = 1.2533 * stdev(ratios) / len(ratios) ** 0.5  # a median's, of values that are about normally distributed
-    return {"pairs": pairs, "median": median(ratios), "standard error": error, "quartiles": quantiles(ratios)}
+    low, _, high = quartiles = quantiles(ratios)
+    deviation = (high - low) / 1.349  # of values that are normally distributed but for outliers
+    error = 1.2533 * deviation / pairs**0.5  # of their median
+    return {"pairs": pairs, "median": median(ratios), "standard error": error, "quartiles": quartiles}
 
 
 def turn(dataset: Dataset[Any], seeds: Sequence[int], cache: str | None, batch: int) -> tuple[list[float], int]:
