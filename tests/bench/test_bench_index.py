@@ -51,13 +51,15 @@ def test_first_epochs(photos: tuple[Path, list[str]]) -> None:
     assert found["standard error"] > 0
 
 
-def test_a_former_store_is_freed(photos: tuple[Path, list[str]]) -> None:
-    former = index.fresh()
-    size = os.fstat(former).st_size
-    file = index.fresh()
-    assert os.fstat(file).st_size == size
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(former)
+def test_only_stores_of_turns_are_freed(photos: tuple[Path, list[str]]) -> None:
+    other = index.fresh()
+    entries, size = store.current(), os.fstat(other).st_size
+    index.first_epochs("train", photos[0], 2)
+    assert store.current() is not entries
+    assert entries is not None
+    assert entries.used()[0] == 0
+    assert os.fstat(other).st_size == size
+    assert index.kept() > 0
 
 
 def test_an_index_that_changes_pixels_is_noticed(

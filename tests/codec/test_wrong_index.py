@@ -1,5 +1,6 @@
 """Indexes that are damaged, forged, another file's, or lack points: never another pixel, nor foreign memory."""
 
+import itertools
 import random
 from itertools import count
 
@@ -21,6 +22,19 @@ def test_the_checksum_is_the_decoders() -> None:
     for data in (noise(), padded(encode(picture("noise", 90, 90, 1)), 9999)):
         kept = points_of(data).view(np.uint16)
         assert np.array_equal(sealed(data, kept), kept)
+
+
+def test_parts_that_changed_places() -> None:
+    """The checksum has four sums, of every fourth eight bytes each."""
+    data = padded(noise(), 99999)
+    whole = points_of(data)
+    last = 2 * ix.POINTS + len(whole[2 * ix.POINTS :]) // 32 * 32
+    for first, second in itertools.combinations(range(4), 2):
+        moved = whole.copy()
+        parts = moved[2 * ix.POINTS : last].reshape(-1, 4, 8)
+        parts[:, [first, second]] = parts[:, [second, first]]
+        assert not np.array_equal(moved, whole)
+        assert not jpeg.known_points(data, moved)
 
 
 def test_flipped_bits(thorough: bool) -> None:

@@ -146,7 +146,9 @@ def sealed(data: bytes, words: Words) -> Words:
     for part in (words[: ix.CHECKSUM], words[ix.POINTS : last]):
         whole, shared = len(part) // 4 * 4, len(part) // 16 * 4
         numbers = [int.from_bytes(four.tobytes(), "big") for four in part[:whole].reshape(-1, 4)]
-        sums = [functools.reduce(_joined, numbers[lane:shared:4], total) for lane in range(4)]
-        total = functools.reduce(_joined, [*sums, *numbers[shared:], *map(int, part[whole:])])
+        if shared:
+            sums = [functools.reduce(_joined, numbers[lane:shared:4], total) for lane in range(4)]
+            total = functools.reduce(_joined, sums, 0x9E3779B185EBCA87)
+        total = functools.reduce(_joined, [*numbers[shared:], *map(int, part[whole:])], total)
     words[ix.CHECKSUM : ix.CHECKSUM + 4] = np.array([total], np.uint64).view(np.uint16)
     return words
