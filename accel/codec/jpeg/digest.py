@@ -120,15 +120,14 @@ def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int, sums:
 def checksum(words: Any, first: int, last: int, total: Any) -> Any:
     """The checksum of words[first:last], uint16, continuing from the checksum `total`."""
     source = pointer_to(words)
-    a, b, c, d = total, total, total, total
-    some = first + 16 <= last
-    while first + 16 <= last:  # four sums at once: one would wait for its multiplications
-        a = _joined(a, load_big_endian(source, u64(first)))
-        b = _joined(b, load_big_endian(source, u64(first + 4)))
-        c = _joined(c, load_big_endian(source, u64(first + 8)))
-        d = _joined(d, load_big_endian(source, u64(first + 12)))
-        first += 16
-    if some:
+    if first + 16 <= last:  # four sums at once: one would wait for its multiplications
+        a, b, c, d = total, total, total, total
+        while first + 16 <= last:
+            a = _joined(a, load_big_endian(source, u64(first)))
+            b = _joined(b, load_big_endian(source, u64(first + 4)))
+            c = _joined(c, load_big_endian(source, u64(first + 8)))
+            d = _joined(d, load_big_endian(source, u64(first + 12)))
+            first += 16
         total = _joined(_joined(_joined(_joined(_FIRST, a), b), c), d)  # in which no two can change places
     while first + 4 <= last:
         total = _joined(total, load_big_endian(source, u64(first)))

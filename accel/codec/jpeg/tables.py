@@ -54,6 +54,7 @@ def _canonical(data: Any, at: int, codes: Any) -> bool:
     code, count = 0, 0
     codes[0] = 0
     for length in range(1, 17):
+        codes[COUNTS + length - 1] = data[at + length - 1]
         codes[CODE_PLACE + length] = np.uint32(SYMBOLS + count - code)
         for _ in range(i64(data[at + length - 1])):
             codes[SYMBOLS + count] = data[at + 16 + count]
@@ -189,11 +190,9 @@ def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     if table < 4:
         if not _fill_dc(data, at, look[table]):
             return False
-    else:
-        if not _fill_ac(data, at, look[8]):
-            return False
+    elif _fill_ac(data, at, look[8]):
         _pair(look[8], look[table])
-    for i in range(16):
-        own[COUNTS + i] = data[at + i]
+    else:
+        return False
     own[_MADE] = 1
     return True
