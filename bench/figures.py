@@ -39,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     texts = {page: filled(page.read_text()) for page in PAGES}
     texts |= {file: picture.draw(content("bench.json"), name) for name, file in picture.FILES.items()}
     for path, text in texts.items():
-        path.write_text(text)
-        screen.note(f"written to {path}")
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            screen.note(f"written to {path}")
     return 0
 
 

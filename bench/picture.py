@@ -15,13 +15,13 @@ FILES = {name: ROOT / "docs" / f"speed-{name}.svg" for name in ("train", "eval")
 """A picture for each of these workloads."""
 
 _TITLES = {"train": "ImageNet training", "eval": "ImageNet evaluation"}
-_WIDTH, _NAMES, _BAR, _TOP, _ROW = 420, 170, 110, 66, 25
+_WIDTH, _NAMES, _BAR, _TOP, _ROW = 340, 155, 76, 64, 25
 
 _STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de }
-  text { fill: #1f2328; font: 14px -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
-  .title { font-size: 16px; font-weight: 600 }
-  .quiet { fill: #59636e; font-size: 13px }
+  text { fill: #1f2328; font: 13px -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
+  .title { font-size: 15px; font-weight: 600 }
+  .quiet { fill: #59636e; font-size: 12.5px }
   .ours { font-weight: 600 }
   .bar { fill: #afb8c1 }
   .equal { fill: #4a86c5 }
@@ -56,24 +56,24 @@ def draw(result: dict[str, Any], name: str) -> str:
         f'aria-label="{_TITLES[name]}: milliseconds an image, accel and others">',
         f"<style>{_STYLE}</style>",
         f'<rect class="card" x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        _text(16, 28, f"{_TITLES[name]}, one core", "title"),
-        _text(16, 48, "ms an image; values that differ from torchvision's", "quiet"),
+        _text(14, 26, f"{_TITLES[name]}, one core", "title"),
+        _text(14, 46, "ms an image; values that differ from torchvision's", "quiet"),
     ]
     for row, each in enumerate(entries):
         y, length = _TOP + _ROW * row, _BAR * each["median ms"] / longest
         ours = each["contestant"].startswith("accel")
         kind = "accel" if ours else "equal" if each["exact"] else "bar"
         bold = "ours" if ours else ""
-        lines.append(_text(_NAMES - 8, y + 14, each["name"], bold, "end"))
+        lines.append(_text(_NAMES - 8, y + 14, each["name"].removesuffix(", CPU"), bold, "end"))
         lines.append(f'<rect class="{kind}" x="{_NAMES}" y="{y}" width="{length:.1f}" height="18" rx="2"/>')
         lines.append(_text(_NAMES + length + 6, y + 14, f"{each['median ms']:.2f}", bold))
-        lines.append(_text(_NAMES + length + 40, y + 14, differs(each), "quiet"))
+        lines.append(_text(_NAMES + length + 38, y + 14, differs(each), "quiet"))
     versions = result["versions"]
     lines.append(
-        _text(16, height - 32, f"{result['date'][:10]}, {result['machine']['cpu']}; medians of rounds", "quiet")
+        _text(14, height - 32, f"{result['date'][:10]}, {result['machine']['cpu']}; medians of rounds", "quiet")
     )
     named = ", ".join(f"{each} {versions[each]}" for each in ("torch", "torchvision", "Pillow"))
-    lines.append(_text(16, height - 14, named, "quiet"))
+    lines.append(_text(14, height - 14, named, "quiet"))
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -86,3 +86,13 @@ def test_a_figure_without_a_file_would_be_seen() -> None:
     assert len(without_a_file(wrong)) == 5
     fine = "<!-- = kernels -->2.5 ms<!-- / -->; 3x3 and 500 x 375; run 2.5 ms late or more\n```\n3 ms\n```\n"
     assert without_a_file(fine) == []
+
+
+def test_pictures_can_be_read_on_a_phone() -> None:
+    """A phone has some 360 pixels between the margins; what is no wider is not made smaller."""
+    for file in picture.FILES.values():
+        text = file.read_text()
+        width = re.search(r'viewBox="0 0 (\d+) ', text)
+        assert width is not None
+        assert int(width[1]) <= 350
+        assert min(map(float, re.findall(r"font(?:-size)?: ([\d.]+)px", text))) >= 12
