@@ -25,6 +25,7 @@ from bench.ops import __main__ as ops
 
 PAGES = (
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "bench" / "README.md",
     ROOT / "bench" / "gpu" / "README.md",

@@ -10,11 +10,18 @@ from bench import figures, picture, report
 from bench.machine import RESULTS, ROOT
 
 SPEED = re.compile(
-    r"\d[\d.,]* ?(?:ms|µs|ns|images/s)\b|\d[\d.,]*(?:x\b(?! \d)| times (?:as (?:fast|long)|faster|slower))"
+    r"\d[\d.,]* ?(?:ms|µs|ns|images/s)\b"
+    r"|\d[\d.,]*(?:x\b(?! \d)|% (?:faster|slower)| times (?:as (?:fast|long)|faster|slower))"
 )
 LIMITS = (  # of the code's, and of what is asked for; nothing that was measured
     *("run 2.5 ms late or more", "by 0.2 ms each time, and at most by half"),
-    *("4 ns per byte are assumed", "1.5 ns for planes", "and 500 ns per image", "5,000 or 10,000 images/s"),
+    *(
+        "4 ns per byte are assumed",
+        "1.5 ns for planes",
+        "and 500 ns per image",
+        "5,000 or 10,000 images/s",
+        "0 to 5% faster, one photo slower",
+    ),
 )
 
 
@@ -82,8 +89,8 @@ def test_a_figure_that_cannot_be_made(text: str) -> None:
 
 
 def test_a_figure_without_a_file_would_be_seen() -> None:
-    wrong = "2.5 times as fast; 3x torchvision's; 1,000 images/s, and 7 µs; 3 times faster."
-    assert len(without_a_file(wrong)) == 5
+    wrong = "2.5 times as fast; 3x torchvision's; 1,000 images/s, and 7 µs; 3 times faster, 5% slower."
+    assert len(without_a_file(wrong)) == 6
     fine = "<!-- = kernels -->2.5 ms<!-- / -->; 3x3 and 500 x 375; run 2.5 ms late or more\n```\n3 ms\n```\n"
     assert without_a_file(fine) == []
 
