@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import command
+from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, markdown
 from bench import dali, picture, report
 from bench.gpu import resources
@@ -37,7 +37,10 @@ _MADE = re.compile(r"(<!-- = (.+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the figures. Exit status: 0 written, 1 a document names a field that no result file has."""
     argparse.ArgumentParser(prog="python -m bench figures", description=__doc__.partition("\n")[0]).parse_args(argv)
-    texts = {page: filled(page.read_text()) for page in PAGES}
+    try:
+        texts = {page: filled(page.read_text()) for page in PAGES}
+    except ValueError as error:
+        raise Red(str(error)) from error
     texts |= {file: picture.draw(content("bench.json"), name) for name, file in picture.FILES.items()}
     for path, text in texts.items():
         if not path.exists() or path.read_text() != text:
@@ -50,7 +53,7 @@ def filled(text: str) -> str:
     """The text with everything between the comments made anew.
 
     Raises:
-        ValueError: a comment that names nothing, or a comment without its end.
+        ValueError: a comment names nothing, or has no end.
     """
     made = _MADE.sub(lambda match: f"{match[1]}{_made(match[2])}{match[4]}", text)
     pairs = len(_MADE.findall(made))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import figures, picture, report
+from bench.__main__ import main
 from bench.machine import RESULTS, ROOT
 
 SPEED = re.compile(
@@ -86,6 +87,19 @@ def test_a_figure_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_figure_that_cannot_be_made(text: str) -> None:
     with pytest.raises(ValueError, match=r"not in bench/results|or the reverse"):
         figures.filled(text)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- = cache.json > train > medians > full : .0f -->9<!-- / -->")
+    monkeypatch.setattr(figures, "PAGES", (page,))
+    monkeypatch.setattr(picture, "FILES", {"train": tmp_path / "train.svg"})
+    assert main(["figures"]) == 0
+    assert page.read_text() == "<!-- = cache.json > train > medians > full : .0f -->0<!-- / -->"
+    assert (tmp_path / "train.svg").read_text().startswith("<svg")
+    page.write_text("<!-- = cache.json > gone : .0f -->9<!-- / -->")
+    assert main(["figures"]) == 1
+    assert "cache.json > gone" in capsys.readouterr().err
 
 
 def test_a_figure_without_a_file_would_be_seen() -> None:
