@@ -1,4 +1,7 @@
-"""``python -m bench [WORKLOAD...]``: check, measure, print tables and write a result file; ``report``: see there."""
+"""``python -m bench [WORKLOAD...]``: check, measure, print tables and write a result file.
+
+``python -m bench report`` and ``python -m bench figures`` are in the modules of these names.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from accel.cli import screen
 from accel.cli.arguments import comma_separated, command
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
-from bench import report
+from bench import figures, report
 from bench.contestants import CONTESTANTS
 from bench.machine import known, parser, write
 from bench.tables import tables
@@ -28,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["report"]:
         return report.main(argv[1:])
+    if argv[:1] == ["figures"]:
+        return figures.main(argv[1:])
     args = _parser().parse_args(argv)
     workloads = known("workload", args.workloads, WORKLOADS)
     contestants = list(known("contestant", args.against, CONTESTANTS).values())
@@ -68,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         least=(2, 1),
     )
     options.epilog = f"Workloads: {', '.join(WORKLOADS)}. Contestants: {', '.join(CONTESTANTS)}. "
-    options.epilog += "Then python -m bench report makes bench/REPORT.md of the results."
+    options.epilog += "Then python -m bench report makes bench/REPORT.md of the results, "
+    options.epilog += "and python -m bench figures the figures of README.md and docs/."
     options.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to measure [all]")
     against = "with whom; torchvision v1 and accel are always there [all]"
     options.add_argument("--against", type=comma_separated, default=[], metavar="NAME,...", help=against)

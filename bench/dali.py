@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result["speed"] = [speed((paths, *run), args.rounds) for run in runs]
             _show_speed(result["speed"])
         result["differences"] = differences(paths[:6])
-        _show_differences(result["differences"])
+        show(apart(result["differences"]))
     write(args.out, result)
     return 0
 
@@ -210,14 +210,15 @@ def _show_speed(found: Sequence[dict[str, Any]]) -> None:
     show(filled("", columns, rows, text=2))
 
 
-def _show_differences(found: Sequence[dict[str, Any]]) -> None:
+def apart(found: Sequence[dict[str, Any]]) -> Table:
+    """The differences in levels, or why DALI does not run an op."""
     rows = []
     for row in found:
         said = f"none: {row['left']}" if row["left"] else "equal" if row["max"] < 0.5 else "differs"
-        differs = f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.1f}"
+        differs = f"{row['share that differs']:.2%}", f"{row['mean']:.3f}", f"{row['max']:.0f}"
         figures = {"equal": ("0",) * 3, "differs": differs}.get(said, ("",) * 3)
         rows.append((row["op"], said, *figures))
-    show(Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2))
+    return Table("", ("op", "DALI's result", "values that differ", "on average", "at most"), rows, text=2)
 
 
 if __name__ == "__main__":

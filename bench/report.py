@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     what = "[bench*.json in bench/results, and train.json where it exists]"
     parser = argparse.ArgumentParser(prog="python -m bench report", description="Make bench/REPORT.md of result files.")
     parser.add_argument("results", type=Path, nargs="*", default=found, metavar="FILE", help=what)
-    parser.add_argument("--readme", action="store_true", help="put the main figures into README.md as well")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
     args = parser.parse_args(argv)
     try:
@@ -38,30 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text(results, draw(results, args.out.parent / "plots")))
     screen.note(f"written to {args.out}")
-    if args.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(with_block(readme.read_text(), short(results)))
-        screen.note(f"and the figures in {readme}")
     return 0
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
-    """The answers, for the README; docs/picture.py draws the picture above them."""
+    """The answers, for the README."""
     workloads = {name: part for result in results for name, part in result["workloads"].items()}
     return "\n" + must_show(workloads).partition("\n\n")[2]
-
-
-def with_block(text: str, block: str, name: str = "measured") -> str:
-    """The text with the part between the two marks of that name replaced.
-
-    Raises:
-        ValueError: it has no such marks.
-    """
-    before, begin, rest = text.partition(f"<!-- {name} -->")
-    _, end, after = rest.partition(f"<!-- /{name} -->")
-    if not end:
-        raise ValueError(f"no <!-- {name} --> ... <!-- /{name} --> to put the figures between")
-    return f"{before}{begin}\n{block}\n{end}{after}"
 
 
 def text(results: Sequence[dict[str, Any]], drawn: dict[str, Path]) -> str:

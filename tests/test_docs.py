@@ -1,7 +1,6 @@
 """README, docs/ and CONTRIBUTING: links that resolve, names that exist, and a site that builds."""
 
 import importlib.util
-import json
 import pkgutil
 import re
 import subprocess
@@ -128,15 +127,6 @@ def test_the_api_page_has_every_public_name() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 130
-
-
-def test_the_picture_is_that_of_the_results() -> None:
-    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    picture = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(picture)
-    assert picture.draw(json.loads(picture.RESULTS.read_text())) == picture.PICTURE.read_text()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocstrings") is None, reason='needs pip install -e ".[docs]"')

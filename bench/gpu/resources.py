@@ -1,6 +1,6 @@
 """``python -m bench.gpu.resources``: what every kernel takes of a multiprocessor, by NVRTC; needs no GPU.
 
-Writes results/kernels.json and prints the table of docs/kernels.md.
+Writes results/kernels.json and prints its table; ``python -m bench figures`` puts it into docs/kernels.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from bench.__main__ import main
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.scripts import TorchvisionV1
-from bench.machine import ROOT
 from bench.measure import Entry, check_likely, levels, take_turns
 from bench.null_accelerator import Recipes
 from bench.pipelines import PIPELINES, Draw, Images, Job, boxes_after, boxes_of
@@ -337,15 +336,6 @@ def test_the_report_says_who_is_faster(monkeypatch: pytest.MonkeyPatch, image_fo
     said = report.must_show(result["workloads"])
     assert "the fastest of all that ran; next is torchvision v2, tensors, 3.000 ms (3.00x as long)" in said
     assert "µs of host CPU an image" in said
-
-
-def test_the_readme_has_a_place_for_the_figures() -> None:
-    text = (ROOT / "README.md").read_text()
-    replaced = report.with_block(text, "new figures")
-    assert "\nnew figures\n" in replaced
-    assert report.with_block(replaced, "others") == report.with_block(text, "others")
-    with pytest.raises(ValueError, match="measured"):
-        report.with_block("no marks", "new")
 
 
 def test_no_report_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

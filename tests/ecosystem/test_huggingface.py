@@ -86,7 +86,14 @@ def test_formatted_rows(rows: Any) -> None:
         made.set_format("torch")
         return [made[index] for index in range(len(made))]
 
-    proven(run, images=12, early=12)
+    early = proven(run, images=12, early=12)
+
+    def instead() -> Any:
+        made = rows.with_transform(lambda rows: {**rows, "image": [T.PILToTensor()(each) for each in rows["image"]]})
+        return [row for batch in DataLoader(made, 4, collate_fn=list) for row in batch]
+
+    for row, other in zip(early, proven(instead, images=12), strict=True):
+        assert torch.equal(row["image"], other["image"])
 
 
 @pytest.mark.parametrize("transform", [T.Compose([]), T.RandomCrop(24)], ids=["as they are", "cropped"])

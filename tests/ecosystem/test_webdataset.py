@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from torchvision import transforms as T
 
 import accel
 from tests.support import helpers
@@ -66,13 +68,20 @@ def test_a_pipeline_of_data(shards: str, workers: int) -> None:
     assert len(proven(run, images=12)) == 3
 
 
-def test_arrays_of_pixels(shards: str) -> None:
-    """An image that leaves Pillow at once is computed at once, one by one."""
+@pytest.mark.parametrize(
+    ("early", "instead"), [("torchrgb", T.ToTensor()), ("torchrgb8", T.PILToTensor())], ids=lambda each: str(each)
+)
+def test_arrays_of_pixels(shards: str, early: str, instead: Any) -> None:
+    """An image that leaves Pillow at once is computed at once, one by one; what the documentation writes instead."""
 
-    def run() -> Any:
-        return list(wds.WebDataset(shards, shardshuffle=False).decode("torchrgb").to_tuple("jpg", "cls"))
+    def run(decoded: str, transform: Any = identity) -> Any:
+        dataset = wds.WebDataset(shards, shardshuffle=False).decode(decoded).to_tuple("jpg", "cls")
+        loader = wds.WebLoader(dataset.map_tuple(transform, identity), batch_size=4, collate_fn=list)
+        return [sample for batch in loader for sample in batch]
 
-    proven(run, images=12, early=12)
+    wanted = proven(lambda: run(early), images=12, early=12)
+    for (image, _), (other, _) in zip(wanted, proven(lambda: run("pilrgb", instead), images=12), strict=True):
+        assert torch.equal(image, other)
 
 
 def test_what_is_written(paths: list[str], tmp_path: Path) -> None:

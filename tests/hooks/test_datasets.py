@@ -20,6 +20,7 @@ from torchvision.transforms import v2
 import accel
 from accel.lazy.tensor_base import LazyTensorBase
 from tests.support import helpers
+from tests.support.ecosystem import proven
 from tests.support.helpers import assert_equal_runs, jpeg, picture
 
 pytestmark = pytest.mark.filterwarnings(
@@ -327,3 +328,14 @@ def test_formats(name: str) -> None:
 
     for mode in (None, "RGB", "L"):
         assert_equal_runs(lambda: run(mode), lazy=mode == "RGB")  # noqa: B023
+
+
+def test_what_is_written_in_place_of_an_early_tensor(paths: list[str]) -> None:
+    """``tv_tensors.Image`` of a Pillow image computes it at once; ``to_image`` gives the same, lazy."""
+
+    def run(convert: Callable[[Any], Any]) -> list[Any]:
+        return [torch.stack([convert(Image.open(path).convert("RGB").resize((30, 20))) for path in paths])]
+
+    early = proven(lambda: run(tv_tensors.Image), images=len(paths), early=len(paths))
+    lazy = proven(lambda: run(v2.functional.to_image), images=len(paths))
+    assert torch.equal(early[0], lazy[0])

@@ -1,6 +1,8 @@
 """The distribution: what a wheel holds, and which names are public."""
 
 import configparser
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -58,6 +60,34 @@ def test_the_wheel_names_its_entry_points_and_version(wheel: Path) -> None:
     assert f"Version: {accel.__version__}" in metadata
     assert "Requires-Dist: torchvision" in metadata
     assert "License-Expression: BSD-3-Clause" in metadata
+    assert "Description-Content-Type: text/markdown" in metadata
+    assert "The distribution is called `accel-vision`" in metadata
+    assert not re.search(r"\]\((?!https?://|#)", metadata), "a relative link, which an index does not resolve"
+    assert "<!--" not in metadata
+
+
+def test_links_of_the_description_lead_to_the_repository() -> None:
+    script = runpy.run_path(str(ROOT / "setup.py"))
+    text = (
+        "![picture](docs/a.svg) [guide](docs/guide.md#start) [`b` [c]](LICENSE) [d](https://d.org) [e](#e) <!-- f -->1"
+    )
+    described = script["description"](text, "https://host.org/accel")
+    assert described == (
+        "![picture](https://host.org/accel/raw/HEAD/docs/a.svg) "
+        "[guide](https://host.org/accel/blob/HEAD/docs/guide.md#start) "
+        "[`b` [c]](https://host.org/accel/blob/HEAD/LICENSE) [d](https://d.org) [e](#e) 1"
+    )
+    assert script["description"](text, None) == " guide `b` [c] [d](https://d.org) [e](#e) 1"
+
+
+def test_one_setting_names_the_repository() -> None:
+    find = runpy.run_path(str(ROOT / "setup.py"))["repository"]
+    assert (
+        find('[project.urls]\nChanges = "https://b"\nSource = "https://a.org/accel/"\n[other]\n')
+        == "https://a.org/accel"
+    )
+    assert find('[project.urls]\nChanges = "https://b"\n\n[other]\nSource = "https://a"\n') is None
+    assert find('# [project.urls]\n# Source = "https://..."\n') is None
 
 
 def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:

@@ -1,0 +1,200 @@
+"""``python -m bench figures``: the figures in README.md, docs/ and bench/README.md, from result files.
+
+A document has what is made between two comments, ``<!-- = WHAT -->`` and ``<!-- / -->``. ``WHAT`` is a name in
+``TABLES``, or a field of a file in bench/results and its format, as in ``index.json > train > medians > first : .2f``.
+A part of the path is a key, the number of a list's entry, or ``key=value``, its first entry with that. ``~2`` before
+the format rounds to two digits. ``FIELD / FIELD`` is the quotient of two fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+from accel.cli import screen
+from accel.cli.arguments import Red, command
+from accel.cli.tables import Table, markdown
+from bench import dali, picture, report
+from bench.gpu import resources
+from bench.machine import RESULTS, ROOT
+from bench.ops import __main__ as ops
+
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "bench" / "README.md",
+    ROOT / "bench" / "gpu" / "README.md",
+)
+_MADE = re.compile(r"(<!-- = (.+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
+
+
+@command("figures")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the figures. Exit status: 0 written, 1 a document names a field that no result file has."""
+    argparse.ArgumentParser(prog="python -m bench figures", description=__doc__.partition("\n")[0]).parse_args(argv)
+    try:
+        texts = {page: filled(page.read_text()) for page in PAGES}
+    except ValueError as error:
+        raise Red(str(error)) from error
+    texts |= {file: picture.draw(content("bench.json"), name) for name, file in picture.FILES.items()}
+    for path, text in texts.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            screen.note(f"written to {path}")
+    return 0
+
+
+def filled(text: str) -> str:
+    """The text with everything between the comments made anew.
+
+    Raises:
+        ValueError: a comment names nothing, or has no end.
+    """
+    made = _MADE.sub(lambda match: f"{match[1]}{_made(match[2])}{match[4]}", text)
+    pairs = len(_MADE.findall(made))
+    if any(made.count(mark) != pairs for mark in ("<!-- = ", "<!-- / -->")):
+        raise ValueError("<!-- = ... --> without <!-- / -->, or the reverse")
+    return made
+
+
+def _made(what: str) -> str:
+    try:
+        if make := TABLES.get(what):
+            return f"\n{make().strip()}\n"
+        paths, _, form = what.rpartition(" : ")
+        first, *second = [field(path) for path in paths.split(" / ")]
+        return shown(first / second[0] if second else first, form)
+    except (KeyError, IndexError, StopIteration, TypeError, OSError) as error:
+        raise ValueError(f"{what}: not in bench/results ({error!r})") from error
+
+
+@cache
+def content(name: str) -> Any:
+    """A file in bench/results."""
+    return json.loads((RESULTS / name).read_text())
+
+
+def field(path: str) -> Any:
+    """The value at a path, as above."""
+    name, *parts = path.split(" > ")
+    found = content(name)
+    for part in parts:
+        if isinstance(found, list):
+            key, _, value = part.partition("=")
+            found = next(each for each in found if each[key] == value) if value else found[int(part)]
+        else:
+            found = found[part]
+    return found
+
+
+def shown(value: Any, form: str) -> str:
+    """A value in a format of Python's; ``~2`` in front rounds it to two digits before."""
+    if digits := re.match(r"~(\d) ", form):
+        value, form = float(f"{value:.{int(digits[1]) - 1}e}"), form[3:]
+    return format(value, form)
+
+
+def _grid(first: str, columns: Mapping[str, str], rows: Mapping[str, tuple[str, str]]) -> str:
+    """A table of fields: a column's path, then a row's, and the row's format; empty where there is none."""
+
+    def cell(path: str, form: str) -> str:
+        try:
+            return shown(field(path), form)
+        except (KeyError, IndexError):
+            return ""
+
+    lines = [
+        (title, *(cell(f"{column} > {row}", form) for column in columns.values()))
+        for title, (row, form) in rows.items()
+    ]
+    return markdown(Table("", (first, *columns), lines))
+
+
+_CACHE = {
+    title: f"cache.json > {name} > medians"
+    for title, name in {
+        "train": "train",
+        "eval": "eval",
+        "`Resize`, `RandomCrop`": "resize, crop",
+        "train, 12 MP": "train, 12 megapixels",
+        "`Resize`, `RandomCrop`, 12 MP": "resize, crop, 12 megapixels",
+    }.items()
+}
+_DECODED = {
+    title: f"gpu/decode.json > steps > {name}, 512 at once"
+    for title, name in {"whole": "photos", "crop": "crops", "by index": "crops by indexes"}.items()
+}
+_KERNELS = (
+    *("jpeg_count", "jpeg_offsets", "jpeg_unstuff", "jpeg_tables", "jpeg_synchronise", "jpeg_join"),
+    *("jpeg_coefficients", "jpeg_dc", "jpeg_segments", "jpeg_transform", "jpeg_pixels"),
+)
+
+
+def _short() -> str:
+    return report.short([content(file.name) for file in sorted(RESULTS.glob("bench*.json"))])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "in short": _short,
+    "ops": lambda: ops.text(content("ops.json")),
+    "DALI's differences": lambda: markdown(
+        dali.apart([row for row in content("dali-cpu.json")["differences"] if not row["left"]])
+    ),
+    "DALI's speed": partial(
+        _grid,
+        "",
+        {f"{name}, ms": f"dali-cpu.json > speed > pipeline={name} > contestants" for name in ("train", "eval")},
+        {
+            "a DALI pipeline written by hand": ("DALI by hand > CPU ms", ".2f"),
+            "the same, with the memory pool that accel asks for": ("DALI by hand, pooled memory > CPU ms", ".2f"),
+            'accel, `"dali"`, `exact=False`': ("accel, dali, exact=False > CPU ms", ".2f"),
+            'accel, `"dali"`, exact': ("accel, dali, exact=True > CPU ms", ".2f"),
+            'accel, `"cpu"`': ("accel, cpu > CPU ms", ".2f"),
+        },
+    ),
+    "cache": partial(
+        _grid,
+        "",
+        _CACHE,
+        {
+            "torchvision, ms per image": ("torchvision", "~3 g"),
+            "accel, `cache=None`": ("without", "~3 g"),
+            'accel, `cache="auto"` (stream indexes)': ("by indexes", "~3 g"),
+            "accel, full cache": ("full", "~2 g"),
+            "full cache, times as fast as `cache=None`": ("without by full", "~2 g"),
+            "cache of half the size, the same": ("half: without by cached", ".1f"),
+            "first epoch, filling: time relative to `cache=None`": ("first by without", ".2f"),
+            "first two epochs together, the same": ("two by without", ".2f"),
+            "bytes of the cache, relative to the files": ("bytes by files'", "~2 g"),
+        },
+    ),
+    "epochs that fill a cache": partial(
+        _grid,
+        "epoch",
+        {str(number + 1): f"cache.json > epochs of training > {number}" for number in range(10)},
+        {"files found": ("found", ".0%"), "time relative to `cache=None`": ("by none", ".2f")},
+    ),
+    "decoding on an H200": partial(
+        _grid,
+        "kernel",
+        _DECODED,
+        {f"`{name}`": (f"each, ms > {name}", ".2f") for name in _KERNELS} | {"all": ("kernels, ms", ".2f")},
+    ),
+    "kernels": lambda: markdown(resources.table(content("kernels.json")["kernels"])),
+    "the first batch": partial(
+        _grid,
+        "",
+        {
+            "torchvision": "startup.json > medians > torchvision",
+            "accel, everything compiled": "startup.json > medians > warm",
+            "accel, nothing compiled": "startup.json > medians > cold",
+        },
+        {"seconds": ("seconds", ".1f"), "CPU seconds": ("cpu_seconds", ".1f")},
+    ),
+}
+"""Tables and lists by name."""
