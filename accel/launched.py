@@ -18,7 +18,7 @@ def enter(chosen: Callable[[], object] | None) -> None:
     """Select the backend that the starting process had chosen (``chosen``), or else the one that the environment names.
 
     Raises:
-        SystemExit: the environment names no backend or option that there is, or it cannot run here; the script needs it.
+        SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
     told = _or_end(environment.told)
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the

@@ -24,7 +24,7 @@ _NAMED = "<frozen importlib._bootstrap_external>"
 CHILD = f"exec(compile({Path(__file__).with_name('child.py').read_text()!r}, {_NAMED!r}, 'exec'))"
 """Code for a process to run, which defines ``SwitchOnImport``."""
 
-_KINDS = {"backend": str, "options": dict, "profile": (dict, type(None)), "home": str, "prefix": str}
+_KINDS: dict[str, Any] = {"backend": str, "options": dict, "profile": (dict, type(None)), "home": str, "prefix": str}
 
 
 def told() -> dict[str, Any] | None:
