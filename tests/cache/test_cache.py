@@ -383,6 +383,20 @@ def test_another_versions_is_left_as_it_is(folder: Path) -> None:
     assert right(opened(folder), 1) == 2
 
 
+def test_another_versions_in_memory_begins_anew_unless_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path)
+    folder = folders.in_memory()
+    filled(folder, 3).close()
+    user = folders.locked(folder / folders.IN_USE, exclusive=False)
+    assert user is not None
+    assert "it is of version 'test', not 'other'" in refused(folder, "other")
+    os.close(user)
+    assert opened(folder, version="other").look(key(1)) is None
+    assert "begins anew (it was of version 'test', not 'other')" in caplog.text
+
+
 MOUNTS = (
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
     "31 22 0:30 / {} rw shared:9 - {} server:/export rw\n"
