@@ -24,7 +24,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from accel import options as plain
-from accel.errors import BackendUnavailable, attempt, only
+from accel.errors import BackendUnavailable, attempt, meant, only
 from accel.options import AcceleratorOptions, Options, Selection
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan
@@ -169,8 +169,8 @@ def find(name: str) -> type[Backend]:
     if name not in known:
         known = _entry_points()
     if name not in known:
-        names = ", ".join(repr(n) for n in ["torchvision", "auto", *sorted(known)])
-        raise ValueError(f"unknown image backend {name!r}; known are {names}")
+        names = ["torchvision", "auto", *sorted(known)]
+        raise ValueError(f"unknown image backend {name!r}; known are {', '.join(map(repr, names))}{meant(name, names)}")
     return _load(known[name])
 
 

@@ -10,7 +10,7 @@ Each is built from one string: DataLoader re-raises a worker's exception as ``ty
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
 Result = TypeVar("Result")
@@ -46,6 +46,12 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 class BackendUnavailable(AccelError, RuntimeError):
     """Error of a backend that cannot run here; its message says what is missing and how to get it."""
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """A hint at the backend that was meant, to end a message with; "" if it is none of those that are known."""
+    plain = "cuda" if name.lower() == "gpu" else name.lower()
+    return f"; did you mean {plain!r}?" if plain in known else ""
 
 
 def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:

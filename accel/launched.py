@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 from accel import switch
-from accel.errors import BackendUnavailable
+from accel.errors import BackendUnavailable, Result
 from accel.hooks import multiprocessing
 from accel.launch import environment
 from accel.system import imports
@@ -17,20 +18,24 @@ def enter(chosen: Callable[[], object] | None) -> None:
     """Select the backend that the starting process had chosen (``chosen``), or else the one that the environment names.
 
     Raises:
-        SystemExit: there is no such backend or option, or the backend cannot run here; the script needs it.
+        SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
-    told = environment.told()
+    told = _or_end(environment.told)
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
         chosen()
     elif told is not None:
-        try:
-            switch.adopt(switch.select(told["backend"], told["options"]))
-        except (BackendUnavailable, TypeError, ValueError) as error:
-            print(f"accel run: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
+        switch.adopt(_or_end(partial(switch.select, told["backend"], told["options"])))
     if told is not None and told["profile"] is not None:
         with imports.drawing_nothing():
             launched = import_module("accel.profiling.launched")
         launched.begin(told["profile"])
+
+
+def _or_end(function: Callable[[], Result]) -> Result:
+    try:
+        return function()
+    except (BackendUnavailable, TypeError, ValueError) as error:
+        print(f"accel run: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

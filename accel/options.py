@@ -50,6 +50,9 @@ def _hint(folder: str, colon: str, size: str, is_size: bool) -> str:
         return "a size is more than nothing" if folder or not colon else "no folder is named before the colon"
     if re.fullmatch(r"\d+(\.\d+)?", size):
         return f"a size needs a unit, as in {folder + colon + size + 'GB'!r}"
+    if found := re.fullmatch(r"(\d+(?:\.\d+)? ?)([kmgt])(i?)b?", size, re.IGNORECASE):
+        unit = found[2].lower() if found[2] in "kK" and not found[3] else found[2].upper()
+        return f"did you mean {f'{folder}{colon}{found[1]}{unit}{found[3].lower()}B'!r}?"
     if size:
         return (
             f"a folder needs a size, as in {folder + colon + size + ':64GB'!r}"

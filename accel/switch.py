@@ -89,6 +89,8 @@ def select(name: str, options: dict[str, Any]) -> Selection:
         return _TORCHVISION
     selection = Selection(name, registry.parse_options(name, options))
     registry.backend_of(selection)
+    if getattr(selection.options, "cache", None) is not None:
+        cached.prepare(selection.options)
     return selection
 
 
@@ -114,7 +116,7 @@ def set_image_backend(name: str, **options: Any) -> None:
     picture. A damaged header or a missing end raises when the file is opened, as without accel.
 
     Raises:
-        ValueError: the name is unknown, or an option's value is out of range.
+        ValueError: the name is unknown, an option's value is out of range, or the cache's folder cannot be used.
         TypeError: the name is no string, the backend does not know an option, or its value is of the wrong type.
         BackendUnavailable: the backend cannot run here; the message says what is missing.
     """
@@ -161,7 +163,7 @@ def _use(selection: Selection, more: int) -> None:
     if not selection.steps_aside:
         if more > 0 and getattr(selection.options, "cache", None) is not None:
             store.prepare()
-            cached.prepare(selection.options)
+            cached.enter(selection.options)
         if _users == 0:
             _install()
         _users += more

@@ -15,7 +15,7 @@ from accel.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text() for page in PAGES}

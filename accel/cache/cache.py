@@ -14,7 +14,6 @@ from typing import Any
 from accel.cache import folder as folders
 from accel.cache import reading
 from accel.cache.entry import (
-    FORMAT,
     KINDS,
     LARGEST,
     LONGEST,
@@ -31,12 +30,11 @@ from accel.cache.entry import (
 )
 from accel.cache.faults import Faults
 from accel.cache.filling import Filling
-from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.cache.opening import Opened, opened
 from accel.cache.table import Row
 from accel.cache.worth import Worth
-from accel.system import counters, fork, log
+from accel.system import fork, log
 from accel.system.memory import Key
 
 _KNOWN = 1 << 13  # files whose entries a process remembers
@@ -65,30 +63,22 @@ class Cache:
         self._ends = False  # whether this process flushes as it ends
 
     @classmethod
-    def open(cls, folder: str | Path | None, budget: int, *, version: str) -> Cache | None:
-        """The cache in a folder, made if there is none. None if there can be none, which is counted.
+    def open(cls, folder: str | Path | None, budget: int, *, version: str) -> Cache:
+        """The cache in a folder, made if there is none.
 
         ``folder``: None is the user's folder in shared memory. ``budget``: in bytes. ``version``: the version of the
-        contents; a folder of another version is left as it is, and not used. A process has one cache for each folder.
-        """
-        try:
-            return cls._open(folder, budget, version)
-        finally:
-            log.flush()
+        folder; one of another version is left as it is, and not used. A process has one cache for each folder.
 
-    @classmethod
-    def _open(cls, folder: str | Path | None, budget: int, version: str) -> Cache | None:
+        Raises:
+            Unusable: the folder cannot be a cache.
+        """
         place = folders.in_memory() if folder is None else Path(folder).expanduser().absolute()
         with _opening:
             cache = _opened.get(place)
             if cache is None or cache._faults.broken:
-                try:
-                    cache = cls(place, budget, opened(place, f"{FORMAT} {version}"))
-                except Unusable as error:
-                    counters.fallback(f"no cache: {error}")
-                    return None
-                _opened[place] = cache
+                cache = _opened[place] = cls(place, budget, opened(place, version))
             cache._filling.budget = folders.limited(place, budget) if place == folders.in_memory() else budget
+        log.flush()
         return cache
 
     def look(self, key: Key | bytes) -> File | None:
@@ -174,7 +164,7 @@ class Cache:
         """Count an entry that cannot be read, unless it was taken back, and stop finding it, at least for a while."""
         self._segments.forget(entry.segment)
         self._known.clear()
-        row = place_of(entry.key) + entry.kind, packed(entry)
+        row = entry.number, packed(entry)
         if self._segments.lacks(entry.segment):  # the entry may be sound
             self._known[entry.key] = File(entry.header, {})
         elif row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *self._filling.waiting(row[0] & -KINDS)]:
@@ -223,7 +213,7 @@ class Cache:
             return [False] * len(files)
         kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
         entries = entries_of(files, kind, content, begins)
-        places = [place_of(entry.key) + kind for entry in entries]
+        places = [entry.number for entry in entries]
         there, content = self._has_all(entries, places), memoryview(content).cast("B")
         kept = self._filling.put(entries, begins, content, shelf, there)
         self._numbers.add([place for place, done in zip(places, kept, strict=True) if done])

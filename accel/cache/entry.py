@@ -24,8 +24,8 @@ INDEX, RESULT, PIXELS, PLANES = 1, 2, 3, 4
 KINDS = 16
 """All kinds are below this number."""
 
-FORMAT = 3
-"""Version of the format of rows and segments, and of the digest of a part."""
+FORMAT = 4
+"""Version of all that a cache's folder has: rows, segments, digests, and what headers and ``meta`` mean."""
 
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 """Limits of an entry. ``LARGEST``: its bytes. ``LONGEST``: its parts, and the bytes of its key, header or meta."""
@@ -42,7 +42,8 @@ _CHECKED = struct.Struct("=IQQHHHH")  # the fields behind the checksum
 class Entry(NamedTuple):
     """One piece of content: where it lies, and its parts, which can be read and checked one by one.
 
-    ``numbers``: the parts' digests, int64, then where each part ends, uint32, in bytes from ``offset``.
+    ``numbers``: the digests of the parts with the entry's ``number``, int64, so that content under another key has
+    wrong ones; then where each part ends, uint32, in bytes from ``offset``.
     """
 
     key: bytes
@@ -54,8 +55,15 @@ class Entry(NamedTuple):
     numbers: bytes
 
     @property
+    def number(self) -> int:
+        """The number of its row, which its key and its kind determine."""
+        return place_of(self.key) + self.kind
+
+    @property
     def digests(self) -> Sequence[int]:
-        return memoryview(self.numbers)[: self.parts * 8].cast("q")
+        """The digests of the parts' bytes alone."""
+        number = self.number
+        return array("q", [each ^ number for each in memoryview(self.numbers)[: self.parts * 8].cast("q")])
 
     @property
     def ends(self) -> Sequence[int]:
@@ -118,14 +126,18 @@ def place_of(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little", signed=True) & -KINDS
 
 
-def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Sequence[int] | None = None) -> list[bytes]:
+def numbers_of(
+    content: Any, ends: Sequence[Sequence[int]], rows: Sequence[int], begins: Sequence[int] | None = None
+) -> list[bytes]:
     """Compute ``Entry.numbers`` for several contents in one buffer, whose parts end at ``ends``.
 
-    ``begins``: where each content begins; None if they lie side by side.
+    ``rows``: the entries' ``Entry.number``. ``begins``: where each content begins; None if they lie side by side.
     """
     begins = [*sides(map(size_of, ends))] if begins is None else begins
     said = [array("I", each).tobytes() for each in ends]
-    found = digests(content, begins[: len(ends)], [*map(len, ends)], np.frombuffer(b"".join(said), np.uint32)).tobytes()
+    counts = [*map(len, ends)]
+    of_bytes = digests(content, begins[: len(ends)], counts, np.frombuffer(b"".join(said), np.uint32))
+    found = (of_bytes ^ np.repeat(np.array(rows, np.int64), counts)).tobytes()
     numbers, at = list[bytes](), 0
     for each in said:
         numbers.append(found[at : at + 2 * len(each)] + each)
@@ -135,10 +147,11 @@ def numbers_of(content: Any, ends: Sequence[Sequence[int]], begins: Sequence[int
 
 def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
     """Make the entries of files whose contents begin at ``begins``; their segments and offsets are not set yet."""
-    numbers = numbers_of(content, [each[-1] for each in files], begins)
+    keys = [packed_key(key) for key, *_ in files]
+    numbers = numbers_of(content, [each[-1] for each in files], [place_of(key) + kind for key in keys], begins)
     return [
-        Entry(packed_key(key), kind, 0, 0, bytes(header), bytes(meta), own)
-        for (key, header, meta, _), own in zip(files, numbers, strict=True)
+        Entry(key, kind, 0, 0, bytes(header), bytes(meta), own)
+        for key, (_, header, meta, _), own in zip(keys, files, numbers, strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import KINDS, Entry, packed_at, place_of
+from accel.cache.entry import KINDS, Entry, packed_at
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
@@ -50,7 +50,7 @@ class _Piece:
         """Add the rows of entries that were written."""
         segment, at = self.claim.segment, self.at
         for entry, size in zip(entries, sizes, strict=True):
-            self.rows[place_of(entry.key) + entry.kind] = packed_at(entry, segment, at)
+            self.rows[entry.number] = packed_at(entry, segment, at)
             at += size
         self.at, self.left = at, self.left - sum(charges)
 

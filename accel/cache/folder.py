@@ -51,7 +51,9 @@ def limited(folder: Path, size: int) -> int:
     if parent == SHARED_MEMORY and (memory := store.left()) is not None:
         left.append(own + memory)
     if size > (most := min(left) // 4 * 3):
-        log.once(log.WARNING, "the cache takes %d MB, not %d: %s has no more", most >> 20, size >> 20, str(parent))
+        log.once(
+            log.WARNING, "the cache takes %d MB, not %d: %s has no more", most // 10**6, size // 10**6, str(parent)
+        )
     return min(size, most)
 
 
@@ -59,7 +61,8 @@ def prepared(folder: Path) -> bool:
     """Make the folder for this user alone if there is none; return whether it can be written to.
 
     Raises:
-        Unusable: it belongs to another user, others may enter it, it has other files, or is on a network file system.
+        Unusable: its parent does not exist, it belongs to another user, others may enter it, it has other files, or is
+            on a network file system.
     """
     try:
         fcntl.flock  # noqa: B018  whether there is one
@@ -68,8 +71,10 @@ def prepared(folder: Path) -> bool:
     try:
         if (kind := _network(folder)) is not None:
             raise Unusable(f"a folder on a network ({kind}) has no locks that can be trusted: {folder}")
+        if not folder.parent.exists():
+            raise Unusable(f"there is no {folder.parent} to make it in (is a disk not mounted?): {folder}")
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700, parents=True)
+            folder.mkdir(mode=0o700)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise Unusable(f"not a folder of this user's: {folder}")

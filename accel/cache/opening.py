@@ -59,7 +59,7 @@ def _opened(folder: Path, table: Table, version: str) -> int:
             table.close()
             folders.empty(folder)
             table.make({"version": version})
-            log.note(log.WARNING, "the cache was damaged (%s), and begins anew: %s", damage, folder)
+            log.note(log.WARNING, "the cache begins anew (%s): %s", damage, folder)
     finally:
         if alone is not None:
             os.close(alone)
@@ -70,13 +70,18 @@ def _opened(folder: Path, table: Table, version: str) -> int:
 
 
 def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
-    """Check the table, or make one: the damage found, None if there is none. ``alone``: no other process uses it."""
+    """Check the table, or make one: the damage found, None if there is none. ``alone``: no other process uses it.
+
+    The user's folder in memory, which nobody has named, may as well have been another version's.
+    """
     if (folder / folders.DAMAGED).exists():
-        return "it was found to be in an earlier run"
+        return "an earlier run found it damaged"
     try:
         found = table.about("version")
         if found is None:
             table.make({"version": version})
+        elif found != version and alone and folder == folders.in_memory():
+            return f"it was of version {found!r}, not {version!r}"
         else:
             _check(found, version, folder)
         if alone:

@@ -54,7 +54,7 @@ def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | 
     rows = array("q")
     try:
         for file, entry, first, last in wanted:
-            rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last))
+            rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last, entry.number))
     except OverflowError:  # an offset that no file has
         return None
     numbers = b"".join([each[1].numbers for each in wanted])

@@ -49,11 +49,11 @@ def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
             if got <= 0:
                 return entry
             done += got
-        before = i64(0)
+        before, number = i64(0), u64(wanted[entry, rd.NUMBER])
         for part in range(first, last):
             end = i64(numbers[ends + part]) - begin
             said = u64(numbers[known + 2 * part]) | u64(numbers[known + 2 * part + 1]) << u64(32)
-            if end < before or end > size or digest(out[at + before : at + end], sums) != said:
+            if end < before or end > size or digest(out[at + before : at + end], sums) ^ number != said:
                 return entry
             before = end
         at += size

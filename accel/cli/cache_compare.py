@@ -42,11 +42,12 @@ def compared(cache: Path, paths: list[Path], each: Callable[[], object] = lambda
     Raises:
         WrongUsage: the cache cannot be used by this version.
     """
-    selection = switch.select("cpu", {"cache": f"{cache}:{max(survey.survey(cache).size, 1000) // 1000}kB"})
+    size = max(survey.survey(cache).size, 1000) // 1000
+    try:
+        selection = switch.select("cpu", {"cache": f"{cache}:{size}kB"})
+    except ValueError as error:
+        raise WrongUsage(f"this version cannot use the cache: {error}") from error
     reference = switch.select("reference", {"cache": None})
-    cached.prepare(selection.options)
-    if cached.of(selection.options) is None:
-        raise WrongUsage(f"this version cannot use the cache: {cache}")
     known, counts, wrong = 0, {"planes": 0, "result": 0}, list[str]()
     for path in paths:
         sources = [cached.opened(str(path), selection, decoder=decoder) for decoder in foreign.DECODERS]

@@ -43,8 +43,7 @@ def filled(
         selection = switch.select("cpu", {"cache": place})
     except (TypeError, ValueError) as error:
         raise WrongUsage(str(error)) from error
-    cached.prepare(selection.options)
-    if selection.options.cache_size is None or cached.of(selection.options) is None:
+    if selection.options.cache_size is None:
         raise WrongUsage(f"no cache can be there: {place}")
     units.ready([UNIT, planes.UNIT])
     parts = [paths[at : at + _TOGETHER] for at in range(0, len(paths), _TOGETHER)]
@@ -66,7 +65,6 @@ def filled(
 def _filled(place: str, paths: list[Path]) -> Filled:
     """``filled`` for some files, in one process."""
     selection = switch.select("cpu", {"cache": place})
-    cached.prepare(selection.options)
     cache = cached.of(selection.options)
     counts = dict.fromkeys(Filled._fields, 0)
     for path in paths:

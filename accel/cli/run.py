@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from accel.errors import meant
 from accel.launch import environment
 
 
@@ -128,4 +129,6 @@ def _wrong(backend: str, options: list[tuple[str, Any]]) -> str | None:
     if backend == "torchvision" and options:
         return "backend 'torchvision' takes no options"
     known = ["auto", "torchvision", *sorted(entry.name for entry in entry_points(group="accel.backends"))]
-    return None if backend in known else f"unknown image backend {backend!r}; known are {', '.join(map(repr, known))}"
+    if backend in known:
+        return None
+    return f"unknown image backend {backend!r}; known are {', '.join(map(repr, known))}{meant(backend, known)}"

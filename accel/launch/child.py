@@ -44,8 +44,12 @@ class SwitchOnImport:
         """Read the environment as it is now; return whether there is anything to do."""
         import json
 
-        self.told = json.loads(os.environ.get("ACCEL_RUN", "{}"))
-        return bool(self.told) and (self.told["backend"] != "torchvision" or bool(self.told["profile"]))
+        try:
+            told = json.loads(os.environ.get("ACCEL_RUN") or "null")
+            self.told = {} if told is None else dict(told)
+            return told is not None and (told["backend"] != "torchvision" or bool(told["profile"]))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return True  # accel refuses it
 
     def imported(self, name: str) -> None:
         if name == "torchvision":

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accel.errors import attempt
 from accel.system import log
 
 VARIABLE = "ACCEL_RUN"
@@ -23,6 +24,8 @@ _NAMED = "<frozen importlib._bootstrap_external>"
 CHILD = f"exec(compile({Path(__file__).with_name('child.py').read_text()!r}, {_NAMED!r}, 'exec'))"
 """Code for a process to run, which defines ``SwitchOnImport``."""
 
+_KINDS: dict[str, Any] = {"backend": str, "options": dict, "profile": (dict, type(None)), "home": str, "prefix": str}
+
 
 def told() -> dict[str, Any] | None:
     """The content of the variable; None: this process was not started under ``python -m accel run``.
@@ -30,9 +33,17 @@ def told() -> dict[str, Any] | None:
     Returns:
         "backend" and "options": arguments of ``set_image_backend``; "profile": the settings of a profile, or None;
         "home", "prefix": the folder that has accel, and ``sys.prefix`` of the Python that may import it from there.
+
+    Raises:
+        ValueError: its content was not written by accel.
     """
     text = os.environ.get(VARIABLE)
-    return json.loads(text) if text else None
+    if not text:
+        return None
+    found = attempt(json.loads, text)
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in _KINDS.items()):
+        raise ValueError(f"{VARIABLE} was not set by `python -m accel run`: {text[:80]!r}")
+    return found
 
 
 def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None) -> dict[str, str]:

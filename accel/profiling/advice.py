@@ -114,7 +114,7 @@ def _computes(its: Flow) -> bool:
 
 
 def _bytes(count: float | None) -> str:
-    return "" if count is None else f"{count / 2**20:.0f} MB"
+    return "" if count is None else f"{count / 1e6:.0f} MB"
 
 
 def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:

@@ -203,7 +203,7 @@ def _no_room(measured: Measured, its: Flow, name: str | None) -> str | None:
     """A text if workers lack shared memory, as too little is free or slots ran out; else None."""
     free, size = its.machine.shm_free, its.bytes or 0
     if free is not None and free < 2 * size and measured.backend == "torchvision":
-        return f"/dev/shm has {free / 2**20:.0f} MB free for batches of {size / 2**20:.0f} MB"
+        return f"/dev/shm has {free / 1e6:.0f} MB free for batches of {size / 1e6:.0f} MB"
     refused = sum(
         count
         for reason, count in measured.counters.get("fallbacks", {}).items()

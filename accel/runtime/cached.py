@@ -22,23 +22,20 @@ from PIL import Image, ImageFile, features
 from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
-from accel.cache.folder import in_memory
+from accel.cache.folder import Unusable, in_memory
 from accel.codec.engines import Data
 from accel.codec.foreign import DECODERS, PILLOW
 from accel.codec.header import Header, Raw
 from accel.options import Options, Selection
 from accel.recipe import Encoded, Source
-from accel.system import fork
+from accel.system import counters, fork
 from accel.system.memory import Key, key_of
 from accel.system.private_names import private
 from accel.version import __version__
 
 private("PIL.Image", "_decompression_bomb_check")
 
-FORMAT = "2"
-"""Version of the format of headers and of entries' ``meta``."""
-
-VERSION = f"{entry.FORMAT} {FORMAT}"
+VERSION = str(entry.FORMAT)
 """Version of a cache folder that can be used."""
 
 in_use = False
@@ -72,15 +69,34 @@ class Known(NamedTuple):
 
 
 def prepare(options: Options) -> None:
-    """Open the cache that the options name, unless this process has opened it already."""
+    """Open the cache that the options name, unless this process has opened it already.
+
+    Raises:
+        ValueError: its folder cannot be used.
+    """
     global in_use
     place = options.cache_size
     if place is None or options.cache is None:
         return
     with _lock:
-        if options.cache not in _caches:
-            _caches[options.cache] = Cache.open(place.folder or in_memory(), place.size, version=FORMAT)
-        in_use = in_use or _caches[options.cache] is not None
+        if _caches.get(options.cache) is None:
+            try:
+                _caches[options.cache] = Cache.open(place.folder or in_memory(), place.size, version=VERSION)
+            except Unusable as error:
+                raise ValueError(f"cache={options.cache!r} cannot be used: {error}") from None
+        in_use = True
+
+
+def enter(options: Options) -> None:
+    """``prepare``; but if the folder cannot be used any more, as may happen in a process that was started later, that
+    is counted, once, and there is no cache."""
+    if options.cache in _caches and _caches[options.cache] is None:
+        return
+    try:
+        prepare(options)
+    except ValueError as error:
+        _caches[str(options.cache)] = None
+        counters.fallback(f"no cache: {error}")
 
 
 def leave() -> None:
@@ -274,7 +290,7 @@ def _header(said: bytes) -> Header | Raw:
 def tag() -> bytes:
     """A digest of the versions of everything that affects pixels, with which every entry's meta begins."""
     parts = (
-        *(FORMAT, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
+        *(VERSION, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
         *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")),
     )
     return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel.backends.cuda.cache import SOURCES, cached, folder, key
 from accel.backends.cuda.declarations import kernels
-from accel.errors import BackendUnavailable
+from accel.errors import BackendUnavailable, attempt
 from accel.system import counters
 from accel.system.imports import LazyModule
 
@@ -32,7 +33,8 @@ def unavailable() -> str | None:
     try:
         _nvrtc.nvrtcVersion()
     except Exception as error:  # each version of cuda.bindings has its own
-        if not any(folder().glob("*.cubin")):
+        kept = attempt(folder)
+        if not (isinstance(kept, Path) and any(kept.glob("*.cubin"))):
             return f"NVRTC cannot be loaded ({error}): pip install nvidia-cuda-nvrtc"
     return None
 

@@ -13,12 +13,13 @@ from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache import survey
 from accel.cache.cache import Cache
-from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT, Entry, numbers_of, packed_key
+from accel.cache.entry import INDEX, PLANES, RESULT, Entry, numbers_of, packed_key, place_of
 from accel.cache.faults import TOO_LARGE
 from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.options import Options
+from accel.system import log
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
 
@@ -127,7 +128,7 @@ def test_a_group_may_be_larger_than_an_entry_may(folder: Path, monkeypatch: pyte
 
 def test_digests_of_a_group_of_more_than_4_gb() -> None:
     """Its end alone is there, so that it takes no memory: of what is cut the digest is that of less."""
-    assert numbers_of(b"the end..", [[1 << 31]] * 2 + [[9]])[2] == numbers_of(b"", [[9]])[0]
+    assert numbers_of(b"the end..", [[1 << 31]] * 2 + [[9]], [7] * 3)[2] == numbers_of(b"", [[9]], [7])[0]
 
 
 def test_entries_are_told_apart_by_every_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +250,15 @@ def test_what_many_have_claimed_for_later_leaves_room_for_others(folder: Path) -
     others = [Filling(own.budget, own._table, own._segments, own._faults, own._worth) for _ in range(100)]
     for number, each in enumerate(others):
         for kind in (PLANES, RESULT, INDEX):
-            entry = Entry(packed_key(key(number)), kind, 0, 0, b"", b"", *numbers_of(content, [[len(content)]]))
+            entry = Entry(
+                packed_key(key(number)),
+                kind,
+                0,
+                0,
+                b"",
+                b"",
+                *numbers_of(content, [[len(content)]], [place_of(packed_key(key(number))) + kind]),
+            )
             assert each.put([entry], [0], content, kind, [False])[0], f"nothing is left for number {number}"
     assert all(cache.room(kind, 1000) for kind in (PLANES, RESULT, INDEX)), "nothing was taken back"
     for each in others:
@@ -319,10 +328,15 @@ def test_the_folder_is_the_users_alone(folder: Path) -> None:
 
 
 def refused(folder: Path, version: str = "test") -> str:
-    with fallbacks() as counted:
-        assert Cache.open(folder, BUDGET, version=version) is None
-    [reason] = counted
-    return reason
+    with pytest.raises(Unusable) as error:
+        Cache.open(folder, BUDGET, version=version)
+    return str(error.value)
+
+
+def test_a_folder_is_not_made_where_its_parent_is_missing(folder: Path) -> None:
+    """As where a disk is not mounted: the system's own disk must not be filled in its place."""
+    assert f"there is no {folder} to make it in (is a disk not mounted?)" in refused(folder / "accel")
+    assert not folder.exists()
 
 
 def test_an_empty_folder_is_taken_and_other_things_are_left_alone(folder: Path) -> None:
@@ -364,9 +378,23 @@ def test_a_folder_that_others_may_enter_or_is_none_is_refused(folder: Path) -> N
 def test_another_versions_is_left_as_it_is(folder: Path) -> None:
     filled(folder, 3).close()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert f"it is of version '{FORMAT} test', not '{FORMAT} other'" in refused(folder, "other")
+    assert "it is of version 'test', not 'other'" in refused(folder, "other")
     assert before.items() <= {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}.items()
     assert right(opened(folder), 1) == 2
+
+
+def test_another_versions_in_memory_begins_anew_unless_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path)
+    folder = folders.in_memory()
+    filled(folder, 3).close()
+    user = folders.locked(folder / folders.IN_USE, exclusive=False)
+    assert user is not None
+    assert "it is of version 'test', not 'other'" in refused(folder, "other")
+    os.close(user)
+    assert opened(folder, version="other").look(key(1)) is None
+    assert "begins anew (it was of version 'test', not 'other')" in caplog.text
 
 
 MOUNTS = (
@@ -393,15 +421,17 @@ def test_a_networks_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPa
     assert not folder.exists()
 
 
-def test_memory_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_is_shared_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(folders.store, "left", lambda: 400_000_000)
     assert folders.in_memory() == tmp_path / f"accel-cache-{os.getuid()}"
     cache = Cache.open(None, 1 << 40, version="test")
-    assert cache is not None
+    log.flush()
+    assert f"the cache takes 300 MB, not {(1 << 40) // 10**6}: {tmp_path} has no more" in caplog.text
     assert cache.used()[1] // 10**6 == 300, "and what the folder has itself"
     cache = Cache.open(None, 1000, version="test")
-    assert cache is not None
     assert cache.used() == (0, 1000)
 
 
@@ -441,6 +471,9 @@ def test_no_cache_that_outlives_the_run() -> None:
         ("/a", "a folder needs a size, as in '/a:64GB'"),
         ("/a:", "a folder needs a size, as in '/a:64GB'"),
         ("/a:/b", "a folder needs a size, as in '/a:/b:64GB'"),
+        ("64G", "did you mean '64GB'?"),
+        ("1.5ti", "did you mean '1.5TiB'?"),
+        ("/a:10 k", "did you mean '/a:10 kB'?"),
         ("/a:much", "'much' is no size, as '64GB' is"),
         ("/a:1e3GB", "'1e3GB' is no size, as '64GB' is"),
         ("0GB", "a size is more than nothing"),

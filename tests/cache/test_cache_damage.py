@@ -13,13 +13,12 @@ from accel.cache import cache as caches
 from accel.cache import entry as entries
 from accel.cache import folder as folders
 from accel.cache import reading
-from accel.cache.cache import Cache
-from accel.cache.entry import INDEX, PLANES, RESULT
+from accel.cache.entry import INDEX, PLANES, RESULT, packed, unpacked
 from accel.cache.faults import ENTRY
+from accel.cache.folder import Unusable
 from accel.cache.segments import name_of
 from accel.codec import opening
 from tests.cache.kept import (
-    BUDGET,
     close_all,
     fallbacks,
     filled,
@@ -55,16 +54,19 @@ def used_by_a_child(folder: Path) -> int:
     reader, writer = os.pipe()
 
     def use() -> bool:
-        cache = Cache.open(folder, BUDGET, version="test")
-        found = sum(right(cache, number) for number in range(FILES)) if cache is not None else 0
-        if cache is not None:
-            for number in range(FILES, FILES + 4):
-                put(cache, number, PLANES)
-            cache.flush()
-            cache._known.clear()
-            for number in range(FILES + 4):
-                right(cache, number)
-            cache.close()
+        try:
+            cache = opened(folder)
+        except Unusable:
+            os.write(writer, b"0")
+            return True
+        found = sum(right(cache, number) for number in range(FILES))
+        for number in range(FILES, FILES + 4):
+            put(cache, number, PLANES)
+        cache.flush()
+        cache._known.clear()
+        for number in range(FILES + 4):
+            right(cache, number)
+        cache.close()
         os.write(writer, b"%d" % found)
         return True
 
@@ -176,6 +178,35 @@ def test_damage_of_what_others_are_not_told_yet_is_not_found_again(folder: Path)
     assert right(cache, 2) == 1
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("forged", ["place", "digests", "key"])
+def test_a_row_with_a_right_checksum_names_no_other_files_content(
+    folder: Path, forged: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(folder, 4).close()
+    connection = sqlite3.connect(folder / folders.TABLE)
+    with connection:
+        rows = [(number, unpacked(row)) for number, row in connection.execute("SELECT id, row FROM entries")]
+        own = {(entry.header, entry.kind): (number, entry) for number, entry in rows if entry}
+        for kind in (INDEX, PLANES):
+            (number, entry), (_, other) = own[b"file 1", kind], own[b"file 2", kind]
+            if forged == "key":
+                entry = other._replace(key=entry.key, header=entry.header)
+            else:
+                entry = entry._replace(segment=other.segment, offset=other.offset)
+                entry = entry._replace(numbers=other.numbers) if forged == "digests" else entry
+            connection.execute("UPDATE entries SET row = ? WHERE id = ?", (packed(entry), number))
+    connection.close()
+    if not compiled:
+        monkeypatch.setattr(opening, "agrees", lambda: False)
+    cache = opened(folder)
+    with fallbacks() as counted:
+        assert [right(cache, number) for number in range(4)] == [2, 0, 2, 2]
+    assert counted == {ENTRY: 2}
+    assert put(cache, 1, PLANES)
+    assert right(cache, 1) == 1
+
+
 @pytest.mark.parametrize("harm", ["removed", "short", "empty"])
 def test_segments_that_are_cut_or_gone(folder: Path, harm: str) -> None:
     filled(folder, 4).close()
@@ -215,7 +246,9 @@ def test_a_table_that_is_damaged_meanwhile_is_done_without_and_made_anew(
 
     def other() -> bool:
         caches._opened.clear()
-        return Cache.open(folder, BUDGET, version="test") is None  # for this process has it open
+        with pytest.raises(Unusable, match=r"it is damaged .*, and others use it still"):
+            opened(folder)
+        return True
 
     assert in_child(other)()
     cache.close()

@@ -16,10 +16,10 @@ from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES, RESULT
+from accel.cache.folder import Unusable
 from accel.cache.segments import Segments
 from accel.cache.table import Table
 from tests.cache.kept import (
-    BUDGET,
     KINDS,
     fallbacks,
     filled,
@@ -224,10 +224,12 @@ def test_a_disk_that_is_full_from_the_beginning(folder: Path) -> None:
     def full() -> bool:
         mounted((b"tmpfs", folder, b"tmpfs", 0, b"size=4k,mode=0700"))
         with fallbacks() as counted:
-            cache = Cache.open(folder, BUDGET, version="test")
-            if cache is not None:
-                put(cache, 1, PLANES)
-                cache.flush()
+            try:
+                cache = opened(folder)
+            except Unusable as error:
+                return "full" in str(error) or "No space" in str(error)
+            put(cache, 1, PLANES)
+            cache.flush()
         return len(counted) == 1
 
     assert in_child_shown(full)

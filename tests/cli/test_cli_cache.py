@@ -16,7 +16,7 @@ import accel
 from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
-from accel.cache.entry import FORMAT, INDEX, PLANES, RESULT
+from accel.cache.entry import INDEX, PLANES, RESULT
 from accel.cli import cache_compare, cache_fill
 from accel.runtime import cached
 from accel.system import memory
@@ -45,7 +45,7 @@ def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| stream indexes | 20 | 1 | 0.0 |" in shown
     assert "| planes | 20 | 1 | 0.1 |" in shown
     assert "20 keys" in shown
-    assert f"version {FORMAT} test" in shown
+    assert "version test" in shown
     assert f"this accel's caches are of version {cached.VERSION}: this one is not used" in " ".join(shown.split())
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from accel.__main__ import main
 from accel.cli import run
+from accel.launch.environment import SITE
 from tests.support.helpers import python
 from tests.support.processes import linux
 
@@ -205,6 +206,15 @@ def test_a_script_without_a_line_of_accel(image_folder: Path, tmp_path: Path) ->
     assert found.returncode == 0, found.stderr
     assert plain.endswith("] None\n")
     assert found.stdout == plain.replace("None", "12")
+
+
+@pytest.mark.parametrize("content", ["garbage", '{"backend": "cpu"}', "[" * 9999])
+def test_an_environment_that_accel_did_not_write_is_refused(content: str, tmp_path: Path) -> None:
+    told = {"ACCEL_RUN": content, "PYTHONPATH": str(SITE)}
+    found = ended("-c", "print('begun')\nimport torchvision\nprint('never')", cwd=tmp_path, environment=told)
+    assert (found.returncode, found.stdout) == (2, "begun\n")
+    assert found.stderr.startswith("accel run: ACCEL_RUN was not set by `python -m accel run`")
+    assert "Traceback" not in found.stderr
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

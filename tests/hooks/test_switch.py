@@ -1,6 +1,7 @@
 """The switch: names, options, contexts."""
 
 import contextvars
+import shutil
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -14,11 +15,14 @@ from torchvision.transforms import functional
 
 import accel
 from accel import switch
-from accel.backend import backend_of
+from accel.backend import backend_of, parse_options
+from accel.cache.cache import Cache
 from accel.hooks import tv_transforms
+from accel.options import Options, Selection
+from accel.runtime import cached
 from tests.support import helpers
 from tests.support.patches import table
-from tests.support.processes import in_thread
+from tests.support.processes import in_thread, linux
 
 
 def test_auto_is_a_real_backend_that_runs_here() -> None:
@@ -58,7 +62,9 @@ USES: list[Callable[..., Any]] = [
     ("name", "options", "error", "text"),
     [
         ("gpu", {}, ValueError, r"unknown image backend 'gpu'; known are 'torchvision', 'auto', .*'cpu'"),
-        ("CPU", {}, ValueError, r"unknown image backend 'CPU'"),
+        ("gpu", {}, ValueError, r"; did you mean 'cuda'\?$"),
+        ("CPU", {}, ValueError, r"unknown image backend 'CPU'.*; did you mean 'cpu'\?$"),
+        ("neither", {}, ValueError, r"known are [a-z', ]*$"),
         ("", {}, ValueError, r"unknown image backend ''"),
         (None, {}, TypeError, r"must be a string, got NoneType"),
         (b"cpu", {}, TypeError, r"must be a string, got bytes"),
@@ -88,6 +94,51 @@ def test_a_failed_switch_leaves_the_one_in_force() -> None:
         with pytest.raises((ValueError, TypeError)):
             accel.set_image_backend(name, **options)
     assert switch.current() is in_force
+
+
+@linux
+@pytest.mark.parametrize("use", USES, ids=["set", "context"])
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("no parent", r"there is no .*gone to make it in \(is a disk not mounted\?\)"),
+        ("other things", "other things in it, such as photo.jpg"),
+        ("entered by others", "others may enter it"),
+        ("another version", "it is of version 'old', not "),
+    ],
+)
+def test_a_cache_that_cannot_be_used_is_refused(use: Any, harm: str, said: str, tmp_path: Path) -> None:
+    place = tmp_path / ("gone/cache" if harm == "no parent" else "cache")
+    if harm == "another version":
+        Cache.open(place, 1 << 20, version="old").close()
+    elif harm != "no parent":
+        place.mkdir(mode=0o700)
+        (place / ("photo.jpg" if harm == "other things" else "in-use")).touch()
+        place.chmod(0o755 if harm == "entered by others" else 0o700)
+    accel.set_image_backend("cpu", threads=1)
+    before = switch.current()
+    with pytest.raises(ValueError, match=said) as error:
+        use("cpu", cache=f"{place}:1GB")
+    assert str(error.value).startswith(f"cache='{place}:1GB' cannot be used: ")
+    assert switch.current() == before
+    assert not (tmp_path / "gone").exists()
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)
+    use("cpu", cache=f"{place}:1GB")  # once it can be
+    assert cached.of(Options(cache=f"{place}:1GB")) is not None
+
+
+@linux
+def test_a_process_that_is_started_later_does_without(tmp_path: Path) -> None:
+    """A worker whose parent has the cache, and who comes when the folder is gone."""
+    options = Options(cache=f"{tmp_path}/gone/cache:1GB")
+    before = accel.stats()["fallbacks"]
+    for _ in range(2):
+        switch.adopt(Selection("cpu", parse_options("cpu", {"cache": None})))
+        cached.enter(options)
+    assert cached.of(options) is None
+    [(reason, count)] = accel.stats()["fallbacks"].items() - before.items()
+    assert (reason.startswith("no cache: "), count) == (True, 1)
 
 
 def test_options_reach_the_backend_and_equal_ones_share_an_instance() -> None:

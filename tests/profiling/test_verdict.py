@@ -151,7 +151,7 @@ def test_every_name_is_planted_somewhere() -> None:
 def test_shared_memory_that_is_full() -> None:
     measured = Pipeline(work={"send": (20.0, 0.0)}, step=(2.0, 0.0), bytes=40 << 20).run()
     assert judge(measured).bottleneck == "send"
-    measured.backend, measured.machine.shm_free = "torchvision", 30 << 20
+    measured.backend, measured.machine.shm_free = "torchvision", 30_000_000
     verdict = judge(measured)
     assert verdict.bottleneck == "shm"
     assert "30 MB free" in verdict.why

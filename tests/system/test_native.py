@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def test_compiled_once_and_again_where_its_file_is_damaged(folder: Path, unit: u
         path.write_bytes(sound[:left])
         other = again(unit)
         assert units.ready([other]) == [other], left
+        assert works(other)
+
+
+def test_it_is_not_loaded_from_where_others_may_write(
+    folder: Path, unit: units.Unit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert units.ready([unit]) == [unit]
+    folder.chmod(0o777)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for expected in ([True], []):
+        other = again(unit)
+        assert [True for _ in units.ready([other])] == expected, "it is compiled elsewhere, and found there"
         assert works(other)
 
 

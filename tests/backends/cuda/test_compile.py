@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_cubins_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert compile.cubin("coefficients", "sm_90") == first
     with pytest.raises(pytest.fail.Exception):
         compile.cubin("coefficients", "sm_80")
+
+
+def test_cubins_are_not_loaded_from_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "kept"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(compile, "build", lambda *_: (b"planted", []))
+    assert compile.cubin("coefficients", "sm_90") == b"planted"
+    (tmp_path / "kept").chmod(0o777)
+    monkeypatch.setattr(compile, "build", lambda *_: (b"own", []))
+    assert compile.cubin("coefficients", "sm_90") == b"own"
+    monkeypatch.setattr(compile, "build", lambda *_: pytest.fail("compiled again"))
+    assert compile.cubin("coefficients", "sm_90") == b"own"
 
 
 @pytest.fixture
