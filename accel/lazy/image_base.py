@@ -236,7 +236,7 @@ class _LazyAccess:
     def _computed(self) -> Any:
         if self.pixels is None:
             _ = self._image.im
-        return self.pixels
+        return self.pixels or self._image._load_now()  # another thread may just have computed them
 
     def __getitem__(self, position: tuple[int, int]) -> Any:
         return self._computed()[position]

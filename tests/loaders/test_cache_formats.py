@@ -142,7 +142,7 @@ def test_palettes_that_are_set_on_opened_files(
             for path in files:
                 image = Image.open(path)
                 done = helpers.outcome(change, image) if changed else None
-                images += [done, helpers.outcome(lambda: F.hflip(image.convert("RGB")))]  # noqa: B023
+                images += [done, helpers.outcome(lambda: F.hflip(image.convert("RGB")).tobytes())]  # noqa: B023
         return images
 
     expected = read()
