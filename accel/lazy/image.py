@@ -60,10 +60,11 @@ class LazyImage(LazyImageBase):
     def make(cls, recipe: Recipe, mode: str, size: tuple[int, int], info: dict[Any, Any] | None = None) -> Self:
         """An image of a recipe's pixels; ``info``: its ``info`` as Pillow passes it on, None: the file's."""
         image = cls.__new__(cls)
-        image._recipe = recipe
-        image._mode = mode
-        image._size = size
-        image._info = info
+        fields = image.__dict__
+        fields["_recipe"] = recipe
+        fields["_mode"] = mode
+        fields["_size"] = size
+        fields["_info"] = info
         return image
 
     @property
@@ -83,7 +84,7 @@ class LazyImage(LazyImageBase):
         source, steps = self.used()
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        info = None if self._info is None else self._info.copy()
+        info = None if self._info is None else self._copy_info()
         if op.renews is not None and op.renews(params):
             info = {}
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
@@ -148,7 +149,7 @@ class LazyImage(LazyImageBase):
             self.used_again()
             recipe = self._recipe or recipe
         self._parent = True
-        info = None if self._info is None else self._info.copy()
+        info = None if self._info is None else self._copy_info()
         return LazyPlainImage.make(recipe, self._mode, self._size, info)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
@@ -189,6 +190,7 @@ class LazyImage(LazyImageBase):
 
     def thumbnail(self, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: float | None = 2.0) -> None:
         drafts = reducing_gap is not None and isinstance(self, JpegImageFile) and not self._loaded
+        self._compute_for_access()
         if self._im is not None or self._recipe is None or drafts:
             return super().thumbnail(size, resample, reducing_gap)
         wanted = pillow_methods.Thumbnail(self._size, size, resample, reducing_gap).resized
@@ -197,7 +199,8 @@ class LazyImage(LazyImageBase):
         args, kwargs = wanted
         image = self.resize(*args, **kwargs)
         recipe = image.recipe if isinstance(image, LazyImage) else None
-        self._size, self._loaded, self._parent = image.size, True, False
+        self.__dict__.update(_size=image.size, _loaded=True, _parent=False)
+        self.readonly = 0
         if recipe is None:
             self.im = image.im
         else:

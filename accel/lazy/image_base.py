@@ -7,10 +7,12 @@ may have been painted on.
 from __future__ import annotations
 
 import copyreg
+import weakref
 from abc import ABCMeta
+from collections.abc import Callable
 from copy import deepcopy
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
@@ -21,6 +23,19 @@ from accel.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
+
+
+class Field:
+    """A field of Pillow's images that its methods set: ``_set_field`` of the image sets it, accel by ``__dict__``.
+
+    Without a ``__get__``, it is read from ``__dict__`` directly.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __set__(self, image: LazyImageBase, value: Any) -> None:
+        image._set_field(self.name, value)
 
 
 class LazyImageBase(Image.Image):
@@ -34,16 +49,19 @@ class LazyImageBase(Image.Image):
 
     # The attributes that Image.__init__ sets, once for all images: making one then takes a third of a microsecond.
     _im: Any = None
-    palette = None
     _exif: Any = None
     _readonly = 0
     if not isinstance(getattr(Image.Image, "readonly", None), property):  # Pillow 11.1
         readonly = 0
 
+    _mode: str = cast("str", Field())
+    _size: tuple[int, int] = cast("tuple[int, int]", Field())
     _recipe: Recipe | None  # no default: a large file is read when the attribute is missing
     _loaded = False  # whether Pillow would have decoded it by now
     _info: dict[Any, Any] | None = None  # None: the file's
     _touched_by: str | None = None
+    _access: Callable[[], _LazyAccess | None] = staticmethod(lambda: None)  # a weak reference to what load() returned
+    _copied = False  # whether it was pickled, or is a deep copy
     _parent = False  # whether another image was made from it
 
     # -- computing the pixels -------------------------------------------------------------------------------
@@ -52,11 +70,40 @@ class LazyImageBase(Image.Image):
     def im(self) -> Any:
         if self._im is None:
             self._im = self._pixels()
+            self._loaded = True
+            access = self._access()
+            if access is not None:
+                access.pixels = self._im.pixel_access(self.readonly)
         return super().im
 
     @im.setter
     def im(self, im: Any) -> None:
+        self._compute_for_access()
         self._im = im
+
+    def _compute_for_access(self) -> None:
+        """Compute the pixels if the user has an access to them, before the image gets others."""
+        access = self._access() if self._im is None else None
+        if access is not None and access.pixels is None:
+            _ = self.im
+
+    def close(self) -> None:
+        self._compute_for_access()
+        Image.Image.close(self)
+
+    @property
+    def palette(self) -> Any:
+        return self.__dict__.get("palette")
+
+    @palette.setter
+    def palette(self, palette: Any) -> None:
+        self._set_field("palette", palette)
+
+    def _set_field(self, name: str, value: Any) -> None:
+        """Set a field of Pillow's; the pixels are computed first, because recipes know nothing of what is set."""
+        if self._im is None and self.__dict__.get("_recipe") is not None:
+            _ = self.im
+        self.__dict__[name] = value
 
     def _pixels(self) -> Any:
         assert self._recipe is not None
@@ -70,7 +117,13 @@ class LazyImageBase(Image.Image):
     def load(self) -> Any:
         """Pixel access like Pillow's; computes nothing until a pixel is read or written."""
         self._loaded = True
-        return _LazyAccess(self) if self._im is None and self._recipe is not None else self._load_now()
+        if self._im is not None or self._recipe is None:
+            return self._load_now()
+        access = self._access()
+        if access is None:
+            access = _LazyAccess(self)
+            self._access = weakref.ref(access)
+        return access
 
     def _load_now(self) -> Any:
         _ = self.im
@@ -85,6 +138,11 @@ class LazyImageBase(Image.Image):
     @info.setter
     def info(self, info: dict[Any, Any]) -> None:
         self._info = info
+
+    if not hasattr(Image.Image, "_copy_info"):  # before Pillow 13, which copies lists
+
+        def _copy_info(self) -> dict[Any, Any]:
+            return self.info.copy()
 
     def _file_of_pillow(self) -> JpegImageFile:
         """Pillow's own image of the file that this was made from."""
@@ -137,7 +195,13 @@ class LazyImageBase(Image.Image):
         """Pickle as Pillow's image, with its pixels, so that it can be loaded without accel."""
         return copyreg._reconstructor, (self.becomes, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
+    def __setstate__(self, state: list[Any]) -> None:
+        self._compute_for_access()
+        self.__dict__.update(_recipe=None, _loaded=True)
+        super().__setstate__(state)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Image.Image:
+        self._loaded = True
         make, arguments, *state = send(self)
         image: Image.Image = make(*deepcopy(arguments, memo))
         for each in state:
@@ -148,38 +212,48 @@ class LazyImageBase(Image.Image):
 def send(image: LazyImageBase) -> tuple[Any, ...]:
     """Reduce an image for another process of this program: a lazy one to encoded bytes and recipes.
 
-    This decodes nothing and cannot fail, because it may run in a queue's feeder thread.
+    What comes of it is as Pillow's: loaded, and without the attributes that Pillow does not pickle. This decodes
+    nothing and cannot fail, because it may run in a queue's feeder thread.
     """
     recipe = image._recipe if image._im is None else None
     if recipe is None:
         return image.__reduce_ex__(2)
-    state = {name: image.__dict__[name] for name in _KEPT if name in image.__dict__}
+    state = {name: image.__dict__[name] for name in ("filename", "_info") if name in image.__dict__}
     return _restore_lazy, (type(image), recipe, image._mode, image._size, state)
 
 
 class _LazyAccess:
-    """The pixel access that ``load()`` returns; its first use computes the pixels."""
+    """The pixel access that ``load()`` returns; its first use computes the pixels.
+
+    Like Pillow's, it stays with these pixels: ``putalpha`` or a thumbnail may give the image others.
+    """
+
+    pixels: Any = None  # Pillow's access, once the pixels are computed
 
     def __init__(self, image: LazyImageBase) -> None:
         self._image = image
 
+    def _computed(self) -> Any:
+        if self.pixels is None:
+            _ = self._image.im
+        return self.pixels or self._image._load_now()  # another thread may just have computed them
+
     def __getitem__(self, position: tuple[int, int]) -> Any:
-        return self._image._load_now()[position]
+        return self._computed()[position]
 
     def __setitem__(self, position: tuple[int, int], colour: Any) -> None:
-        self._image._load_now()[position] = colour
+        self._computed()[position] = colour
 
 
-_KEPT = ("filename", "_info", "_loaded")
 _STATE = ("_recipe", "_im", "_mode", "_size", "_loaded", "_info", "_exif")
-_OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_parent", "_unread", "_source_of")
+_OURS = (*_STATE, "_touched_by", "_file", "_open_file", "_access", "_copied", "_parent", "_unread", "_source_of")
 
 
 def _restore_lazy(
     kind: type[LazyImageBase], recipe: Recipe, mode: str, size: tuple[int, int], state: dict[str, Any]
 ) -> LazyImageBase:
     image = kind.__new__(kind)
-    image.__dict__.update(_recipe=recipe, _mode=mode, _size=size, **state)
+    image.__dict__.update(_recipe=recipe, _mode=mode, _size=size, _loaded=True, _copied=True, **state)
     return image
 
 

@@ -15,13 +15,12 @@ from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
 from typing import IO, Any, ClassVar
 
-from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
 from accel.codec.header import Header, claim
 from accel.lazy.image import LazyImage
-from accel.lazy.image_base import StandsFor, send
+from accel.lazy.image_base import Field, StandsFor, send
 from accel.recipe import Recipe, Source
 from accel.system import fork
 from accel.system.memory import Key, key_of
@@ -59,6 +58,23 @@ class Unread:
             self.file.close()
 
 
+class FileField(Field):
+    """A field of Pillow's image of the file, by which it is decoded."""
+
+    def __get__(self, image: LazyJpegFile | None, owner: type) -> Any:
+        if image is None:
+            return self
+        fields = (_loaded() if image._loaded else {}) | image.__dict__
+        if self.name not in fields or (image._copied and fields[self.name] is None):
+            return image.__getattr__(self.name)
+        return fields[self.name]
+
+
+def _loaded() -> dict[str, Any]:
+    """The fields of a file that Pillow has loaded."""
+    return {"tile": [], "fp": None}
+
+
 class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     """A ``JpegImageFile`` whose pixels are computed when they are first used.
 
@@ -70,6 +86,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     _source_of: Callable[[bytes, Key | None, Header], Source | None]
     filename: Any = ""
+    tile, fp, decoderconfig, decodermaxblock = FileField(), FileField(), FileField(), FileField()
     _file: JpegImageFile | None = None
     _unread: Unread | None = None  # while it is set, there is no recipe
 
@@ -88,8 +105,8 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         """The image of a file that is not read yet; ``source_of`` returns None if the file must be left to Pillow."""
         header = unread.header
         image = cls.__new__(cls)
-        image._mode, image._size = header.mode, (header.width, header.height)
-        image.filename, image._unread, image._source_of = filename, unread, source_of
+        image.__dict__.update(_mode=header.mode, _size=(header.width, header.height), filename=filename)
+        image._unread, image._source_of = unread, source_of
         return image
 
     def _read(self) -> None:
@@ -115,13 +132,39 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
 
     def draft(self, mode: str | None, size: tuple[int, int] | None) -> Any:
         """Let Pillow configure its decoder, as it does for thumbnails; from then on Pillow decodes the image."""
-        if self._loaded or (self.recipe is None and self._im is not None):
+        if self._loaded:
             return None
+        if self._im is None:
+            self._read()
         file = self._file_of_pillow()
         drafted = file.draft(mode, size)
         if drafted is not None:
-            self._recipe, self._mode, self._size = None, file.mode, file.size
+            self._hand_over(file)
         return drafted
+
+    def _hand_over(self, file: JpegImageFile) -> None:
+        """Have Pillow decode the image, by its own image of the file."""
+        self.__dict__.update(_recipe=None, _mode=file.mode, _size=file.size, palette=file.palette)
+
+    def _set_field(self, name: str, value: Any) -> None:
+        """Set a field of Pillow's; an image that Pillow would not have loaded is decoded by Pillow from then on."""
+        if self._im is None and not self._loaded and (self._recipe is not None or self._file is not None):
+            file = self._file_of_pillow()
+            setattr(file, name, value)
+            self._hand_over(file)
+        else:
+            super()._set_field(name, value)
+
+    @property
+    def _exif(self) -> Any:
+        """The EXIF data, if they were read; Pillow reads those of some files as it opens them."""
+        if "_exif" not in self.__dict__:
+            self._exif = None if self._copied else self._file_of_pillow()._exif
+        return self.__dict__["_exif"]
+
+    @_exif.setter
+    def _exif(self, exif: Any) -> None:
+        self.__dict__["_exif"] = exif
 
     def verify(self) -> None:
         (self._file_of_pillow() if self._recipe is None else self._opened_by_pillow()).verify()
@@ -133,7 +176,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def close(self) -> None:
         if self._unread is not None:
             self._unread.file.close()
-        Image.Image.close(self)
+        super().close()
 
     def __exit__(self, *args: object) -> None:
         if self._unread is not None:
@@ -164,14 +207,15 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
     def _attributes(self) -> dict[str, Any]:
         self._read()
         attributes = vars(self._file_of_pillow()) | super()._attributes()
-        return attributes | {"tile": [], "fp": None}  # as Pillow's load() leaves them
+        return attributes | _loaded()
 
     def __getattr__(self, name: str) -> Any:
         # only reached for attributes that no class has: quantization, layer, applist, ... and those not set yet
         if name == "_recipe":
             self._read()
             return self.__dict__.get(name)
-        if not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
+        pickled = not self._copied or name in ("layers", "layer")
+        if pickled and not name.startswith("__") and (self._file or self._unread or self.__dict__.get("_recipe")):
             return getattr(self._file_of_pillow(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

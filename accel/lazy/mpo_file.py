@@ -31,10 +31,9 @@ class LazyMpoFile(LazyJpegFile, MpoImageFile):
         file = self._file_of_pillow()
         if not file._seek_check(frame):
             return
-        self._recipe = None
         file.seek(frame)
         self._im, self._info, self._exif, self._loaded = None, file.info, None, False
-        self._mode, self._size = file.mode, file.size
+        self._hand_over(file)
 
     def tell(self) -> int:
         return self._file_of_pillow().tell()

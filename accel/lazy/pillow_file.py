@@ -38,6 +38,7 @@ class _Noted(NamedTuple):
     key: Key
     info: dict[Any, Any]
     tile: list[Any]
+    fields: tuple[Any, ...]
 
 
 def note(image: Any, file: Any) -> bool:
@@ -48,8 +49,14 @@ def note(image: Any, file: Any) -> bool:
     key = _key(file)
     if key is None:
         return False
-    image.__dict__[NOTED] = _Noted(file, key, dict(image.info), list(image.tile))
+    image.__dict__[NOTED] = _Noted(file, key, dict(image.info), list(image.tile), _fields(image))
     return True
+
+
+def _fields(image: Any) -> tuple[Any, ...]:
+    """What else the picture that Pillow loads depends on: the user may have set another palette, for instance."""
+    palette = image.palette and (image.palette.mode, image.palette.rawmode, bytes(image.palette.palette))
+    return image.mode, image.size, image.fp, image.decoderconfig, palette
 
 
 def _key(file: Any) -> Key | None:
@@ -113,7 +120,7 @@ def converting(original: Callable[..., Any]) -> Callable[..., Any]:
 def _is_new(image: ImageFile.ImageFile, noted: _Noted) -> bool:
     """Whether an image is as it was opened: not loaded, and not set to another picture or size."""
     new: bool = getattr(image, "_im", None) is None and image.tile == noted.tile and image.info == noted.info
-    return new and not noted.file.closed and image.tell() == 0
+    return new and _fields(image) == noted.fields and not noted.file.closed and image.tell() == 0
 
 
 def read(path: Any, selection: Selection) -> Source | None:

@@ -174,6 +174,21 @@ def test_what_stays_here_is_lazy(name: str, way: str) -> None:
         assert again.tobytes() == image.tobytes()
 
 
+@pytest.mark.parametrize("way", ["deepcopy", "sent"])
+def test_a_copy_is_loaded_and_has_what_pillow_pickles(way: str) -> None:
+    names = ("quantization", "bits", "app", "icclist", "fp", "tile", "layers", "layer", "decoderconfig", "format")
+
+    def facts() -> Any:
+        image = picture()
+        again: Any = pickle.loads(ForkingPickler.dumps(image)) if way == "sent" else copy.deepcopy(image)
+        drafted = again.draft("L", (9, 9))
+        loaded = way == "sent" or image.draft("L", (9, 9)) is None
+        has = [helpers.outcome(getattr, again, name) for name in names]
+        return drafted, loaded, again.mode, again.size, has, again.info, again.tobytes()
+
+    helpers.assert_equal_runs(facts)
+
+
 def test_copied_with_its_pixels() -> None:
     def facts() -> Any:
         image = picture()

@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import warnings
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.lazy import jpeg_file
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, opened, outcome
 from tests.support.processes import descriptors
@@ -128,6 +130,38 @@ def test_the_with_statement(path: Path) -> None:
         inside = image.convert("RGB").resize((20, 20))
         assert is_lazy(image)
     assert_same(inside, COLOUR.open().resize((20, 20)))
+
+
+CLOSED: dict[str, Callable[[Any, Any], Any]] = {
+    "with": lambda image, file: image.__exit__(None, None, None),
+    "file": lambda image, file: file.close(),
+    "verify": lambda image, file: image.verify(),
+}
+
+
+@pytest.mark.parametrize("close", CLOSED.values(), ids=CLOSED)
+def test_an_image_may_be_used_after_its_file_was_closed(close: Callable[[Any, Any], Any]) -> None:
+    """A known difference, as the position of the file is."""
+    file = BytesIO(COLOUR.data)
+    plain = Image.open(file)
+    close(plain, file)
+    with pytest.raises((AssertionError, AttributeError, ValueError)):
+        plain.load()
+    with accel.image_backend("cpu"):
+        file = BytesIO(COLOUR.data)
+        image = Image.open(file)
+        assert file.tell() == len(COLOUR.data)
+        close(image, file)
+        assert_same(image, COLOUR.open())
+
+
+def test_a_large_file_is_not_used_after_it_was_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jpeg_file, "_LARGE", 0)
+    with accel.image_backend("cpu"):
+        with Image.open(path) as image:
+            pass
+        with pytest.raises(ValueError, match="closed"):
+            image.resize((9, 9))
 
 
 def test_formats() -> None:

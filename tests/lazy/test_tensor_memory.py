@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils import dlpack
+from torchvision.transforms import functional as F
 
 import accel
 from tests.support import helpers
@@ -83,3 +84,31 @@ def test_the_c_interface_of_dlpack_is_found_on_plain_tensors_alone() -> None:
     assert not hasattr(type(lazy), "__dlpack_c_exchange_api__")
     lazy.sum()
     assert hasattr(type(lazy), "__dlpack_c_exchange_api__") == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+
+
+def test_writes_into_crops() -> None:
+    """A known difference: a crop of a lazy tensor has memory of its own; one of a tensor that was used is a view."""
+    for used in (False, True):
+        with accel.image_backend("cpu"):
+            tensor = make_single()
+            before = tensor.clone().sum()
+            if used:
+                tensor.sum()
+            crop = F.crop(tensor, 1, 2, 5, 4)
+            crop.zero_()
+            assert float(crop.sum()) == 0
+            assert tensor.sum().equal(before) is not used
+    plain = both(make_single)[1]
+    F.crop(plain, 1, 2, 5, 4).zero_()
+    assert not plain.sum().equal(before)
+
+
+def test_values_made_under_inference_mode_are_ordinary() -> None:
+    """A known difference."""
+    with accel.image_backend("cpu"), torch.inference_mode():
+        lazy = make_single()
+        expected = lazy.clone() + 0
+    assert not lazy.is_inference()
+    assert expected.is_inference()
+    assert lazy.equal(expected)
+    (lazy * torch.ones((), requires_grad=True)).sum().backward()

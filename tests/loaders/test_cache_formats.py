@@ -15,6 +15,7 @@ from PIL import Image, PngImagePlugin
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.io import decode_image, decode_jpeg, decode_png, decode_webp, read_file, read_image
+from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
@@ -117,6 +118,36 @@ def _of_bytes(path: str) -> Image.Image:
 
 
 READERS = {"Image.open": open_rgb, "with": open_closed_rgb, "open file": open_file_rgb, "bytes": _of_bytes}
+
+
+def _put(image: Any) -> None:
+    image.putpalette(bytes(range(256)) * 3)
+
+
+def _dyed(image: Any) -> None:
+    image.palette.palette = bytes(len(image.palette.palette))
+    image.palette.dirty = 1
+
+
+@pytest.mark.parametrize("change", [_put, _dyed])
+@pytest.mark.parametrize("order", [(True, False, True), (False, True, False)], ids=str)
+def test_palettes_that_are_set_on_opened_files(
+    files: list[str], place: str, change: Callable[[Any], None], order: tuple[bool, ...]
+) -> None:
+    """Neither are they lost, nor kept for other uses of the file."""
+
+    def read() -> list[Any]:
+        images = []
+        for changed in order:
+            for path in files:
+                image = Image.open(path)
+                done = helpers.outcome(change, image) if changed else None
+                images += [done, helpers.outcome(lambda: F.hflip(image.convert("RGB")).tobytes())]  # noqa: B023
+        return images
+
+    expected = read()
+    with accel.image_backend("cpu", cache=place):
+        assert_same(read(), expected)
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
