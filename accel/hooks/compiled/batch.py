@@ -154,10 +154,11 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
     sources, begun, grey, targets = images.opened(switch.current())
+    instead: tape.Instead | None = None
     with tape.in_turn:
         while True:
             try:
-                drawn = own.run(begun, grey)
+                drawn = own.run(begun, grey, instead)
             except Exception:
                 if isinstance(images, _Files):
                     tv_files.ahead.keep(images.paths, sources)
@@ -166,7 +167,8 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
             if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
                 raise Refused(_IN_MEMORY)
             made = Made(own.kind, drawn.recipes(sources), sizes, targets)
-            if drawn.tape.commit():
+            instead = drawn.tape.commit()
+            if instead is None:
                 return made
 
 

@@ -16,12 +16,18 @@ from PIL import Image
 from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
-from accel.hooks.compiled.generator_state import COMPILED
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Kind, Tape
+from accel.native import units
 from accel.rows import Numbers
 
-_draw = COMPILED.function(
+_COMPILED = units.Unit(
+    "drawing",
+    *("hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_codes.py"),
+    "native/intrinsics.py",
+    seconds=0.3,
+)
+_draw = _COMPILED.function(
     "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int int i8[2]w"
 )
 

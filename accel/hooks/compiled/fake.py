@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from accel.hooks.compiled import stock
 from accel.hooks.compiled.arrays import FROM_ARRAY, Pixels
 from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.own_generators import Own
+from accel.hooks.patch import copied
 from accel.options import Selection
 from accel.sources import Numbers, Pictures
 
@@ -119,11 +122,19 @@ def _drawn(shape: Shape, classes: int, seeds: Sequence[int]) -> tuple[Pixels, li
 
 @lru_cache(maxsize=64)
 def _agrees(shape: Shape, classes: int) -> bool:
-    """Whether torchvision draws the same images of this shape; tried once. It seeds the devices' generators."""
-    theirs, (planes, targets) = FakeData(_TRIED, shape, classes), _drawn(shape, classes, range(_TRIED))
+    """Whether torchvision draws the same images of this shape; tried once, on a generator of its own."""
+    own, getitem, found = torch.Generator(), FakeData.__getitem__, FakeData(_TRIED, shape, classes)
+    named = {
+        "get_rng_state": own.get_state,
+        "set_rng_state": own.set_state,
+        "manual_seed": own.manual_seed,
+    }
+    theirs = copied(getitem, {**getitem.__globals__, "torch": SimpleNamespace(**{**vars(torch), **named})})
+    planes, targets = _drawn(shape, classes, range(_TRIED))
     channels, height, width = shape
     for number, (plane, target) in enumerate(zip(planes, targets, strict=True)):
-        image, label = theirs[number]
+        with Own(own):
+            image, label = theirs(found, number)
         seen = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
         if target != label or not np.array_equal(seen, plane):
             return False

@@ -1,61 +1,148 @@
-"""Draws for a single image: directly from the generators, one at a time, as torchvision makes them."""
+"""Draws directly from the generators, one at a time, as torchvision makes them."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 
-from accel.hooks.compiled.tape import Bounds, Tape
+from accel.hooks.compiled.tape import UNIT, Bounds, Python, Tape, default, exponential, scaled, separate
+from accel.hooks.own_generators import Own, with_own
 
 T = TypeVar("T")
 
 
 class Live(Tape):
-    """A tape whose values are drawn when they are read; ``take_back`` restores the generators.
-
-    Each thread has one, for one image after another.
-    """
+    """A tape whose values are drawn when they are read. Each thread has one, for one image after another."""
 
     def __init__(self) -> None:
         with torch.inference_mode(False):  # else the tensors could not be used outside of inference mode
             self._float = torch.empty(1, dtype=torch.float32, device="cpu")
             self._integer = torch.empty(1, dtype=torch.int64, device="cpu")
-        self._before: tuple[Any, Any] = None, None
+        self.begin()
 
     def begin(self) -> None:
         """Begin with another image."""
-        self._before = torch.default_generator.get_state(), None
+        self.at, self._state = 0, default.get_state()
+        self._python: Python | None = None
+        self._python_state: Any = None
 
-    def take_back(self) -> None:
-        """Undo what was drawn since ``begin``."""
-        state, python = self._before
-        torch.default_generator.set_state(state)
-        if python is not None:
-            random.setstate(python)
+    def end(self) -> None:
+        """Note that what was drawn is used."""
+        self.at, self._python = 0, None
 
     def uniform(self, bounds: Bounds) -> float:
+        self.at += 1
         return self._float.uniform_(*bounds).item()
 
-    once = uniform
+    def once(self, bounds: Bounds) -> float:
+        return self.uniform(bounds)
 
     def exp(self, bounds: Bounds) -> float:
+        self.at += 1
         return self._float.uniform_(*bounds).exp_().item()
 
     def below(self, limit: int) -> int:
+        self.at += 1
         return int(self._integer.random_(0, limit).item())
 
     def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
-        return draw(torch.default_generator)
+        self.at += outputs
+        return draw(default)
 
     @property
-    def python(self) -> Any:
-        if self._before[1] is None:
-            self._before = self._before[0], random.getstate()
-        return random
+    def python(self) -> Python:
+        if self._python is None:
+            self._python_state = random.getstate()
+            self._python = Python(lambda: random.getrandbits(32))
+        return self._python
+
+    def left_to(self, call: Callable[..., T], transform: Any, *given: Any) -> T:
+        """``call(transform, *given)``, which is given the numbers that were drawn since ``begin`` again.
+
+        It draws them from generators of its own; what it draws beyond them is then drawn from everybody's. If others
+        have drawn since ``begin``, the numbers are given to nobody, and the call draws as usual.
+        """
+        if not (self.at or self._python):
+            return call(transform, *given)
+        expected, used = separate(self._state), [] if self._python is None else self._python.used
+        python = random.Random()
+        if self._python_state is not None:
+            python.setstate(self._python_state)
+        own, again = separate(self._state), Python(lambda: python.getrandbits(32))
+        torch.empty(self.at, dtype=torch.float32).uniform_(generator=expected)
+        calm = torch.equal(expected.get_state(), default.get_state())
+        if not calm or (used and random.getstate() != _after(self._python_state, len(used))):
+            return call(transform, *given)
+        try:
+            with Own(own):
+                return call(with_own(transform, again), *given)
+        finally:
+            _skip(expected, own.get_state())
+            if len(again.used) > len(used):
+                random.getrandbits(32 * (len(again.used) - len(used)))
+
+
+def _after(state: Any, words: int) -> Any:
+    """The state of a generator of Python's behind so many outputs."""
+    generator = random.Random()
+    generator.setstate(state)
+    generator.getrandbits(32 * words)
+    return generator.getstate()
+
+
+def _skip(generator: torch.Generator, until: torch.Tensor) -> None:
+    """Draw from the default generator what leads another one from its state to a later one."""
+    for count in range(_MOST):
+        if torch.equal(generator.get_state(), until):
+            if count:
+                torch.empty(count, dtype=torch.int32).random_()
+            return
+        torch.empty(1, dtype=torch.int32).random_(generator=generator)
+
+
+_MOST = 1 << 12
+
+
+class Again(Live):
+    """A tape that begins with outputs that were drawn already: those that came instead of what was read ahead."""
+
+    def __init__(self, outputs: Sequence[int], words: Sequence[int]) -> None:
+        """``outputs``: of torch's generator. ``words``: of Python's."""
+        super().__init__()
+        self._given, self._words = [*reversed(outputs)], [*reversed(words)]
+
+    def uniform(self, bounds: Bounds) -> float:
+        if not self._given:
+            return super().uniform(bounds)
+        unit = (self._given.pop() & _OF_FLOAT) / (_OF_FLOAT + 1)
+        found = unit if bounds == UNIT else scaled(unit, bounds)
+        return super().uniform(bounds) if found is None else found
+
+    def exp(self, bounds: Bounds) -> float:
+        return exponential(self.uniform(bounds))
+
+    def below(self, limit: int) -> int:
+        return self._given.pop() % limit if self._given else super().below(limit)
+
+    def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
+        del self._given[max(len(self._given) - outputs, 0) :]  # which cannot be put into a generator
+        return super().by(draw, outputs)
+
+    @property
+    def python(self) -> Python:
+        if self._python is None:
+            self._python = Python(lambda: self._words.pop() if self._words else random.getrandbits(32))
+        return self._python
+
+    def commit(self) -> None:
+        """Do nothing: all is drawn."""
+
+
+_OF_FLOAT = (1 << 24) - 1  # the bits of an output that make a float32 between 0 and 1
 
 
 class _OfThread(threading.local):

@@ -16,9 +16,10 @@ import torch
 from accel.hooks.compiled import drawing, draws, known, stock
 from accel.hooks.compiled.draws import Op, Piece, Run, Size
 from accel.hooks.compiled.fixed import RGB, Kind, kind_of
-from accel.hooks.compiled.live import Live
+from accel.hooks.compiled.live import Again
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Tape, forget, in_turn, of_default
+from accel.hooks.compiled.tape import Instead, Tape, default, in_turn, of_default
+from accel.hooks.own_generators import Own, with_own
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
@@ -40,37 +41,39 @@ class Program:
         self._begin = begin
         self._ops: list[Op] = []
         self._usual, self._most = 8, 0  # draws per image
-        self._trusted = False
-        self._asked, self._due = 0, 1  # the number of calls of ``prepare``, and the one at which it is tried
+        self._tried = self._trusted = False
         self._alike: drawing.Known = {}
         self._together = False  # whether compiled code draws the same as the parts do
         self._why = "it records something else"
 
-    def run(self, sizes: Numbers, grey: Which | None) -> Drawn:
-        """Draw for images of these sizes, ahead of torch's generator, which is not changed; call ``prepare`` before.
+    def run(self, sizes: Numbers, grey: Which | None, instead: Instead | None = None) -> Drawn:
+        """Draw for images of these sizes, ahead of the generators, which are not changed; call ``prepare`` before.
 
         Args:
             sizes: int64 [images, n]; the last two columns are heights and widths.
             grey: bool [images], which of them are converted to RGB first; None: none.
+            instead: the outputs to draw from first, which ``Tape.commit`` returned.
 
         Raises:
             Refused: the images are left to torchvision.
         """
+        if instead is not None:
+            return self._drawn_one_by_one(sizes, grey, Again(*instead))
         if not self._most:
-            return self._drawn(sizes, grey, Tape(torch.default_generator.get_state(), 0))
+            return self._drawn(sizes, grey, Tape(default.get_state(), 0))
         try:
             return self._drawn(sizes, grey, of_default(len(sizes) * min(self._usual, self._most) + 1))
         except IndexError:
             self._usual *= 2
             return self._drawn(sizes, grey, of_default(len(sizes) * self._most + 1))
 
-    def one(self, size: Size, live: Live) -> tuple[Run, Size]:
-        """Draw for one image of this size from the generators; call ``prepare`` before. Returns its run and new size.
+    def one(self, size: Size, tape: Tape) -> tuple[Run, Size]:
+        """Draw for one image of this size from a tape; call ``prepare`` before. Returns its run and new size.
 
         Raises:
             Refused: the image is left to torchvision.
         """
-        run = Run(live)
+        run = Run(tape)
         height, width = size
         for op in self._ops:
             height, width = op.draw(run, height, width)
@@ -80,13 +83,13 @@ class Program:
         """Make the program and compare it with the transform that it is made of, unless that has been done.
 
         Raises:
-            Refused: it cannot be made, or differs, or is not tried again yet.
+            Refused: it cannot be made, or differs.
         """
         if self._trusted:
             return
         with in_turn:
-            self._asked += 1
-            if not self._trusted and self._asked == self._due:
+            if not self._tried:
+                self._tried = True
                 with clocks.unmeasured():
                     self._try_beside(transform)
         if not self._trusted:
@@ -99,8 +102,7 @@ class Program:
             if self.kind.cls is None:
                 raise Refused("it makes no tensors")
             self._trusted = self._is_right(transform)
-            if not self._trusted:  # perhaps because another thread drew meanwhile: try again later
-                self._due *= 2
+            if not self._trusted:
                 counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
         except Exception as error:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
@@ -139,19 +141,15 @@ class Program:
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, for images of several sizes, with different draws each time."""
-        state, python = torch.default_generator.get_state(), random.getstate()
+        python = random.Random()
+        transform = with_own(transform, python)
         trial.goes_on = True
-        forget()
         try:
-            right = all(
-                any(self._does_as(transform, size, seed) for _ in range(_TIMES)) for seed, size in enumerate(2 * _SIZES)
-            )
+            right = all(self._does_as(transform, python, size, seed) for seed, size in enumerate(2 * _SIZES))
             self._together = right and self._is_same_together()
             return right
         finally:
             trial.goes_on = False
-            torch.default_generator.set_state(state)
-            random.setstate(python)
 
     def _is_same_together(self) -> bool:
         """Whether compiled code draws batches, of one size and of several, the same as they are drawn one by one."""
@@ -183,21 +181,26 @@ class Program:
         same = same and found.numbers.tolist() == [run.row for run in expected.runs]
         return same and found.sizes == expected.sizes and found.tape.at == expected.tape.at
 
-    def _does_as(self, transform: Any, size: Size, seed: int) -> bool:
-        """Whether this does what the transform does for one image of a size, including the generators' states."""
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
+    def _does_as(self, transform: Any, python: random.Random, size: Size, seed: int) -> bool:
+        """Whether this does what the transform does for one image of a size, including the generators' states.
+
+        ``python``: what the transform draws from as it would from Python's ``random``.
+        """
+        own = torch.Generator().manual_seed(seed)
+        python.seed(seed)
+        expected = copy.copy(python)
+        tape = Tape(own.get_state(), self._most, python)
         try:
-            drawn = self.run(np.array([size], np.int64), None)
+            run, after = self.one(size, tape)
         except Refused:
             return True  # such an image will always be refused
-        python = drawn.tape.python
-        image = transform(self._begin.image(size, ()))
-        left = torch.default_generator.get_state()
+        used = tape.python.used
+        with Own(own):
+            image = transform(self._begin.image(size, ()))
         found = kind_of(image, self.kind)
-        (run,), (after,) = drawn.runs, drawn.sizes
-        same = found is not None and found[:2] == (self.kind, after) and torch.equal(left, drawn.tape.after())
-        same = same and random.getstate() == python.getstate()
+        same = found is not None and found[:2] == (self.kind, after)
+        same = same and torch.equal(own.get_state(), tape.after())
+        same = same and used == [expected.getrandbits(32) for _ in used] and expected.getstate() == python.getstate()
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
@@ -249,8 +252,6 @@ trial = _Trial()
 
 _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 224), (1200, 37), (48, 1600), (256, 257))
 """(height, width) of the images that a program is tried on; in some of them no crop fits."""
-
-_TIMES = 3  # tries, because another thread may draw meanwhile
 
 _TO_RGB = Piece(Form("convert", ("RGB",), 0))
 

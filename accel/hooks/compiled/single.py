@@ -94,11 +94,9 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         raise Refused("one of its transforms takes nothing but an image")
     tape = live.of_thread.live
     tape.begin()
-    try:
-        return _recorded(own, own.one((height, width), tape), image)
-    except BaseException:
-        tape.take_back()
-        raise
+    tensor = _recorded(own, own.one((height, width), tape), image)
+    tape.end()
+    return tensor
 
 
 def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBase:
@@ -156,14 +154,18 @@ def _is_of_transforms(container: nn.Sequential) -> bool:
 _BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
 
 
+def _left(original: Function, transform: Any, *given: Any) -> Any:
+    """What torchvision makes of an image that was refused."""
+    return live.of_thread.live.left_to(original, transform, *given)
+
+
 def _sequential(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, input: Any) -> Any:
         # all models come here: so the first checks are cheap, and none makes torch's compiler break the graph
         if type(input) in _LAZY and type(self) is nn.Sequential and _is_of_transforms(self):
             tensor = made(self, input)
-            if tensor is not None:
-                return tensor
+            return _left(original, self, input) if tensor is None else tensor
         return original(self, input)
 
     return forward
@@ -174,8 +176,7 @@ def _v1(original: Function) -> Function:
     def __call__(self: Any, img: Any) -> Any:
         if type(img) in _LAZY and type(self) is v1.Compose:
             tensor = made(self, img)
-            if tensor is not None:
-                return tensor
+            return _left(original, self, img) if tensor is None else tensor
         return original(self, img)
 
     return __call__
@@ -204,13 +205,13 @@ def _v2(original: Function) -> Function:
         image, *more = inputs or (None,)
         if type(image) in _LAZY and type(self) is v2.Compose and _HANDED_ON.issuperset(map(type, more)):
             tensor = made(self, image, alone=not more)
-            if tensor is not None:
-                return (tensor, *more) if more else tensor
-        elif type(image) is dict and not more and type(self) is v2.Compose:
+            if tensor is None:
+                return _left(original, self, *inputs)
+            return (tensor, *more) if more else tensor
+        if type(image) is dict and not more and type(self) is v2.Compose:
             name = _name_of_image(image)
             tensor = None if name is None else made(self, image[name], alone=False)
-            if tensor is not None:
-                return {**image, name: tensor}
+            return _left(original, self, image) if tensor is None else {**image, name: tensor}
         return original(self, *inputs)
 
     return forward

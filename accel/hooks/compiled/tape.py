@@ -1,30 +1,49 @@
-"""Tapes: the next outputs of torch's generator, read ahead for any kind of draw, and drawn only for a whole batch.
+"""Tapes: the next outputs of the generators, read ahead for any kind of draw, and drawn only for a whole batch.
 
-Each draw of one number takes one output of the generator. So torch itself, asked for many numbers from a generator in
-the same state, gives the result of any kind of draw at any place. Only ``generator_state`` knows what a state consists
-of: it draws outputs in a fraction of the time that torch takes for a call.
+Each draw of one number takes one output of torch's generator. So torch itself, asked for many numbers from a generator
+in the same state, gives the result of any kind of draw at any place. The generators that everybody uses are only ever
+drawn from, by one call that nobody can come between: their states are never set, and no output is given out twice.
 """
 
 from __future__ import annotations
 
+import ctypes
 import random
 import struct
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.hooks.compiled import generator_state
-from accel.system import fork
+from accel.system import counters, fork
 
 Bounds = tuple[float, float]
 Kind = tuple[bool, Bounds]
 """A kind of draw: whether the exponential is taken, and the bounds."""
 UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
+Numbers = npt.NDArray[np.int64]
+
+
+class Python(random.Random):
+    """Python's generator, made of 32-bit outputs of another one. ``used``: these outputs."""
+
+    def __init__(self, draw: Callable[[], int]) -> None:
+        super().__init__(0)
+        self._draw, self.used = draw, list[int]()
+
+    def random(self) -> float:
+        high, low = self.getrandbits(32) >> 5, self.getrandbits(32) >> 6
+        return (high * (1 << 26) + low) / (1 << 53)
+
+    def getrandbits(self, k: int) -> int:
+        """At most 32 bits."""
+        self.used.append(self._draw())
+        return self.used[-1] >> (32 - k)
 
 
 class Tape:
@@ -34,19 +53,21 @@ class Tape:
         length: the number of outputs. at: how many of them have been used.
     """
 
-    def __init__(self, state: torch.Tensor, length: int) -> None:
-        self.at = 0
-        self._state, self.length = state, length
-        self._state_then = state  # of the generator when the outputs up to ``_committed`` were drawn
+    def __init__(self, state: torch.Tensor, length: int, python: Any = random) -> None:
+        """``python``: the generator of Python's whose outputs are read ahead."""
+        self.at, self.length = 0, length
+        self._state, self._random = state, python
+        self._then = b""  # the default generator's state when the first ``_drawn`` outputs had been drawn
+        self._drawn = 0
         self._follower: torch.Generator | None = None
-        self._followed = self._committed = 0
-        self._calm = 0  # the number of batches since others have drawn
-        self._python: random.Random | None = None
+        self._followed = 0
+        self._python: Python | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
         self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
-        self._outputs: npt.NDArray[np.int64] | None = None
+        self._outputs: Numbers | None = None
         self._raw: memoryview | None = None
+        self._low: npt.NDArray[np.int32] | None = None
 
     @property
     def left(self) -> int:
@@ -71,6 +92,29 @@ class Tape:
         self.at += 1
         return values[self.at - 1] % limit
 
+    def once(self, bounds: Bounds) -> float:
+        """``uniform`` for bounds that will not be used again."""
+        found = scaled(self.uniform(UNIT), bounds)
+        if found is not None:
+            return found
+        self.at -= 1
+        return self.by(lambda generator: _uniform(bounds, generator), 1)
+
+    def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
+        """The result of a function that draws so many outputs from the generator that it is given."""
+        drawn = draw(self._follow())
+        self.at = self._followed = self.at + outputs
+        return drawn
+
+    @property
+    def python(self) -> Python:
+        """The next outputs of Python's ``random``, which ``commit`` draws."""
+        if self._python is None:
+            ahead = random.Random()
+            ahead.setstate(self._random.getstate())
+            self._python = Python(lambda: ahead.getrandbits(32))
+        return self._python
+
     def tables(self, kinds: tuple[Kind, ...]) -> npt.NDArray[np.float32]:
         """The results of ``uniform`` or ``exp`` at every place, float32 [kinds, length]."""
         found = self._tables.get(kinds)
@@ -93,49 +137,27 @@ class Tape:
             self._exp[bounds] = values.data
         return self._exp[bounds]
 
-    def outputs(self) -> npt.NDArray[np.int64]:
-        """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
-        if self._outputs is None:
-            self._outputs = generator_state.outputs(self._state, self.length)
-            self._raw = self._outputs.data
-        return self._outputs
-
-    def once(self, bounds: Bounds) -> float:
-        """``uniform`` for bounds that will not be used again."""
-        scaled = _scaled(self.uniform(UNIT), bounds) if _scales() else None
-        if scaled is not None:
-            return scaled
-        self.at -= _scales()  # ``uniform`` has advanced it
-        return self.by(lambda generator: _uniform(bounds, generator), 1)
-
-    def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
-        """The result of a function that draws so many outputs from the generator that it is given."""
-        drawn = draw(self._follow())
-        self.at = self._followed = self.at + outputs
-        return drawn
-
-    @property
-    def python(self) -> random.Random:
-        """A generator with the state of Python's ``random``, which ``commit`` writes back."""
-        if self._python is None:
-            self._python = random.Random()
-            self._python.setstate(random.getstate())
-        return self._python
-
     def _floats(self, bounds: Bounds) -> npt.NDArray[np.float32]:
         """The results of ``uniform`` at every place."""
         found = np.empty(self.length, np.float32)
-        if not (_scales() and generator_state.scaled(self.outputs(), bounds, found)):
-            generator = torch.Generator()
-            generator.set_state(self._state)
-            torch.from_numpy(found).uniform_(*bounds, generator=generator)
+        torch.from_numpy(found).uniform_(*bounds, generator=separate(self._state))
         return found
+
+    def outputs(self) -> Numbers:
+        """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
+        if self._outputs is None:
+            pairs = np.empty((self.length + 1) // 2, np.int64)
+            # all 64 bits of two outputs
+            torch.from_numpy(pairs).random_(-(1 << 63), None, generator=separate(self._state))
+            both = np.stack((pairs >> 32 & _ALL, pairs & _ALL), 1)
+            self._outputs = both.reshape(-1)[: self.length]
+            self._raw = self._outputs.data
+        return self._outputs
 
     def _follow(self) -> torch.Generator:
         """A generator in the state that the default one has when the used outputs are drawn."""
         if self._follower is None:
-            self._follower = torch.Generator()
-            self._follower.set_state(self._state)
+            self._follower = separate(self._state)
         if self.at > self._followed:
             torch.empty(self.at - self._followed, dtype=torch.float32).uniform_(generator=self._follower)
             self._followed = self.at
@@ -145,108 +167,69 @@ class Tape:
         """The default generator's state when the used outputs are drawn."""
         return self._follow().get_state()
 
-    def commit(self) -> bool:
+    def follows(self, state: torch.Tensor) -> bool:
+        """Whether a generator in this state gives the outputs that are left; the last call was of ``commit``."""
+        return _content(state) == self._then
+
+    def commit(self) -> Instead | None:
         """Draw the used outputs from the generators; the rest is kept for the next tape that is asked for.
 
-        Return False, with nothing drawn, if others have drawn since the last batch: the used outputs are then not those
-        that the generator gives, and the batch must be drawn again.
+        Returns:
+            None, or, if others drew while this was used, the outputs that were drawn instead: the batch must be drawn
+            again from them (``live.Again``).
         """
-        if self.at > self._committed:
-            state, count = torch.default_generator.get_state(), self.at - self._committed
-            if taken := generator_state.advance(self._state_then, state, count, count):
-                _last[:] = [self] if self._moves(state, taken) else []
-                return False
-            torch.default_generator.set_state(state)
-            self._state_then, self._committed = state, self.at
-        if self._python is not None:
-            random.setstate(self._python.getstate())
-            self._python = None
-        if self._calm:
-            _waits.end()
-        self._calm += 1
-        if self.length and _waits.over():
+        used, words = self._used(), [] if self._python is None else self._python.used
+        drawn, drawn_words = _drawn(len(used)), _drawn_from_python(len(words))
+        if drawn.tobytes() != used.tobytes() or drawn_words != words:
+            counters.count(counters.DRAWN_AGAIN)
+            return self._whole(drawn), drawn_words
+        self._drawn, self._python = self.at, None
+        if self.length:
+            self._then = _content(default.get_state())
             _last[:] = [self]
-        return True
+        return None
 
-    def goes_on(self, most: int) -> bool:
-        """Whether the generator will give the outputs that are left, as far as can be said before they are used.
+    def _whole(self, drawn: npt.NDArray[np.int32]) -> list[int]:
+        """Drawn outputs with their highest bits, unless others drew too much before them."""
+        ahead = Tape(self._state, self.at + _MOST).outputs()[self._drawn :]
+        low, count = ahead & _OF_INT32, len(drawn)
+        for place in np.flatnonzero(low[: len(low) - count + 1] == drawn[0]) if count else ():
+            if np.array_equal(low[place : place + count], drawn):
+                return ahead[place : place + count].tolist()  # type: ignore[no-any-return]
+        return drawn.tolist()  # type: ignore[no-any-return]
 
-        If others have drawn before the last batch, what they drew since, at most so many outputs, is left out.
-        """
-        if self._calm > 1:
-            return True  # ``commit`` will find out
-        state = torch.default_generator.get_state()
-        taken = generator_state.advance(self._state_then, state, 0, most)
-        return not taken or self._moves(state, taken)
-
-    def _moves(self, state: torch.Tensor, taken: int) -> bool:
-        """Leave out the outputs that others have taken; False: they are too many (-1). ``state``: the generator's."""
-        if taken < 0:
-            _waits.double()
-            return False
-        self._state_then, self._committed, self._calm = state, self._committed + taken, 0
-        self.at, self._follower, self._followed, self._python = self._committed, None, 0, None
-        return True
+    def _used(self) -> npt.NDArray[np.int32]:
+        """The used outputs that are not drawn yet, as ``_drawn`` returns them."""
+        if self._low is None:
+            self._low = (self.outputs() & _OF_INT32).astype(np.int32)
+        return self._low[self._drawn : self.at]
 
 
+default = torch.default_generator
+
+Instead = tuple[list[int], list[int]]
+"""Outputs of torch's generator, and of Python's."""
+
+_ALL, _OF_INT32 = (1 << 32) - 1, (1 << 31) - 1
 _OF_ONE_THREAD = 2048
 """The most numbers that torch computes by one thread: waking others would take longer."""
 
 in_turn = fork.Lock()
-"""Held while a batch reads ahead until it commits, else two threads would draw the same numbers; and while a trial has
-changed the generators' states."""
+"""Held while a batch reads ahead until it commits, else two threads would draw again and again."""
 
 _last: list[Tape] = []
 _MOST = 1 << 14  # the most outputs read ahead beyond need: four times as many as last time, if nothing else draws
 
 
-class _Waits:
-    """The number of batches for which no tape is kept, because others draw between batches."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Keep the next tape, and forget for how long none was kept."""
-        self._left = self._last = 0
-
-    def double(self) -> None:
-        """Wait for about twice as many batches as last time, at most ``_LONGEST``."""
-        self._left = self._last = min(2 * self._last + 1, _LONGEST)
-
-    def end(self) -> None:
-        """Have the next wait be short again: nobody else has drawn."""
-        self._last = 0
-
-    def over(self) -> bool:
-        """Count a batch, and return whether its tape is kept."""
-        self._left = max(self._left - 1, -1)
-        return self._left < 0
-
-
-_waits = _Waits()
-_LONGEST = 64
-
-
 def of_default(needed: int) -> Tape:
     """A tape of the default generator's next outputs, at least as many as needed.
 
-    It is the last one that was committed, if enough of it is left; its ``commit`` finds out if others have drawn since.
+    It is the last one that was committed, if nobody else has drawn since and enough of it is left.
     """
-    last = _last.pop() if _last else None
-    if last is None or not last.goes_on(needed):
-        return Tape(torch.default_generator.get_state(), needed)
-    if last.left >= needed:
-        return last
-    longer = Tape(torch.default_generator.get_state(), max(needed, min(4 * last.length, _MOST)))
-    longer._calm = last._calm
-    return longer
-
-
-def forget() -> None:
-    """Drop the kept tape, so that the next one that is asked for is new."""
-    _last.clear()
-    _waits.reset()
+    state, last = default.get_state(), _last.pop() if _last else None
+    if last is None or not last.follows(state):
+        return Tape(state, needed)
+    return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
 
 
 def rounded(probability: float) -> float:
@@ -254,19 +237,56 @@ def rounded(probability: float) -> float:
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()
 
 
+def _drawn(count: int) -> npt.NDArray[np.int32]:
+    """The next outputs of the default generator, without their highest bit, drawn so that nobody comes in between."""
+    drawn = np.empty(count, np.int32)
+    if count:
+        torch.from_numpy(drawn).random_()
+    return drawn
+
+
+def _drawn_from_python(count: int) -> list[int]:
+    """The next 32-bit outputs of Python's ``random``, drawn so that nobody comes in between."""
+    drawn = random.getrandbits(32 * count).to_bytes(4 * count, "little") if count else b""
+    return list(struct.unpack(f"<{count}I", drawn))
+
+
+def _content(state: torch.Tensor) -> bytes:
+    return ctypes.string_at(state.data_ptr(), state.nbytes)  # ``state.numpy().tobytes()`` takes twice as long
+
+
+def separate(state: torch.Tensor) -> torch.Generator:
+    """A generator in this state, apart from all others."""
+    generator = torch.Generator()
+    generator.set_state(state)
+    return generator
+
+
 def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
     return torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=generator).item()
+
+
+def exponential(number: float) -> float:
+    """``torch.exp`` of a number in float32."""
+    return torch.tensor([number], dtype=torch.float32, device="cpu").exp_().item()
+
+
+def scaled(drawn: float, bounds: Bounds) -> float | None:
+    """A draw between 0 and 1 scaled to other bounds as torch does; None if it cannot be told."""
+    return _scaled(drawn, bounds) if _scales() else None
 
 
 def _scaled(drawn: float, bounds: Bounds) -> float | None:
     """A draw between 0 and 1 scaled to other bounds: multiplied and added in float32, rounded once.
 
-    None if it cannot be told: its value in float64, where the product is exact, is half-way between two float32, or it
-    is rounded to the upper bound, which some versions of torch replace.
+    None if it cannot be told: its value in float64, where the product is exact, was rounded to be half-way between two
+    float32, or it is rounded to the upper bound, which some versions of torch replace.
     """
     low, high = np.float32(bounds[0]), np.float32(bounds[1])
-    exactly = drawn * float(high - low) + float(low)
+    factor, first = float(high - low), float(low)
+    exactly = drawn * factor + first
     half = struct.unpack("<q", struct.pack("<d", exactly))[0] & 0x1FFFFFFF == 0x10000000
+    half = half and Fraction(drawn) * Fraction(factor) + Fraction(first) != Fraction(exactly)
     rounded = np.float32(exactly)
     return None if half or rounded == high else float(rounded)
 
