@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from accel.__main__ import main
 from accel.cli import contact_sheet, verify
+from accel.cli.command_line import main
 from accel.ops import OPS
 from tests.cli.wrong import make_wrong
 

@@ -1,0 +1,69 @@
+"""``python -m accel verify`` finds one bit that is wrong on every picture, whatever the op."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from accel.cli import verify
+from accel.cli.command_line import main
+from accel.cli.samples import picture
+from accel.ops import OPS
+from accel.ops.row import TensorOp
+from accel.recipe import Recipe
+from accel.runtime import compute
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A coloured and a grey picture."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for number, mode in enumerate(("RGB", "L")):
+        picture(number, (83, 64), mode).save(folder / f"{number}.jpg")
+    return folder
+
+
+def wrong(values: torch.Tensor) -> torch.Tensor:
+    """A copy with one other bit, the lowest of a value."""
+    values = values.clone()
+    values.view(-1)[values.numel() // 2 :][:1].view(torch.uint8)[0] ^= 1
+    return values
+
+
+def names(steps: Any) -> Iterator[str]:
+    for name, params in steps:
+        yield name
+        for each in params:
+            yield from names(getattr(each, "steps", ()))
+
+
+def plant(op: str, patch: pytest.MonkeyPatch) -> None:
+    """Make accel differ in one bit wherever it computes the op: in the function, or else in images that have the step."""
+    row = OPS[op]
+    if isinstance(row, TensorOp):
+        patch.setitem(OPS, op, replace(row, apply=lambda *given: wrong(row.apply(*given))))
+    right = compute.several
+
+    def several(batches: list[tuple[list[Recipe], bool]], *more: Any) -> Any:
+        has = [any(op in names(each.steps) for each in recipes) for recipes, _ in batches]
+        return [wrong(each) if yes else each for yes, each in zip(has, right(batches, *more), strict=True)]
+
+    if not isinstance(row, TensorOp):
+        patch.setattr(compute, "several", several)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_wrong_bit_is_found(op: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {name: ways for name, ways in verify.standard().items() if name == op or "pipeline" in name}
+    monkeypatch.setattr(verify, "standard", lambda: rows)
+    monkeypatch.setattr(verify, "_SECONDS", 0)
+    plant(op, monkeypatch)
+    out = tmp_path / "found.json"
+    assert main(["verify", str(pictures), "--backend", "cpu", "--json", str(out), "--sheet", str(tmp_path / "x.png")]) == 1
+    found = json.loads(out.read_text())
+    print([n for n,r in found["rows"].items() if r["equal"]!=r["images"]], found["failures"])
