@@ -41,4 +41,4 @@ def pictures(groups: Sequence[Sequence[int]], op: int, ops: int) -> Iterator[int
 
 def sample(attempt: int, samples: int) -> int:
     """Which of an op's parameters its attempt tries: each once in as many attempts, each time with other kinds."""
-    return (attempt + attempt // samples) % samples
+    return (attempt + attempt // samples + attempt // samples**2) % samples

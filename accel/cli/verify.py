@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch.utils.data import default_collate
 from torchvision import transforms
 from torchvision.datasets import folder as torchvision_folder
+from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
@@ -25,6 +27,7 @@ from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
 from accel.errors import attempt
 from accel.ops import OPS, Op, Params
+from accel.ops.row import KernelOp
 from accel.testing import run_op
 
 Side = tuple[str, dict[str, Any], torch.device]
@@ -59,7 +62,7 @@ class Row:
         self._ways, self._places, self._attempts = ways, places, 0
 
     def turn(self, files: Sequence[str], ours: Side, give_up: int) -> Failure | contact_sheet.Row | None:
-        """Compare the next image; None: there is none, or both sides refuse it, the first ``give_up`` images at most."""
+        """Compare the next image; None: there is none, or both sides refuse it (or the first ``give_up``)."""
         place = next(self._places, None)
         if place is None or (not self.tried and self._attempts == give_up):
             self.left = False
@@ -80,6 +83,8 @@ class Row:
             highest = self.stats.add(wanted, found, name)
         except Different as error:
             return Failure(name, self.name, error.what)
+        if not highest and not torch.equal(*(each.contiguous().view(-1).view(torch.uint8) for each in (wanted, found))):
+            return Failure(name, self.name, "zeros have another sign")
         return contact_sheet.Row(name, self.name, wanted, found, highest)
 
 
@@ -116,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     with torch_threads(1):  # as in a DataLoader's workers; more would wait for each other on these small tensors
         found = compare(rows, data.files, ours, None if args.all else _SECONDS, args.worst)
     if not found.rows:
-        raise WrongUsage(f"torchvision cannot load any of the {len(data.files)} images in {args.folder}")
+        raise WrongUsage(f"nothing was compared: torchvision refuses all {len(data.files)} images in {args.folder}")
     _show(found, backend, data.name)
     if refused := [row.name for row in rows if not row.tried]:
         screen.note(f"torchvision itself refuses all images that were tried in: {', '.join(refused)}")
@@ -157,21 +162,24 @@ def compare(rows: Sequence[Row], files: Sequence[str], ours: Side, seconds: floa
         elif made is not None:
             found.worst[:] = most(worst, [*found.worst, made])
 
-    try:
-        title = f"comparing, every op on {least} images"
-        with screen.Bar(title, least * len(rows)) as bar, compiling(bar, title):
-            while some := [row for row in rows if row.left and row.tried < least]:
-                for row in some:
-                    turn(row, bar)
+    title = f"comparing, every op on {least} images"
+    with screen.Bar(title, least * len(rows)) as bar, compiling(bar, title):
+        while some := [row for row in rows if row.left and row.tried < least]:
+            for row in some:
+                turn(row, bar)
+    if time.monotonic() < end and any(row.left for row in rows):
         with screen.Bar("comparing more images until two minutes have passed") as bar:
-            while (some := [row for row in rows if row.left]) and time.monotonic() < end:
-                for row in some:
-                    if time.monotonic() < end:
-                        turn(row, bar)
-    except KeyboardInterrupt:
-        screen.note("interrupted; this is what was found until then")
+            for row in _in_turn(rows):
+                if time.monotonic() >= end:
+                    break
+                turn(row, bar)
     found.rows.extend(row for row in rows if row.tried)
     return found
+
+
+def _in_turn(rows: Sequence[Row]) -> Iterator[Row]:
+    while some := [row for row in rows if row.left]:
+        yield from some
 
 
 def least(found: Found) -> int:
@@ -190,10 +198,10 @@ def most(count: int, rows: Sequence[contact_sheet.Row]) -> list[contact_sheet.Ro
 def standard() -> dict[str, Pipeline]:
     """The ops of the table, each with its samples in turn, and pipelines, which have the ops without samples."""
     crop, floats = transforms.RandomResizedCrop(224), transforms.ToTensor()
-    jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
+    jitter, contrast = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ColorJitter(contrast=0.4)
     to_floats = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
-    contrast = transforms.ColorJitter(contrast=0.4)
     linear = transforms.LinearTransformation(torch.eye(48) * 2, torch.ones(48))
+    part = transforms.RandomCrop(40, pad_if_needed=True)
     pipelines = {
         **{f"{name} pipeline": make() for name, make in PIPELINES.items()},
         "train pipeline, v2 tensors": v2.Compose(
@@ -202,26 +210,33 @@ def standard() -> dict[str, Pipeline]:
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
         "AugMix pipeline": transforms.Compose([crop, transforms.AugMix(), floats]),
-        "grey pipeline, v1 tensors": transforms.Compose(
-            [transforms.Grayscale(), floats, *_tilted(transforms), crop, contrast]
-        ),
-        "grey pipeline, v2 tensors": v2.Compose([v2.ToImage(), v2.Grayscale(), *_tilted(v2), v2.RGB()]),
+        "grey pipeline": transforms.Compose([transforms.Grayscale(), floats, _rotated, part, contrast]),
+        "grey pipeline, v2 tensors": v2.Compose([v2.ToImage(), v2.Grayscale(), v2.RGB()]),
         "GaussianNoise pipeline": v2.Compose([v2.ToImage(), *to_floats, v2.GaussianNoise()]),
         "LinearTransformation pipeline": transforms.Compose([transforms.Resize((4, 4)), floats, linear]),
         "MixUp pipeline": partial(_of_two, v2.MixUp(num_classes=2)),
         "CutMix pipeline": partial(_of_two, v2.CutMix(num_classes=2)),
     }
-    ops = {name: [partial(_run_op, op, params) for params in op.samples] for name, op in OPS.items()}
+    ops = {name: list(_ways(op)) for name, op in OPS.items()}
     return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 
-def _tilted(version: Any) -> list[Any]:
-    """Transforms of v1 or v2, the first of which makes all of them torchvision's own functions on tensors."""
-    return [version.RandomRotation(20), version.RandomHorizontalFlip(1.0), version.RandomVerticalFlip(1.0)]
+def _ways(op: Op) -> Iterator[Callable[[Any], Any]]:
+    """An op with its samples; one of torchvision's functions also behind another one, where it is run as it is."""
+    for params in op.samples:
+        yield partial(_run_op, op, params)
+    if isinstance(op, KernelOp) and op.samples:
+        yield partial(
+            _run_op, replace(op, reference=lambda image, params: op.reference(_rotated(image), params)), params
+        )
+
+
+def _rotated(image: Any) -> Any:
+    return F.rotate(image, 20.0)
 
 
 def _run_op(op: Op, params: Params, image: Any) -> Any:
-    """Run an op with samples, of which a displacement is enlarged to the image's size."""
+    """Run an op with a sample, of which a displacement is enlarged to the image's size."""
     if op.params[:1] == ("displacement",):
         grid = params[0].permute(0, 3, 1, 2)
         grid = torch.nn.functional.interpolate(grid, image.size[::-1], mode="bilinear")
@@ -230,10 +245,10 @@ def _run_op(op: Op, params: Params, image: Any) -> Any:
 
 
 def _of_two(mix: Callable[..., Any], image: Any) -> Any:
-    """The first image of a batch of two parts of an image, mixed."""
+    """A batch of two parts of an image, mixed, side by side."""
     steps = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
     mixed, _ = mix(*default_collate([(steps(image), 0), (steps(image), 1)]))
-    return mixed.contiguous(memory_format=torch.channels_last)[0]
+    return torch.cat(list(mixed.contiguous(memory_format=torch.channels_last)), dim=-1)
 
 
 def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -> torch.Tensor | Exception:
