@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from accel.system.imports import LazyModule
 
@@ -40,6 +40,11 @@ def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         return run
 
     return decorate
+
+
+def cannot_read(error: OSError) -> NoReturn:
+    """For ``os.walk``: a folder that cannot be read is an error."""
+    raise WrongUsage(f"cannot read the folder {error.filename}: {error.strerror}")
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from accel.cli import run
-from accel.cli.arguments import WrongUsage, at_least, command
+from accel.cli.arguments import WrongUsage, at_least, cannot_read, command
 from accel.system.cores import cores
 from accel.system.imports import LazyModule
 from accel.version import __version__
@@ -200,9 +200,5 @@ def _check_cache(args: argparse.Namespace) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    try:
-        os.listdir(folder)
-    except OSError as error:
-        raise WrongUsage(f"cannot read the folder {folder}: {error.strerror}") from error
-    if not any(names for _, _, names in os.walk(folder, followlinks=True)):
+    if not any(names for _, _, names in os.walk(folder, onerror=cannot_read, followlinks=True)):
         raise WrongUsage(f"no images in {folder}")

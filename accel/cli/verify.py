@@ -134,13 +134,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _write(args.json, found, {"backend": backend, "options": options, "tried": tried, "of": possible})
     different = found.different
-    several = f"{tried} of {possible} (op, image) pairs were tried, every op on {least(found)} or more"
+    fewest = min(row.tried for row in found.rows)
+    several = f"{tried} of {possible} (op, image) pairs tried, {fewest} or more of each op"
     if found.failures or (different and not args.inexact):
-        names = ", ".join(different[:_NAMED]) + (f" and {len(different) - _NAMED} more" if different[_NAMED:] else "")
-        screen.say(f"DIFFERENT: {names}; {several} of {len(data.files)} images", "bold red")
+        screen.fail("verify", f"different: {', '.join(different)}")
+        screen.say(f"DIFFERENT in {len(different)} of {len(found.rows)}: {several}", "bold red")
         return 1
     how = f"at most {max(row.stats.largest for row in rows):.4g} levels apart" if args.inexact else "equal in every bit"
-    screen.say(f"{how}: {several} of {len(data.files)} images", "bold green")
+    screen.say(f"{how}: {several}", "bold green")
     return 0
 
 
@@ -180,11 +181,6 @@ def compare(rows: Sequence[Row], files: Sequence[str], ours: Side, seconds: floa
 def _in_turn(rows: Sequence[Row]) -> Iterator[Row]:
     while some := [row for row in rows if row.left]:
         yield from some
-
-
-def least(found: Found) -> int:
-    """The fewest images that an op was tried on."""
-    return min(row.tried for row in found.rows)
 
 
 def most(count: int, rows: Sequence[contact_sheet.Row]) -> list[contact_sheet.Row]:
