@@ -6,10 +6,10 @@ accel.set_image_backend("cpu")
 
 import sys
 
-if sys.argv[:2] == ["-m", "run"]:  # `python -m accel run`: it imports nothing else, and its script all anew
-    from accel.cli.run import command_line
+if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked before torch is imported
+    from accel.cli.command_line import begin
 
-    command_line()
+    begin()
 
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional

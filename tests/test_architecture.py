@@ -51,10 +51,10 @@ FLOORS = {room: floor for floor, (rooms, _) in enumerate(ROOMS) for room in room
 BY_NAME = {
     ("accel.launch.child", "accel"),
     ("accel.launch.child", "accel.launched"),
-    ("accel", "accel.cli.run"),
+    ("accel", "accel.cli.command_line"),
 }
 """Imports that are meant to go upwards: a process that was started for the work imports accel anew; and
-`python -m accel run` begins, and ends, where accel is imported.
+`python -m accel` checks its arguments before accel is imported.
 """
 
 LONGEST = 300  # lines

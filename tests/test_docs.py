@@ -11,7 +11,7 @@ import pytest
 
 import accel
 from accel import backend
-from accel.__main__ import main
+from accel.cli.command_line import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -1,14 +1,15 @@
-"""Code that commands share: argument types, the backend that the user names, and exit statuses."""
+"""Code that commands share: argument types and exit statuses. It imports no torch (``command_line``)."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
-import accel
-from accel.cli import screen
+from accel.system.imports import LazyModule
+
+_screen = LazyModule("accel.cli.screen")  # it imports rich
 
 
 def comma_separated(text: str) -> list[str]:
@@ -33,12 +34,17 @@ def command(name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
             try:
                 return main(*arguments)
             except (WrongUsage, Red) as error:
-                screen.fail(name, str(error))
+                _screen.fail(name, str(error))
                 return 1 if isinstance(error, Red) else 2
 
         return run
 
     return decorate
+
+
+def cannot_read(error: OSError) -> NoReturn:
+    """For ``os.walk``: a folder that cannot be read is an error."""
+    raise WrongUsage(f"cannot read the folder {error.filename}: {error.strerror}")
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -51,16 +57,3 @@ def at_least(least: int) -> Callable[[str], int]:
 
     parse.__name__ = "int"  # its name in argparse's messages
     return parse
-
-
-def backend_of(name: str, options: Mapping[str, Any]) -> str:
-    """The name of the backend that ``name`` stands for here (``"auto"``: the best one), checked with these options.
-
-    Raises:
-        WrongUsage: there is no such backend here, or it has no such options.
-    """
-    try:
-        with accel.image_backend(name, **options):
-            return accel.get_image_backend()
-    except (accel.BackendUnavailable, TypeError, ValueError) as error:
-        raise WrongUsage(str(error)) from error

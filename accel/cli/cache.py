@@ -4,62 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from accel.cache import folder as folders
 from accel.cache import survey
 from accel.cache.folder import Unusable
 from accel.cli import cache_compare, cache_fill, screen
-from accel.cli.arguments import Red, WrongUsage, at_least
+from accel.cli.arguments import Red, WrongUsage
 from accel.cli.tables import Table, show
 from accel.runtime import cached
 
 _SHOWN = 20
 
 
-def add_parser(commands: Any) -> None:
-    """Add this command to the command line."""
-    parser = commands.add_parser(
-        "cache",
-        help="what is kept from run to run: list, verify, fill, clear",
-        description='Show what a cache (the option cache="64GB", or cache="/folder:400GB") has of files, read all of '
-        "it and check it, fill it ahead of a training, or empty it. Nobody may use it while it is emptied.",
-    )
-    actions = ("list", "verify", "fill", "clear")
-    parser.add_argument("action", nargs="?", choices=actions, default="list", help="default: list")
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="FOLDER",
-        help="default: the user's, in memory; fill: with a size, as the option",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="verify: decode the JPEG files below DIR again, and compare; fill: put in half-decoded what random crops "
-        "need of these",
-    )
-    parser.add_argument(
-        "--processes", type=at_least(1), metavar="N", help="fill: in so many processes (default: one for each core)"
-    )
-    parser.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
     try:
-        if args.data is not None and not args.data.is_dir():
-            raise WrongUsage(f"there is no such folder: {args.data}")
-        if args.processes is not None and args.action != "fill":
-            raise WrongUsage("--processes is for fill")
         if args.action == "fill":
-            if args.data is None or args.folder is None:
-                raise WrongUsage("fill needs what the option cache has, such as /folder:400GB, and --data DIR")
             return _fill(args.folder, args.data, args.processes)
         folder = folders.in_memory() if args.folder is None else Path(args.folder).expanduser().absolute()
         if args.data is not None:
-            if args.action != "verify":
-                raise WrongUsage("--data is for verify and fill")
             _verify(folder)
             return _compare(folder, args.data)
         return {"list": _list, "verify": _verify, "clear": _clear}[args.action](folder)
@@ -92,7 +54,7 @@ def _verify(folder: Path) -> int:
         raise Red(f"{len(found.damaged)} of {found.entries} entries are damaged, and are not used: {folder}")
     if found.faults:
         raise Red(f"the table is damaged, and all {found.entries} entries are sound: {folder}")
-    screen.out.print(f"all {found.entries} entries are sound: {folder}", markup=False, soft_wrap=True)
+    screen.say(f"all {found.entries} entries are sound: {folder}")
     return 0
 
 
@@ -105,7 +67,7 @@ def _compare(folder: Path, data: Path) -> int:
     said = f"{found.planes} planes and {found.results} results of {found.known} of {found.files} files"
     if found.wrong:
         raise Red(f"of {said}, {len(found.wrong)} are not what the files give: {folder}")
-    screen.out.print(f"{said} are what the files give, in every bit", markup=False, soft_wrap=True)
+    screen.say(f"{said} are what the files give, in every bit")
     return 0
 
 
@@ -115,7 +77,7 @@ def _fill(place: str, data: Path, processes: int | None) -> int:
         found = cache_fill.filled(place, paths, processes, bar.advance)
     said = f"{found.new} of {len(paths)} files put in, {found.known} were there"
     rest = ((found.others, "others have no such form"), (found.full, "found no room"))
-    screen.out.print(", ".join([said, *(f"{n} {what}" for n, what in rest if n)]), markup=False, soft_wrap=True)
+    screen.say(", ".join([said, *(f"{n} {what}" for n, what in rest if n)]))
     return 0
 
 
@@ -124,5 +86,5 @@ def _clear(folder: Path) -> int:
         size = survey.clear(folder)
     except OSError as error:
         raise Red(str(error)) from error
-    screen.out.print(f"{size / 1e6:.1f} MB removed: {folder}", markup=False, soft_wrap=True)
+    screen.say(f"{size / 1e6:.1f} MB removed: {folder}")
     return 0

@@ -11,56 +11,20 @@ from typing import Any
 import torch
 
 from accel.cli import harness, machine, screen
-from accel.cli.arguments import Red, at_least, backend_of
+from accel.cli.arguments import Red
 from accel.cli.data import Data, folder, open_folder
 from accel.cli.error_stats import ANOTHER_PICTURE, ErrorStats
-from accel.cli.harness import Contestant, from_loader
+from accel.cli.harness import Contestant, backend_of, compiling, from_loader
 from accel.cli.pipelines import LEVELS, PIPELINES
 from accel.cli.tables import Table, show
-from accel.system.cores import cores
-
-
-def add_parser(commands: Any) -> None:
-    """Add this command to the command line."""
-    parser = commands.add_parser(
-        "compare",
-        help="run the standard ImageNet pipeline with and without accel",
-        description="Run the standard ImageNet pipeline through ImageFolder and DataLoader under torchvision and "
-        "under an image backend, in turns. Check that all tensors and labels are equal, then show the speeds.",
-        epilog="Exit status: 0 all equal, 1 different (no speeds are shown), 2 wrong usage.",
-    )
-    add = parser.add_argument
-    add("--data", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images [made for the run]")
-    add(
-        "--pipeline",
-        choices=PIPELINES,
-        default="train",
-        help="train: RandomResizedCrop(224), RandomHorizontalFlip; eval: Resize(256), CenterCrop(224); "
-        "then ToTensor, Normalize [%(default)s]",
-    )
-    add("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
-    workers = "DataLoader's num_workers, for both [%(default)s]"
-    add("--workers", type=at_least(0), default=min(2, cores()), metavar="N", help=workers)
-    add("--batch-size", type=at_least(1), default=50, metavar="N", help="[%(default)s]")
-    add("--rounds", type=at_least(1), default=3, metavar="N", help="epochs of each; medians are shown [%(default)s]")
-    add("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    threads = "threads of torch and of the backend in this process [one for each core]"
-    add("--threads", type=at_least(1), metavar="N", help=threads)
-    add(
-        "--exact",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="the backend's option; --no-exact: all tensors may differ a little, and by how much is shown [--exact]",
-    )
-    add("--json", type=Path, metavar="FILE", help="write all figures to FILE")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {} if args.threads is None else {"threads": args.threads}
     if not args.exact:
         options["exact"] = False
-    backend = backend_of(args.backend, options)
+    with screen.Bar(f"preparing the backend {args.backend!r}"):
+        backend = backend_of(args.backend, options)
     with folder(args.data) as (root, name):
         data = open_folder(root, PIPELINES[args.pipeline](), args.limit)._replace(name=name)
         return _compare(args, data, backend, options)
@@ -89,14 +53,29 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
             "options": options,
         },
     }
-    with screen.Bar("checking that all tensors are " + ("equal" if args.exact else "alike"), len(epoch.order)) as bar:
-        different = harness.check([plain, ours], bar.advance).get(ours.name)
-    if different is None:
-        try:
-            with screen.Bar("measuring", 2 * args.rounds) as bar:
-                harness.measure([plain, ours], args.rounds, lambda name: bar.advance())
-        except Red as error:
-            (different,) = error.args
+    images, times = len(epoch.order), len(epoch.order) // len(data.order)
+    if times > 1:
+        screen.note(f"an epoch has each image {times} times, so that it is long enough to be measured")
+    checking = f"checking {len(data.order)} images{f', each {times} times' * (times > 1)}"
+    with screen.Bar(checking, 2 * images * (1 + args.rounds), counted=False) as bar:
+        with compiling(bar, checking):
+            different = harness.check([plain, ours], lambda count: bar.advance(2 * count)).get(ours.name)
+        if different is None:
+            turns = (
+                f"measuring {each.name}, round {n + 1} of {args.rounds}"
+                for n in range(args.rounds)
+                for each in (plain, ours)
+            )
+            bar.say(next(turns))
+
+            def on_turn(name: str) -> None:
+                bar.advance(images)
+                bar.say(next(turns, "done"))
+
+            try:
+                harness.measure([plain, ours], args.rounds, on_turn)
+            except Red as error:
+                (different,) = error.args
     result["equal"] = different is None and (stats is None or not stats.largest)
     if stats is not None:
         result["apart"] = {"largest": stats.largest, "mean": stats.mean, "share": stats.share}

@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import is_image_file
 
 from accel.cli import samples, screen
-from accel.cli.arguments import WrongUsage
+from accel.cli.arguments import WrongUsage, cannot_read
 
 _SEED = 20_240_601
 _EPOCH, _TIMES = 1000, 8  # the images that an epoch should have, and how often each image may be in it at most
@@ -83,11 +83,8 @@ def open_folder(folder: Path, transform: Any = None, limit: int | None = None) -
 def _survey(folder: Path) -> tuple[int, int, list[str]]:
     """The number of images directly in a folder, the number below it, and the names of all other files."""
 
-    def refuse(error: OSError) -> NoReturn:
-        raise WrongUsage(f"cannot read the folder {error.filename}: {error.strerror}")
-
     beside, below, others = 0, 0, list[str]()
-    for directory, _, names in os.walk(folder, onerror=refuse, followlinks=True):
+    for directory, _, names in os.walk(folder, onerror=cannot_read, followlinks=True):
         others += [name for name in names if not is_image_file(name)]
         images = sum(map(is_image_file, names))
         beside, below = (images, below) if Path(directory) == folder else (beside, below + images)

@@ -6,9 +6,10 @@ reference's. While it runs, one batch of every round is kept (which one changes 
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,10 +22,13 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.cli import screen
 from accel.cli.arguments import Red, WrongUsage
 from accel.cli.costs import Clock, Cost, take_turns
 from accel.cli.data import Data
 from accel.cli.error_stats import Different, ErrorStats, check_equal
+from accel.native import units
+from accel.system.cores import cores
 
 Batch = torch.Tensor | Sequence[torch.Tensor]
 """Images [N, ...]; a list of them if their sizes differ, each followed by its boxes if it has any; or a tuple of such
@@ -85,13 +89,19 @@ class Contestant:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Set its threads and enter its context for the block."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads or threads)
-        try:
-            with self.context():
-                yield
-        finally:
-            torch.set_num_threads(threads)
+        with torch_threads(self.threads or torch.get_num_threads()), self.context():
+            yield
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Let torch use so many threads during the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def from_loader(
@@ -119,6 +129,38 @@ def from_loader(
 
     context = partial(accel.image_backend, backend, **options)
     return Contestant(name, epoch, lambda n: files[n * size : (n + 1) * size], context=context, **more)
+
+
+def backend_of(name: str, options: Mapping[str, Any]) -> str:
+    """The name of the backend that ``name`` stands for here (``"auto"``: the best one), checked with these options.
+
+    Raises:
+        WrongUsage: there is no such backend here, or it has no such options.
+    """
+    try:
+        with accel.image_backend(name, **options):
+            return accel.get_image_backend()
+    except (accel.BackendUnavailable, TypeError, ValueError) as error:
+        raise WrongUsage(str(error)) from error
+
+
+@contextmanager
+def compiling(bar: screen.Bar, title: str) -> Iterator[None]:
+    """Show in the bar what this process compiles during the block, and roughly for how long; afterwards ``title``."""
+    process = os.getpid()
+
+    def watch(left: Collection[units.Unit]) -> None:
+        if os.getpid() != process:  # a worker's own
+            return
+        names, seconds = ", ".join(sorted(unit.name for unit in left)), sum(unit.seconds for unit in left)
+        about = f"about {seconds / cores() + 1:.0f} s on an idle machine"
+        bar.say(f"compiling once, {about}: {names}" if left else title)
+
+    units.watchers.append(watch)
+    try:
+        yield
+    finally:
+        units.watchers.remove(watch)
 
 
 def device() -> torch.device:

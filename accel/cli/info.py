@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import accel
@@ -13,18 +12,6 @@ from accel.cli.tables import Table, show
 from accel.codec import decode
 from accel.codec.header import Header, claim
 from accel.errors import attempt
-
-
-def add_parser(commands: Any) -> None:
-    """Add this command to the command line."""
-    parser = commands.add_parser(
-        "info",
-        help="versions, machine, backends and decoders",
-        description="Show the versions accel runs with, the machine, every backend and JPEG decoder, and the "
-        "reason where one cannot run.",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the same to FILE")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

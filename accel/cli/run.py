@@ -25,20 +25,18 @@ from accel.errors import meant
 from accel.launch import environment
 
 
-def command_line() -> None:
-    """Run the command if Python was started for it; called before anything else of accel is imported."""
-    started = _interpreter_options()
-    if started is not None:
-        parser = argparse.ArgumentParser(prog="python -m accel run", allow_abbrev=False, **_DESCRIPTION)
-        _add_arguments(parser)
-        sys.exit(_run(parser.parse_args(sys.argv[2:]), started))
+def command_line(words: list[str], python_options: list[str]) -> int:
+    """Run the command with these arguments in a Python with these options; before the rest of accel is imported."""
+    parser = argparse.ArgumentParser(prog="python -m accel run", allow_abbrev=False, **_DESCRIPTION)
+    _add_arguments(parser)
+    return _run(parser.parse_args(words), python_options)
 
 
-def _interpreter_options() -> list[str] | None:
-    """The options of this Python, if it was started as ``python [options] -m accel run ...``; else None."""
-    if sys.argv[:2] != ["-m", "run"]:  # its value while Python looks for the module
+def interpreter_options() -> list[str] | None:
+    """The options of this Python, if it was started as ``python [options] -m accel ...``; else None."""
+    if sys.argv[:1] != ["-m"]:  # its value while Python looks for the module
         return None
-    *options, module = sys.orig_argv[1 : 1 - len(sys.argv)]
+    *options, module = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1] or [""]
     if module == "accel":
         option = options.pop()
     else:
@@ -99,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, python_options: list[str]) -> int:
     """Become the script's process, or wait for it if a report is wanted; return its exit status, 2: wrong usage."""
-    if (wrong := _wrong(args.backend, args.option)) is not None:
+    if (wrong := _wrong_interpreter() or wrong_backend(args.backend, any_options=bool(args.option))) is not None:
         print(f"run: {wrong}", file=sys.stderr)
         return 2
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), *args.script[args.script[0] == "--" :]]
@@ -122,11 +120,15 @@ def _become(words: list[str], environment: dict[str, str]) -> int:
     return subprocess.call(words, env=environment) if os.name == "nt" else os.execve(words[0], words, environment)
 
 
-def _wrong(backend: str, options: list[tuple[str, Any]]) -> str | None:
-    """An error that is known before the script's process checks more; None: there is none."""
+def _wrong_interpreter() -> str | None:
     if sys.flags.ignore_environment or sys.flags.no_site:
         return "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
-    if backend == "torchvision" and options:
+    return None
+
+
+def wrong_backend(backend: str, *, any_options: bool) -> str | None:
+    """An error in a backend's name that is known before it is imported; None: there is none."""
+    if backend == "torchvision" and any_options:
         return "backend 'torchvision' takes no options"
     known = ["auto", "torchvision", *sorted(entry.name for entry in entry_points(group="accel.backends"))]
     if backend in known:

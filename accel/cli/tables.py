@@ -34,10 +34,10 @@ class Table(NamedTuple):
 def show(table: Table) -> None:
     """Print a table on standard output."""
     if not screen.out.is_terminal:
-        screen.out.print(markdown(table), markup=False, soft_wrap=True)
+        screen.say(markdown(table))
         return
     if table.title:
-        screen.out.print(table.title, style="italic", markup=False)
+        screen.say(table.title, "italic")
     whole, broken = _widths(table)
     groups = [list(range(len(whole)))] if _total(whole) <= screen.out.width else _groups(broken, screen.out.width)
     for columns in groups:
@@ -50,7 +50,7 @@ def show(table: Table) -> None:
             shown.add_row(*(Text(row[number]) for number in columns))
         screen.out.print(shown, "")
     for note in table.notes:
-        screen.out.print(note, style="dim", markup=False)
+        screen.say(note, "dim")
 
 
 def markdown(table: Table, *, titled: bool = True) -> str:

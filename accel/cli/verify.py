@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from heapq import nlargest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.data import default_collate
 from torchvision import transforms
 from torchvision.datasets import folder as torchvision_folder
+from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.cli import contact_sheet, screen
-from accel.cli.arguments import at_least, backend_of
+from accel.cli import contact_sheet, pairs, screen
+from accel.cli.arguments import WrongUsage
 from accel.cli.data import open_folder
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import computed, device
+from accel.cli.harness import backend_of, compiling, computed, device, torch_threads
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import Table, show
 from accel.errors import attempt
-from accel.ops import OPS
+from accel.ops import OPS, Op, Params
+from accel.ops.row import KernelOp
 from accel.testing import run_op
 
 Side = tuple[str, dict[str, Any], torch.device]
@@ -31,27 +35,9 @@ Side = tuple[str, dict[str, Any], torch.device]
 Pipeline = Sequence[Callable[[Any], Any]]
 """Functions from a PIL image to an image or a tensor, which are applied to a folder's images in turn."""
 
-
-def add_parser(commands: Any) -> None:
-    """Add this command to the command line."""
-    parser = commands.add_parser(
-        "verify",
-        help="compare a folder's images, through torchvision and through a backend",
-        description="Run every image of a folder through torchvision and through an image backend: every op of "
-        "accel's table, and the standard pipelines. Print the largest difference of each, and write a contact sheet "
-        "of the worst images: torchvision, accel, and 32 times their difference.",
-        epilog="Exit status: 0 all equal (with --inexact, any difference), 1 different, 2 wrong usage.",
-    )
-    add = parser.add_argument
-    add("folder", type=Path, metavar="DIR", help="an ImageFolder tree or a flat folder of images")
-    add("--backend", default="auto", metavar="NAME", help="what to compare with [%(default)s]")
-    add("--device", metavar="DEVICE", help="where an accelerator's backend computes [the first GPU]")
-    add("--inexact", action="store_true", help="let the backend differ (exact=False), and say by how much")
-    add("--limit", type=at_least(1), metavar="N", help="use N images of the folder [all]")
-    add("--worst", type=at_least(1), default=8, metavar="N", help="images on the sheet [%(default)s]")
-    add("--sheet", type=Path, default=Path("verify.png"), metavar="FILE", help="the contact sheet [%(default)s]")
-    add("--json", type=Path, metavar="FILE", help="write all figures to FILE")
-    parser.set_defaults(run=run)
+_LEAST, _SECONDS = 20, 120
+"""The images that every op is tried on, and how long it is then tried on others."""
+_NAMED = 8
 
 
 class Failure(NamedTuple):
@@ -62,51 +48,156 @@ class Failure(NamedTuple):
     reason: str
 
 
+class Row:
+    """An op or a pipeline: its differences, and the images that it was tried on or is still to be tried on.
+
+    Attributes:
+        tried: the number of images that were compared; torchvision may refuse others.
+        left: whether there are images left.
+    """
+
+    def __init__(self, name: str, ways: Pipeline, places: Iterator[int]) -> None:
+        self.name, self.stats = name, ErrorStats(least=0)
+        self.tried, self.left = 0, True
+        self._ways, self._places, self._attempts = ways, places, 0
+
+    def turn(self, files: Sequence[str], ours: Side, give_up: int) -> Failure | contact_sheet.Row | None:
+        """Compare the next image; None: there is none, or both sides refuse it (or the first ``give_up``)."""
+        place = next(self._places, None)
+        if place is None or (not self.tried and self._attempts == give_up):
+            self.left = False
+            return None
+        way = self._ways[pairs.sample(self._attempts, len(self._ways))]
+        self._attempts += 1
+        file, name = files[place], Path(files[place]).name
+        plain = ("torchvision", dict[str, Any](), torch.device("cpu"))
+        wanted, found = (_outcome(file, place, way, side) for side in (plain, ours))
+        if isinstance(wanted, Exception) and isinstance(found, Exception):
+            return None
+        self.tried += 1
+        if isinstance(found, Exception):
+            return Failure(name, self.name, f"accel raises {type(found).__name__}: {found}")
+        if isinstance(wanted, Exception):
+            return Failure(name, self.name, f"only torchvision raises {type(wanted).__name__}: {wanted}")
+        try:
+            highest = self.stats.add(wanted, found, name)
+        except Different as error:
+            return Failure(name, self.name, error.what)
+        if not highest and not torch.equal(*(each.contiguous().view(-1).view(torch.uint8) for each in (wanted, found))):
+            return Failure(name, self.name, "zeros have another sign")
+        return contact_sheet.Row(name, self.name, wanted, found, highest)
+
+
+class Found(NamedTuple):
+    """What was found: the rows that were tried, failures, and the rows of the picture."""
+
+    rows: list[Row]
+    failures: list[Failure]
+    worst: list[contact_sheet.Row]
+
+    @property
+    def different(self) -> list[str]:
+        """The names of ops and pipelines that differ or fail."""
+        failed = {failure.pipeline for failure in self.failures}
+        return [row.name for row in self.rows if row.stats.largest or row.name in failed]
+
+
 def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {"exact": False} if args.inexact else {}
     if args.device is not None:
         options["device"] = args.device
-    backend = backend_of(args.backend, options)
-    data = open_folder(args.folder, limit=args.limit)
+    with screen.Bar(f"preparing the backend {args.backend!r}"):
+        backend = backend_of(args.backend, options)
+        data = open_folder(args.folder, limit=args.limit)
+        groups = pairs.kinds(data.files)
     for text in data.notes:
         screen.note(text)
-    pipelines = standard()
-    rows = {name: ErrorStats(least=0) for name in pipelines}
-    worst, failures = list[contact_sheet.Row](), list[Failure]()
-    target = torch.device(args.device or device())
-    with screen.Bar("comparing", len(data.files)) as bar:
-        for number, file in enumerate(data.files):
-            made = list(_compare(file, number, pipelines, rows, (backend, options, target)))
-            failures += [each for each in made if isinstance(each, Failure)]
-            shown = [each for each in made if isinstance(each, contact_sheet.Row)]
-            worst = most(args.worst, [*worst, *most(1, shown)])
-            bar.advance()
-    _show(rows, failures, backend, data.name)
-    if worst:
+    pipelines = {name: ways for name, ways in standard().items() if ways}
+    rows = [
+        Row(name, ways, pairs.pictures(groups, number, len(pipelines)))
+        for number, (name, ways) in enumerate(pipelines.items())
+    ]
+    ours = (backend, options, torch.device(args.device or device()))
+    with torch_threads(1):  # as in a DataLoader's workers; more would wait for each other on these small tensors
+        found = compare(rows, data.files, ours, None if args.all else _SECONDS, args.worst)
+    if not found.rows:
+        raise WrongUsage(f"nothing was compared: torchvision refuses all {len(data.files)} images in {args.folder}")
+    _show(found, backend, data.name)
+    if refused := [row.name for row in rows if not row.tried]:
+        screen.note(f"torchvision itself refuses all images that were tried in: {', '.join(refused)}")
+    shown = [row for row in found.worst if row.highest or args.picture]
+    if shown:
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
-        contact_sheet.make(worst, backend).save(args.sheet)
-        screen.note(f"contact sheet written to {args.sheet}")
+        contact_sheet.make(shown, backend).save(args.sheet)
+        screen.note(f"picture written to {args.sheet}")
+    tried, possible = sum(row.tried for row in rows), len(rows) * len(data.files)
     if args.json:
-        found = {
-            name: {"images": row.images, "equal": row.equal, "worst": row.worst, **row.as_data()}
-            for name, row in rows.items()
-        }
-        failed = [failure._asdict() for failure in failures]
-        screen.write_json(args.json, {"backend": backend, "options": options, "rows": found, "failures": failed})
-    same = all(row.largest == 0 for row in rows.values())
-    return int(bool(failures) or not (same or args.inexact))
+        _write(args.json, found, {"backend": backend, "options": options, "tried": tried, "of": possible})
+    different = found.different
+    fewest = min(row.tried for row in found.rows)
+    several = f"{tried} of {possible} (op, image) pairs tried, {fewest} or more of each op"
+    if found.failures or (different and not args.inexact):
+        screen.fail("verify", f"different: {', '.join(different)}")
+        screen.say(f"DIFFERENT in {len(different)} of {len(found.rows)}: {several}", "bold red")
+        return 1
+    how = f"at most {max(row.stats.largest for row in rows):.4g} levels apart" if args.inexact else "equal in every bit"
+    screen.say(f"{how}: {several}", "bold green")
+    return 0
 
 
-def most(count: int, rows: list[contact_sheet.Row]) -> list[contact_sheet.Row]:
-    """The ``count`` rows with the largest differences, the largest first."""
-    return nlargest(count, rows, key=lambda row: row.highest)
+def compare(rows: Sequence[Row], files: Sequence[str], ours: Side, seconds: float | None, worst: int) -> Found:
+    """Try every row on at least 20 images, and then on others until the seconds have passed; None: on all.
+
+    Args:
+        worst: how many rows of the picture to keep.
+    """
+    found = Found([], [], [])
+    least = len(files) if seconds is None else min(_LEAST, len(files))
+    end = time.monotonic() + (seconds or 0)
+
+    def turn(row: Row, bar: screen.Bar) -> None:
+        before, made = row.tried, row.turn(files, ours, least)
+        bar.advance(row.tried - before)
+        if isinstance(made, Failure):
+            found.failures.append(made)
+        elif made is not None:
+            found.worst[:] = most(worst, [*found.worst, made])
+
+    title = f"comparing, every op on {least} images"
+    with screen.Bar(title, least * len(rows)) as bar, compiling(bar, title):
+        while some := [row for row in rows if row.left and row.tried < least]:
+            for row in some:
+                turn(row, bar)
+    if time.monotonic() < end and any(row.left for row in rows):
+        with screen.Bar("comparing more images until two minutes have passed") as bar:
+            for row in _in_turn(rows):
+                if time.monotonic() >= end:
+                    break
+                turn(row, bar)
+    found.rows.extend(row for row in rows if row.tried)
+    return found
+
+
+def _in_turn(rows: Sequence[Row]) -> Iterator[Row]:
+    while some := [row for row in rows if row.left]:
+        yield from some
+
+
+def most(count: int, rows: Sequence[contact_sheet.Row]) -> list[contact_sheet.Row]:
+    """The ``count`` rows with the largest differences, one of each op, the largest first."""
+    ops: dict[str, contact_sheet.Row] = {}
+    for row in sorted(rows, key=lambda row: row.highest):
+        ops[row.pipeline] = row
+    return sorted(ops.values(), key=lambda row: -row.highest)[:count]
 
 
 def standard() -> dict[str, Pipeline]:
-    """The ops of the table, each with its samples in turn, and the standard pipelines."""
+    """The ops of the table, each with its samples in turn, and pipelines, which have the ops without samples."""
     crop, floats = transforms.RandomResizedCrop(224), transforms.ToTensor()
-    jitter = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)
+    jitter, contrast = transforms.ColorJitter(0.4, 0.4, 0.4, 0.1), transforms.ColorJitter(contrast=0.4)
     to_floats = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+    linear = transforms.LinearTransformation(torch.eye(48) * 2, torch.ones(48))
+    part = transforms.RandomCrop(40, pad_if_needed=True)
     pipelines = {
         **{f"{name} pipeline": make() for name, make in PIPELINES.items()},
         "train pipeline, v2 tensors": v2.Compose(
@@ -114,30 +205,46 @@ def standard() -> dict[str, Pipeline]:
         ),
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
+        "AugMix pipeline": transforms.Compose([crop, transforms.AugMix(), floats]),
+        "grey pipeline": transforms.Compose([transforms.Grayscale(), floats, _rotated, part, contrast]),
+        "grey pipeline, v2 tensors": v2.Compose([v2.ToImage(), v2.Grayscale(), v2.RGB()]),
+        "GaussianNoise pipeline": v2.Compose([v2.ToImage(), *to_floats, v2.GaussianNoise()]),
+        "LinearTransformation pipeline": transforms.Compose([transforms.Resize((4, 4)), floats, linear]),
+        "MixUp pipeline": partial(_of_two, v2.MixUp(num_classes=2)),
+        "CutMix pipeline": partial(_of_two, v2.CutMix(num_classes=2)),
     }
-    ops = {name: [partial(run_op, op, params) for params in op.samples] for name, op in OPS.items()}
+    ops = {name: list(_ways(op)) for name, op in OPS.items()}
     return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 
-def _compare(
-    file: str, number: int, pipelines: dict[str, Pipeline], rows: dict[str, ErrorStats], ours: Side
-) -> Iterator[Failure | contact_sheet.Row]:
-    """Compare one file in all pipelines."""
-    name, plain = Path(file).name, ("torchvision", dict[str, Any](), torch.device("cpu"))
-    for pipeline, ways in pipelines.items():
-        if not ways:
-            continue
-        wanted, found = (_outcome(file, number, ways[number % len(ways)], side) for side in (plain, ours))
-        try:
-            if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
-                highest = rows[pipeline].add(wanted, found, name)
-                yield contact_sheet.Row(name, pipeline, wanted, found, highest)
-            elif isinstance(found, Exception) and not isinstance(wanted, Exception):
-                yield Failure(name, pipeline, f"accel raises {type(found).__name__}: {found}")
-            elif isinstance(wanted, Exception) and not isinstance(found, Exception):
-                yield Failure(name, pipeline, f"only torchvision raises {type(wanted).__name__}: {wanted}")
-        except Different as error:
-            yield Failure(name, pipeline, error.what)
+def _ways(op: Op) -> Iterator[Callable[[Any], Any]]:
+    """An op with its samples; one of torchvision's functions also behind another one, where it is run as it is."""
+    for params in op.samples:
+        yield partial(_run_op, op, params)
+    if isinstance(op, KernelOp) and op.samples:
+        yield partial(
+            _run_op, replace(op, reference=lambda image, params: op.reference(_rotated(image), params)), params
+        )
+
+
+def _rotated(image: Any) -> Any:
+    return F.rotate(image, 20.0)
+
+
+def _run_op(op: Op, params: Params, image: Any) -> Any:
+    """Run an op with a sample, of which a displacement is enlarged to the image's size."""
+    if op.params[:1] == ("displacement",):
+        grid = params[0].permute(0, 3, 1, 2)
+        grid = torch.nn.functional.interpolate(grid, image.size[::-1], mode="bilinear")
+        params = (grid.permute(0, 2, 3, 1), *params[1:])
+    return run_op(op, params, image)
+
+
+def _of_two(mix: Callable[..., Any], image: Any) -> Any:
+    """A batch of two parts of an image, mixed, side by side."""
+    steps = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
+    mixed, _ = mix(*default_collate([(steps(image), 0), (steps(image), 1)]))
+    return torch.cat(list(mixed.contiguous(memory_format=torch.channels_last)), dim=-1)
 
 
 def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -> torch.Tensor | Exception:
@@ -147,12 +254,29 @@ def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -
         return attempt(computed, lambda: function(torchvision_folder.default_loader(file)), seed, target)
 
 
-def _show(rows: dict[str, ErrorStats], failures: list[Failure], backend: str, folder: str) -> None:
+def _write(file: Path, found: Found, of: dict[str, Any]) -> None:
+    rows = {
+        row.name: {
+            "images": row.stats.images,
+            "equal": row.stats.equal,
+            "worst": row.stats.worst,
+            **row.stats.as_data(),
+        }
+        for row in found.rows
+    }
+    screen.write_json(file, {**of, "rows": rows, "failures": [failure._asdict() for failure in found.failures]})
+
+
+def _show(found: Found, backend: str, folder: str) -> None:
     columns = ("", "images", "equal", "largest", "mean", "values that differ", "worst file")
     lines = []
-    for name, row in rows.items():
-        share = f"{row.differing / row.values:.3%}" if row.differing else "0"
-        lines.append((name, str(row.images), str(row.equal), f"{row.largest:.4g}", f"{row.mean:.4g}", share, row.worst))
+    for row in found.rows:
+        stats = row.stats
+        share = f"{stats.share:.3%}" if stats.differing else "0"
+        figures = (str(stats.images), str(stats.equal), f"{stats.largest:.4g}", f"{stats.mean:.4g}", share)
+        lines.append((row.name, *figures, stats.worst))
     show(Table(f"{folder}: torchvision and accel, {backend}; levels of uint8", columns, lines))
-    for failure in failures:
+    for failure in found.failures[:_NAMED]:
         screen.fail("verify", f"{failure.file}, {failure.pipeline}: {failure.reason}")
+    if found.failures[_NAMED:]:
+        screen.fail("verify", f"and {len(found.failures) - _NAMED} failures more")

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -154,11 +154,28 @@ def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = 
                 unit.load(code)
             else:
                 missing[unit] = None
+        left = set(missing)
+
+        def finished(unit: Unit) -> None:
+            left.discard(unit)
+            _show(left)
+            done(unit)
+
         if missing:
-            _in_processes(missing, processes or cores.cores(), done)
+            _show(left)
+            _in_processes(missing, processes or cores.cores(), finished)
         for unit, made in missing.items():
-            unit.load(_compiled_here(unit, done) if made is None else made)
+            unit.load(_compiled_here(unit, finished) if made is None else made)
     return list(missing)
+
+
+watchers: list[Callable[[Collection[Unit]], object]] = []
+"""Called, in any thread, with the units that are still to compile, whenever these change."""
+
+
+def _show(left: Collection[Unit]) -> None:
+    for watch in watchers:
+        watch(tuple(left))
 
 
 Done = Callable[[Unit], object]

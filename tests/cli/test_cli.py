@@ -13,9 +13,9 @@ import torch
 from PIL import Image, JpegImagePlugin
 
 import accel
-from accel.__main__ import main
 from accel.cli import samples
 from accel.cli.arguments import Red, WrongUsage
+from accel.cli.command_line import main
 from accel.cli.data import folder, open_folder
 from accel.cli.harness import Batch, Contestant, check, measure
 from tests.cli.wrong import make_wrong

@@ -13,11 +13,11 @@ from torchvision import transforms as T
 from torchvision.datasets.folder import pil_loader
 
 import accel
-from accel.__main__ import main
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.entry import INDEX, PLANES, RESULT
 from accel.cli import cache_compare, cache_fill
+from accel.cli.command_line import main
 from accel.runtime import cached
 from accel.system import memory
 from accel.system.memory import key_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accel.__main__ import main
 from accel.cli import run
+from accel.cli.command_line import main
 from accel.launch.environment import SITE
 from tests.support.helpers import python
 from tests.support.processes import linux
@@ -250,7 +250,7 @@ def test_pythons_own_options(monkeypatch: pytest.MonkeyPatch, words: list[str], 
     """What imports accel may be a package of somebody else's that has a command named run."""
     monkeypatch.setattr(sys, "orig_argv", ["python", *words])
     monkeypatch.setattr(sys, "argv", ["-m", "run", "x"] if words[0] != "script.py" else words)
-    assert run._interpreter_options() == options
+    assert run.interpreter_options() == options
 
 
 def test_values_of_options() -> None:
