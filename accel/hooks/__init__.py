@@ -34,7 +34,7 @@ from accel.hooks import (
 )
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
-from accel.system import counters, measuring, private_names, replaced
+from accel.system import counters, measuring, private_names, shared_list
 
 _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
@@ -84,7 +84,7 @@ def install() -> None:
     counters.share()
     measuring.share()
     with suppress(OSError):
-        replaced.share()
+        shared_list.share()
     torch_compile.keep_out()
     name = ""
     try:
