@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from multiprocessing import parent_process
 
-from accel import switch
+from accel import explanation, switch
 from accel.errors import BackendUnavailable
 from accel.hooks import multiprocessing
 from accel.launch import environment
@@ -20,6 +23,8 @@ def enter(chosen: Callable[[], object] | None) -> None:
         SystemExit: there is no such backend or option, or the backend cannot run here; the script needs it.
     """
     told = environment.told()
+    if environment.is_first() and parent_process() is None:
+        atexit.register(_say)
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
@@ -34,3 +39,8 @@ def enter(chosen: Callable[[], object] | None) -> None:
         with imports.drawing_nothing():
             launched = import_module("accel.profiling.launched")
         launched.begin(told["profile"])
+
+
+def _say() -> None:
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(f"accel run: {explanation.summary_in_a_line()}", file=sys.stderr)

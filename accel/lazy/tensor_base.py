@@ -254,5 +254,6 @@ def values_of(tensor: LazyTensorBase) -> torch.Tensor:
     if alone and (lazy.progress is None or lazy.part is not None):  # type: ignore[union-attr]
         asker = caller()
         apart = get_worker_info() is not None  # elsewhere a script may compute single images, as for inference
-        counters.early(asker, f"the values of a single lazy tensor were asked for by {asker}" if apart else None)
+        what = f"{asker} asked for the values of a single tensor"
+        counters.early(asker, what if apart else None)
     return LazyTensorBase.materialize(tensor)

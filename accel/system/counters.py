@@ -97,6 +97,12 @@ def fallback(reason: str, file: str | None = None) -> None:
         log.note(log.WARNING, "accel fell back: %s%s", reason, "" if file is None else f" (the first one: {file})")
 
 
+def here() -> int:
+    """How often this process fell back."""
+    with _lock:
+        return sum([_cells[place] for name, place in _places.items() if name.startswith(_FALLBACK)])
+
+
 def images(ways: Mapping[str, int]) -> None:
     """Count images that are computed, by the way in which their transforms were recorded."""
     for way, number in ways.items():

@@ -24,8 +24,7 @@ def replaced(name: str, reason: str, images: int = 1) -> None:
     if log.first("a damaged file was replaced"):
         log.note(
             log.WARNING,
-            'accel replaced a damaged file by black, and will do so with others: %s (all of them: accel.stats()["replaced '
-            'files"])',
+            'accel replaced a damaged file by black, and will go on so: %s (all: accel.stats()["replaced files"])',
             name,
         )
 

@@ -194,7 +194,7 @@ class _Files(NamedTuple):
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
-            raise Refused("a file is none that accel claims")
+            raise Refused("one of the files is not a JPEG that accel can decode")
         table = table_of([source.header for source in sources])
         return sources, table, _grey(table), self.targets
 

@@ -66,7 +66,7 @@ def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | 
             reason = f"it raises {type(error).__name__}"
     with suppress(Exception):  # an error of the file's comes again where it belongs
         if not recording.by_batch:
-            recipe = image.recipe if isinstance(image, LazyImage) else image.lazy.recipes[0]
+            recipe: Any = image.recipe if isinstance(image, LazyImage) else image.lazy.recipes[0]
             recipe.source.way = f"alone, not compiled: {reason}"
     return None
 
