@@ -83,24 +83,22 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
 
 
 _fetching = False
+_before = 0  # how often this process had fallen back when it began to fetch its last batch
 
 
 @contextmanager
 def fetching() -> Iterator[None]:
     """Keep stacked tensors lazy while a DataLoader worker fetches a batch, which will then be computed as a whole."""
-    global _fetching
-    _fetching = True
+    global _fetching, _before
+    _fetching, _before = True, counters.here()
     try:
         yield
     finally:
         _fetching = False
 
 
-def materialized_in_worker(tensor: LazyTensorBase, before: int | None = None) -> torch.Tensor:
-    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend.
-
-    ``before``: ``counters.here`` when its batch was begun, to note for ``accel.explain`` how it was computed.
-    """
+def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
+    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
     lazy, worker = tensor.__dict__.get("lazy"), get_worker_info()
     if lazy is None or worker is None or backend_of(selection_of(lazy.recipes)).devices:
         return tensor
@@ -108,9 +106,8 @@ def materialized_in_worker(tensor: LazyTensorBase, before: int | None = None) ->
     if slots is None:
         return LazyTensorBase.materialize(tensor, memory.shared)
     values = LazyTensorBase.materialize(tensor, slots.empty)
-    if before is not None:
-        images = len(lazy.recipes)
-        slots.note(values, worker.id, images, min(images, counters.here() - before))
+    images = len(lazy.recipes)
+    slots.note(values, worker.id, images, min(images, counters.here() - _before))
     return values
 
 
