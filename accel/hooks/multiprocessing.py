@@ -25,7 +25,7 @@ from accel.system import counters, measuring, shared_list
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
     """``multiprocessing.spawn.get_preparation_data``, with the switch: a new process reads it before anything else."""
     data: dict[str, Any] = original(name)
-    return {**data, "accel": _Carried(switch.current())} if carries() else data
+    return {**data, "accel": Carried(switch.current())} if carries() else data
 
 
 def carries() -> bool:
@@ -34,7 +34,7 @@ def carries() -> bool:
     return told or not switch.current().steps_aside
 
 
-class _Carried:
+class Carried:
     """A selection to be sent to a process that is being started, with shared memory where that can be sent."""
 
     def __init__(self, selection: Selection) -> None:
