@@ -14,7 +14,7 @@ if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked b
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
 from accel.errors import AccelError, BackendUnavailable, DecodeError
-from accel.explanation import explain
+from accel.explanation import explain, summary
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
@@ -40,4 +40,5 @@ __all__ = [
     "set_image_backend",
     "stats",
     "submit",
+    "summary",
 ]

@@ -24,6 +24,8 @@ from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Step
 from accel.rows import Rows
 from accel.runtime import results, sharing
+from accel.system import counters
+from accel.workers import slot_pool
 
 
 def explain(x: Any) -> str:
@@ -51,7 +53,7 @@ def explain(x: Any) -> str:
         return _explain(title, lazy.recipes, lazy.made[2], lazy.after)
     in_force = f"The image backend in force is {switch.current().name!r}."
     if isinstance(x, torch.Tensor):
-        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: its values are computed. {in_force}"
+        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: {_computed(x)}. {in_force}"
     if isinstance(x, Image.Image):
         kind = type(x).__name__
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
@@ -59,6 +61,58 @@ def explain(x: Any) -> str:
         return "\n".join(explain(each) for each in x)
     told = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
     return f"{told}. {in_force}"
+
+
+def _computed(tensor: torch.Tensor) -> str:
+    """How a tensor's values were computed, as far as is known."""
+    about = slot_pool.about(tensor) if tensor.layout == torch.strided and tensor.device.type == "cpu" else None
+    if about is None:
+        return "its values are computed; print(accel.summary()) says how accel's images were"
+    worker, images, slow = about
+    how = f"{slow} of them not the fast way: print(accel.summary()) says why" if slow else "all the fast way"
+    return f"computed by DataLoader worker {worker}, {_many(images, 'image')}, {how}"
+
+
+def summary() -> str:
+    """Say whether accel is on, and whether all images of this process and its workers went the fast way.
+
+    Returns:
+        Lines of text: the backend in force and how many images were computed; then how often something was not done
+        the fast way, and why; the files that were replaced; and how the transforms of these images were recorded. The
+        numbers are those of ``accel.stats()``.
+    """
+    found = counters.stats()
+    lines = [_headline(found)]
+    lines += [f"  {many:,} times: {reason}" for reason, many in _most_first(found["fallbacks"])]
+    if found["replaced"]:
+        names = ", ".join(found["replaced files"][:3]) + ", ..." * (len(found["replaced files"]) > 3)
+        lines.append(f"  {_many(found['replaced'], 'image')} of damaged files became black: {names}")
+    if found["ways"]:
+        lines.append("How their transforms were recorded:")
+        lines += [f"  {_many(many, 'image')}: {way}" for way, many in _most_first(found["ways"])]
+    return "\n".join(lines)
+
+
+def summary_in_a_line() -> str:
+    """The first line of ``summary``, with the most frequent reason for what was not done the fast way."""
+    found = counters.stats()
+    reasons = [f"{many:,} times: {reason}" for reason, many in _most_first(found["fallbacks"])]
+    others = f" (and {_many(len(reasons) - 1, 'other reason')})" if reasons[1:] else ""
+    return " ".join([_headline(found), *reasons[:1]]) + others
+
+
+def _headline(found: dict[str, Any]) -> str:
+    selection, images = switch.current(), found["images"]
+    state = "accel is off" if selection.steps_aside else f"accel is on (backend {selection.name!r})"
+    if not images:
+        return f"{state}: no image was computed by it yet."
+    slow = found["fallbacks"] or found["replaced"]
+    how = "but not everything was done the fast way:" if slow else "all the fast way."
+    return f"{state}: {_many(images, 'image')} computed by this process and its workers, {how}"
+
+
+def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: -item[1])
 
 
 _others: list[Callable[[Any], str | None]] = []
@@ -128,7 +182,7 @@ def _steps(steps: tuple[Step, ...]) -> str:
 
 
 def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _step(step: Step) -> str:

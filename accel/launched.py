@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from multiprocessing import parent_process
 
-from accel import switch
+from accel import explanation, switch
 from accel.errors import BackendUnavailable, Result
 from accel.hooks import multiprocessing
 from accel.launch import environment
@@ -21,6 +24,8 @@ def enter(chosen: Callable[[], object] | None) -> None:
         SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
     told = _or_end(environment.told)
+    if environment.is_first() and parent_process() is None:
+        atexit.register(_say)
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
@@ -39,3 +44,8 @@ def _or_end(function: Callable[[], Result]) -> Result:
     except (BackendUnavailable, TypeError, ValueError) as error:
         print(f"accel run: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _say() -> None:
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(f"accel run: {explanation.summary_in_a_line()}", file=sys.stderr)

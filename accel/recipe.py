@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accel.codec import foreign
@@ -22,6 +25,30 @@ class Encoded(NamedTuple):
     data: bytes
 
 
+class Recording(threading.local):
+    """How this thread records images now, for ``accel.stats()``.
+
+    Attributes:
+        way: of images that are opened now. by_batch: whether that stays their way when a composition records them.
+    """
+
+    way = "alone, function by function"
+    by_batch = False
+
+    @contextmanager
+    def batch(self, way: str, by_batch: bool) -> Iterator[None]:
+        """Set both for the block."""
+        before = self.way, self.by_batch
+        self.way, self.by_batch = way, by_batch
+        try:
+            yield
+        finally:
+            self.way, self.by_batch = before
+
+
+recording = Recording()
+
+
 class Source:
     """The encoded bytes of one file with a header that accel claims, or raw pixels.
 
@@ -38,6 +65,7 @@ class Source:
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
         path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
             others. cached: what the cache knows of the file behind ``path`` (``accel.runtime.cached``); None: nothing.
+        way: how the images made from it are recorded, for ``accel.stats()``.
     """
 
     __slots__ = (
@@ -54,6 +82,7 @@ class Source:
             "_buffer",
             "path",
             "cached",
+            "way",
         ),
         "__weakref__",
     )
@@ -78,6 +107,7 @@ class Source:
         self.origin, self.key, self._buffer = origin, key, buffer
         self.asked, self.shared = 0, False
         self.picture = self.path = self.cached = None
+        self.way = recording.way
         if path is not None:
             self.path, self.cached = path, cached
 
@@ -136,7 +166,8 @@ class Source:
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = bytes(self.data) if self.is_read else None
-        return Source, (data, self.header, self.name, self.selection, None, self.origin, self.key, self.path)
+        given = data, self.header, self.name, self.selection, None, self.origin, self.key, self.path
+        return Source, given, (None, {"way": self.way})
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self
@@ -165,3 +196,9 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
     """The selection of the images, which is the same for all images of a batch."""
     known: Selection | None = getattr(recipes, "selection", None)  # of rows: indexing them would make a recipe
     return recipes[0].source.selection if known is None else known
+
+
+def ways_of(recipes: Sequence[Recipe]) -> Mapping[str, int]:
+    """How many images were recorded in which way; all of rows as their first one."""
+    way: str | None = getattr(recipes, "way", None)
+    return Counter([source.way for source, _ in recipes]) if way is None else {way: len(recipes)}

@@ -101,6 +101,7 @@ class Ahead(NamedTuple):
         first: the index of the 64-bit word of the slot where the backend's parts are listed: for each its offset (a
             multiple of 64) and its size in bytes.
         files: the offset of the files in the slot. selection: the backend that runs them.
+        way: how the images were recorded (``Source.way``).
         memory: the slot as a block whose pages a device may have locked; None if it cannot be locked.
     """
 
@@ -110,6 +111,7 @@ class Ahead(NamedTuple):
     first: int
     files: int
     selection: Selection
+    way: str
     memory: Block | None = None
 
     def part(self, number: int) -> npt.NDArray[np.uint8]:
@@ -172,6 +174,14 @@ class Rows(Sequence[Recipe]):
             return self.ahead.selection
         sources = self.sources
         return sources[0].selection if isinstance(sources, tuple) else sources.selection
+
+    @property
+    def way(self) -> str:
+        """How the images were recorded (``Source.way``); that of the first one."""
+        if self.ahead is not None:
+            return self.ahead.way
+        sources = self.sources
+        return sources[0].way if isinstance(sources, tuple) else sources.way
 
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, the same for all of them."""

@@ -26,6 +26,9 @@ Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 """Heights, widths, and whether pictures are of mode "RGB": arrays [images]."""
 
 
+TOGETHER = "drawn together"
+
+
 class _Kind(ABCMeta):
     """Metaclass of ``Sources``: ``isinstance`` checks real subclasses only, which is faster than ``ABCMeta``'s."""
 
@@ -36,13 +39,14 @@ class Sources(Sequence[Source], metaclass=_Kind):
     """A sequence of distinct sources, none of which is made of pixels that are lazy themselves.
 
     Attributes:
-        selection: the backend that runs them.
+        selection: the backend that runs them. way: how their images were recorded (``Source.way``).
     """
 
-    __slots__ = ("_made", "selection")
+    __slots__ = ("_made", "selection", "way")
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
+        self.way = TOGETHER
         self._made: dict[int, Source] = {}
 
     @overload
@@ -53,7 +57,11 @@ class Sources(Sequence[Source], metaclass=_Kind):
         if isinstance(place, slice):
             return self._several(place)
         place = range(len(self))[place]
-        return self._made.get(place) or self._made.setdefault(place, self._one(place))
+        if (made := self._made.get(place)) is None:
+            made = self._one(place)
+            made.way = self.way
+            made = self._made.setdefault(place, made)
+        return made
 
     def _one(self, place: int) -> Source:
         """Make the source at this place."""

@@ -32,11 +32,12 @@ def decode(
     engine: str = "auto",
     index: jpeg.Index | None = None,
     out: Pixels | None = None,
+    name: str | None = None,
 ) -> Pixels:
     """The pixels of ``box`` (top, left, height, width), uint8 [height, width, channels], equal to the reference's.
 
     ``index``: the file's stream index from earlier decodes, to which this one adds (``jpeg.Index``); None: none is
-    wanted. ``out``: memory of the result's shape that may be used for it.
+    wanted. ``out``: memory of the result's shape that may be used for it. ``name``: the file's, for messages.
 
     Raises:
         DecodeError: the reference decoder (Pillow) cannot decode the file either; the message is its own.
@@ -50,7 +51,7 @@ def decode(
         pixels = decoded(data, header, box, channels, chosen, index, out)
         if pixels is not None:
             return pixels
-        counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it")
+        counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it", name)
     try:
         return getattr(engines, header.reference)(data, box, channels)  # type: ignore[no-any-return]
     except Exception as error:

@@ -269,5 +269,5 @@ def agrees() -> bool:
         same = False  # it could not be compiled
     if same:
         return True
-    counters.fallback("files are read by Python: compiled code does not read them as it does")
+    counters.fallback("files are read by Python: when it was tried, compiled code did not read the same")
     return False

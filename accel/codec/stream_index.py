@@ -66,11 +66,12 @@ def decoded(
     key: Key | None,
     durable: Durable | None = None,
     out: Pixels | None = None,
+    name: str | None = None,
 ) -> Pixels:
     """``accel.codec.decode.decode`` of a file with the index kept for its key, to which it adds."""
     if engine == "pillow":
-        return decode(data, header, box, channels, engine)
-    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index, out), durable)
+        return decode(data, header, box, channels, engine, name=name)
+    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index, out, name), durable)
 
 
 def noted(

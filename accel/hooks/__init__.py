@@ -17,10 +17,12 @@ from accel import switch
 from accel.hooks import (
     dataloader,
     loader_iterator,
+    loky,
     multiprocessing,
     pillow_open,
     pillow_ops,
     ray,
+    spark,
     table,
     torch_compile,
     torch_profiler,
@@ -34,13 +36,13 @@ from accel.hooks import (
 )
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
-from accel.system import counters, measuring, private_names, replaced
+from accel.system import counters, measuring, private_names, shared_list
 
 _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
     *(v2_transforms, v2_forward, v2_functional, single),
 )
-_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, ray)
+_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, loky, ray, spark)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """The rows of all tables."""
 
@@ -84,7 +86,7 @@ def install() -> None:
     counters.share()
     measuring.share()
     with suppress(OSError):
-        replaced.share()
+        shared_list.share()
     torch_compile.keep_out()
     name = ""
     try:

@@ -22,6 +22,7 @@ from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.recipe import recording
 from accel.runtime import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
@@ -89,9 +90,13 @@ def _made(original: Function, self: Any, index: Any) -> tuple[Any, list[LazyTens
     own = self.collate_fn
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
-    if made is None:
+    if not isinstance(made, batch.Made):
+        way = f"one by one: {made or 'the loader makes no batches'}" if maps else "one by one: the dataset is iterable"
         try:
-            with reading.reading(switch.active(), len(index) if type(index) is list else 0):
+            with (
+                reading.reading(switch.active(), len(index) if type(index) is list else 0),
+                recording.batch(way, made is not None and not isinstance(made, batch.OwnSamples)),
+            ):
                 return _located(original, self, index), None
         finally:
             ahead.forget()

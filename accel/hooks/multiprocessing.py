@@ -19,13 +19,13 @@ from accel.codec import store
 from accel.hooks.patch import Body, Function
 from accel.launch import environment
 from accel.options import Selection
-from accel.system import counters, measuring, replaced
+from accel.system import counters, measuring, shared_list
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
     """``multiprocessing.spawn.get_preparation_data``, with the switch: a new process reads it before anything else."""
     data: dict[str, Any] = original(name)
-    return {**data, "accel": _Carried(switch.current())} if carries() else data
+    return {**data, "accel": Carried(switch.current())} if carries() else data
 
 
 def carries() -> bool:
@@ -34,7 +34,7 @@ def carries() -> bool:
     return told or not switch.current().steps_aside
 
 
-class _Carried:
+class Carried:
     """A selection to be sent to a process that is being started, with shared memory where that can be sent."""
 
     def __init__(self, selection: Selection) -> None:
@@ -42,7 +42,7 @@ class _Carried:
 
     def __reduce__(self) -> tuple[Any, ...]:
         shared = get_spawning_popen() is not None
-        given = (counters.share(), measuring.share(), replaced.sent(), store.sent()) if shared else ()
+        given = (counters.share(), measuring.share(), shared_list.sent(), store.sent()) if shared else ()
         return exec, (program(self._selection, *given), {"__name__": "accel_started"})
 
 
@@ -56,13 +56,13 @@ def _enter(
     selection: Selection,
     counts: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
-    names: Any = None,
+    texts: Any = None,
     entries: Any = None,
 ) -> None:
     if counts is not None:
         counters.join(counts)
     measuring.join(times)
-    replaced.join(names)
+    shared_list.join(texts)
     store.join(entries)
     switch.adopt(selection)
 

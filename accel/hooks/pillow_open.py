@@ -139,7 +139,7 @@ def _source(
     header = claim(data)
     same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
     if header is None or not same or not claimed_files.claimed(header, selection):
-        counters.fallback("a JPEG that accel does not claim (CMYK, truncated, ...) is Pillow's")
+        counters.fallback("Pillow decoded a JPEG file that accel cannot decode (CMYK, cut short, ...)", name)
         return None
     return Source(data, header, name, selection, key=key)
 

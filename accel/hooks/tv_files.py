@@ -23,7 +23,7 @@ from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.options import Selection
-from accel.recipe import Source
+from accel.recipe import Source, recording
 from accel.runtime import batch_files, cached, cached_together
 from accel.runtime.cached_together import CachedFiles
 from accel.sources import Files
@@ -151,7 +151,10 @@ class _Ahead(threading.local):
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)
-        return source if source is not None and source.selection == selection else None
+        if source is None or source.selection != selection:
+            return None
+        source.way = recording.way
+        return source
 
     def forget(self) -> None:
         self.sources = None

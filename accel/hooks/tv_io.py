@@ -164,9 +164,9 @@ def _from_file(path: str, mode: Any, turned: Any) -> LazyTensor | None:
     selection = switch.current()
     source = cached.opened(path, selection) if cached.in_use else None
     if source is None or isinstance(source.header, Raw):  # raw pixels there are Pillow's
-        source = claimed_files.read(path, selection, lambda file: _claimed(file, mode, turned))
+        source = claimed_files.read(path, selection, lambda file: _claimed(file, path, mode, turned))
     else:
-        header = _left(source.header, mode, turned and source.cached.has_exif)
+        header = _left(source.header, path, mode, turned and source.cached.has_exif)
         if header is None:
             return None
         source.header = header
@@ -177,7 +177,7 @@ def _from_memory(stream: torch.Tensor, mode: Any, turned: Any) -> LazyTensor | N
     if not _is_stream(stream) or not _takes(mode):
         return None
     data = stream.numpy().tobytes()
-    header = _claimed(File(data, len(data), None), mode, turned)
+    header = _claimed(File(data, len(data), None), _IN_MEMORY, mode, turned)
     if header is None:
         return None
     selection = switch.current()
@@ -201,21 +201,23 @@ def _name(mode: Any) -> str:
     return mode.upper() if isinstance(mode, str) else getattr(mode, "name", "")
 
 
-def _claimed(file: File, mode: Any, turned: Any) -> Header | None:
+def _claimed(file: File, name: str, mode: Any, turned: Any) -> Header | None:
     """The header of a file that is read lazily; None (counted) for others."""
     header = claimed_files.header_of(file)
     if header is None or header.pictures or not (header.ordinary or switch.current().options.on_error == "replace"):
-        counters.fallback("a file that accel does not claim was read by torchvision.io itself")
+        counters.fallback(
+            "torchvision.io read a file that accel cannot decode (not JPEG, CMYK, cut short, ...)", str(name)
+        )
         return None
-    return _left(header, mode, turned and b"Exif" in bytes(file.buffer[: header.scan]))
+    return _left(header, name, mode, turned and b"Exif" in bytes(file.buffer[: header.scan]))
 
 
-def _left(header: Header, mode: Any, turned: bool) -> Header | None:
+def _left(header: Header, name: str, mode: Any, turned: bool) -> Header | None:
     """The header of a file that accel claims; None (counted) if its pixels are left to torchvision.io."""
     if _name(mode) == _GRAY and header.mode != "L":
-        counters.fallback("grey pixels of a colour JPEG were read by torchvision.io itself")
+        counters.fallback("torchvision.io read the grey pixels of a colour JPEG", str(name))
     elif turned:
-        counters.fallback("apply_exif_orientation of a file with EXIF was left to torchvision.io itself")
+        counters.fallback("torchvision.io read a file with EXIF for apply_exif_orientation", str(name))
     else:
         return header._replace(reference="torchvision")
     return None

@@ -32,6 +32,7 @@ def told() -> dict[str, Any] | None:
 
     Returns:
         "backend" and "options": arguments of ``set_image_backend``; "profile": the settings of a profile, or None;
+        "first": whether no process has used the variable yet;
         "home", "prefix": the folder that has accel, and ``sys.prefix`` of the Python that may import it from there.
 
     Raises:
@@ -49,10 +50,21 @@ def told() -> dict[str, Any] | None:
 def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None) -> dict[str, str]:
     """A copy of an environment with the variable set to these values, and ``site`` first in PYTHONPATH."""
     home = str(Path(__file__).parents[2])
-    text = json.dumps({"backend": backend, "options": options, "profile": profile, "home": home, "prefix": sys.prefix})
+    first = not (profile and profile["folder"])  # a report says more than its line
+    told = {"backend": backend, "options": options, "profile": profile, "first": first}
+    text = json.dumps({**told, "home": home, "prefix": sys.prefix})
     others = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     path = os.pathsep.join([str(SITE), *others] if any(others) else [str(SITE)])
     return {**before, "PYTHONPATH": path, VARIABLE: text}
+
+
+def is_first() -> bool:
+    """Whether this process is the first to use the variable; those that it starts are not."""
+    now = told()
+    if now is None or not now["first"]:
+        return False
+    os.environ[VARIABLE] = json.dumps({**now, "first": False})
+    return True
 
 
 def choose(backend: str, options: dict[str, Any]) -> None:

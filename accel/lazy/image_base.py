@@ -108,7 +108,7 @@ class LazyImageBase(Image.Image):
     def _pixels(self) -> Any:
         assert self._recipe is not None
         self._touched_by = caller()
-        what = f"the pixels of a lazy image were asked for by {self._touched_by}"
+        what = f"{self._touched_by} asked for the pixels of a single image"
         counters.early(self._touched_by, what if self._recipe.steps else None)
         with log.flushing:
             pixels = compute.pixels(self._recipe)

@@ -252,6 +252,8 @@ def values_of(tensor: LazyTensorBase) -> torch.Tensor:
     lazy = peek(tensor)
     alone = lazy is not None and not lazy.lead and not lazy.together
     if alone and (lazy.progress is None or lazy.part is not None):  # type: ignore[union-attr]
-        asker = caller() if get_worker_info() is not None else None
-        counters.early(asker, asker and f"the values of a single lazy tensor were asked for by {asker}")
+        asker = caller()
+        apart = get_worker_info() is not None  # elsewhere a script may compute single images, as for inference
+        what = f"{asker} asked for the values of a single tensor"
+        counters.early(asker, what if apart else None)
     return LazyTensorBase.materialize(tensor)

@@ -188,9 +188,14 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
     shares: list[list[Unit]] = [[] for _ in range(min(processes, len(missing)))]
     for unit in sorted(missing, key=lambda unit: -unit.seconds):
         min(shares, key=_seconds).append(unit)
-    if next(_first, False):
-        seconds = max(map(_seconds, shares)) + 1
-        log.at_once(log.WARNING, f"accel compiles its kernels for this machine, once: about {seconds:.0f} s")
+    if log.first("compiling"):
+        names, seconds = ", ".join(unit.name for unit in missing), max(map(_seconds, shares)) + 1
+        log.at_once(
+            log.WARNING,
+            f"accel compiles its kernels for this processor, as {cache.folder()} does not have them: {names}, about "
+            f"{seconds:.0f} s; others when a step first needs them, without another message (python -m accel warm "
+            "compiles all of them in advance)",
+        )
 
     def work(share: list[Unit]) -> None:
         with suppress(OSError):
@@ -206,7 +211,8 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
 def _compiled_here(unit: Unit, done: Done) -> bytes:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         raise RuntimeError("no process could be started to compile in, and NUMBA_DISABLE_JIT forbids it in this one")
-    log.at_once(log.WARNING, f"no other process could compile {unit.name!r}: this one does, which takes longer")
+    if log.first("compiling here"):
+        log.at_once(log.WARNING, "no other process could compile accel's kernels: this one does, which takes longer")
     code: bytes = _compiling.compiled([function.order for function in unit.functions], *_processor.found())
     cache.keep(unit.file, code)
     done(unit)
@@ -215,9 +221,6 @@ def _compiled_here(unit: Unit, done: Done) -> bytes:
 
 def _seconds(share: list[Unit]) -> float:
     return sum(unit.seconds for unit in share)
-
-
-_first = iter([True])  # the warning that it takes long is given once
 
 
 def _process(executable: str, share: list[Unit]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
-from accel.recipe import Recipe, Source, selection_of
+from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
 from accel.runtime import cached, planes, result_making, results, results_anew, results_together, sharing, torch_ops
 from accel.runtime.cached_together import CachedFiles
@@ -59,7 +59,7 @@ def several(
 ) -> list[torch.Tensor | Exception]:
     """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
     for recipes, _ in batches:
-        counters.count(counters.IMAGES, len(recipes))
+        counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
             (from_cache(recipes, host_of(selection_of(recipes)), _on_host, planes.mark_affordable), interleaved)
@@ -155,7 +155,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
     def _on_device(plan: Plan) -> torch.Tensor:
         return _run_on(backend, plan, device).cpu()
 
-    counters.count(counters.IMAGES, len(recipes))
+    counters.images(ways_of(recipes))
     backend: Any = backend_of(selection_of(recipes))
     if isinstance(recipes, Rows) and recipes.ahead is not None and not interleaved:
         return _run_on(backend, _plan(recipes, interleaved), device)

@@ -82,7 +82,8 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
         shape = (*wanted.box[2:], wanted.channels)
         size = math.prod(shape)
         out = room.take(size).reshape(shape) if _LARGE <= size <= LARGEST else None
-        return stream_index.decoded(data, source.header, wanted.box, wanted.channels, engine, key, durable, out)
+        box, channels, name = wanted.box, wanted.channels, source.name
+        return stream_index.decoded(data, source.header, box, channels, engine, key, durable, out, name)
     except DecodeError as error:
         if options.on_error == "raise":
             raise _failure(error, f"{source.name}: {error}", wanted, of) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
 _lock = threading.RLock()
 _block: torch.Tensor | None = None
+_owners: npt.NDArray[np.int64]  # [rows], the last process that counted in each
 _counts: npt.NDArray[np.int64]
 _cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
-_logged: set[str] = set()
 _shown: dict[str, Callable[[], Any]] = {}
 
 
@@ -48,9 +48,30 @@ def count(name: str, amount: int = 1) -> None:
         place = _places.get(name)
         if place is None:
             share()
-            row = os.getpid() % _ROWS
+            row = _row()
             place = _places[name] = row * _SLOTS + _slot(_names[row], name)
         _cells[place] += amount
+
+
+def _row() -> int:
+    """This process's row: the first one, from that of its number on, whose last process is itself or has ended."""
+    own = os.getpid()
+    for row in ((own + each) % _ROWS for each in range(_ROWS)):
+        owner = int(_owners[row])
+        if owner in (0, own) or not _lives(owner):
+            _owners[row] = own
+            return row
+    return own % _ROWS
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
@@ -67,30 +88,37 @@ def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
     return slot
 
 
-def fallback(reason: str) -> None:
-    """Count a fallback; the first of each reason in a process is logged as a warning."""
+def fallback(reason: str, file: str | None = None) -> None:
+    """Count a fallback; the first of each reason, in all processes of a run, is logged as a warning.
+
+    ``file``: the name of the file that it is about, for the message.
+    """
+    count(_FALLBACK + reason)
+    if log.first(reason):
+        log.note(log.WARNING, "accel fell back: %s%s", reason, "" if file is None else f" (the first one: {file})")
+
+
+def here() -> int:
+    """How often this process fell back."""
     with _lock:
-        count(_FALLBACK + reason)
-        first = reason not in _logged
-        _logged.add(reason)
-    if first:
-        log.note(log.WARNING, "accel fell back: %s", reason)
+        return sum([_cells[place] for name, place in _places.items() if name.startswith(_FALLBACK)])
 
 
-def way(name: str, images: int) -> None:
-    """Count images by the way in which their transforms were recorded."""
-    count(_WAY + name, images)
+def images(ways: Mapping[str, int]) -> None:
+    """Count images that are computed, by the way in which their transforms were recorded."""
+    for way, number in ways.items():
+        count(IMAGES, number)
+        count(_WAY + way, number)
 
 
-def early(asker: str | None, reason: str | None) -> None:
+def early(asker: str, reason: str | None) -> None:
     """Count an image whose values were asked for one at a time, before a batch was made.
 
-    ``asker``: the code that asked; None: the script as a whole. ``reason``: the fallback to count as well, if steps
-    were recorded that now run apart from those that follow; None: no fallback.
+    ``asker``: the code that asked. ``reason``: the fallback to count as well, if steps were recorded that now run apart
+    from those that follow; None: no fallback.
     """
     count(COMPUTED_EARLY)
-    if asker is not None:
-        count(_ASKER + asker)
+    count(_ASKER + asker)
     if reason is not None:
         fallback(reason)
 
@@ -98,6 +126,16 @@ def early(asker: str | None, reason: str | None) -> None:
 def show(name: str, value: Callable[[], Any]) -> None:
     """Add an entry to ``stats``, whose value is taken when ``stats`` is called."""
     _shown[name] = value
+
+
+_OLD = "realised early"  # until 0.3
+
+
+class _Stats(dict[str, Any]):
+    """A dictionary that is printed without the older name of one of its entries."""
+
+    def __repr__(self) -> str:
+        return repr({name: value for name, value in self.items() if name != _OLD})
 
 
 def stats() -> dict[str, Any]:
@@ -120,9 +158,9 @@ def stats() -> dict[str, Any]:
         - ``sent in place``: images whose files a device copied directly from the memory that a worker had put them in;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
-        - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
-          ``one by one`` and why; and images that came to a composition of transforms one by one: ``alone, compiled``,
-          or ``alone, not compiled`` and why;
+        - ``ways``: the images of ``images`` by how their transforms were recorded, each once, a dictionary: as a batch,
+          ``drawn together``; in a batch ``one by one``, and why; by a composition, ``alone, compiled``, or ``alone, not
+          compiled`` and why; or ``alone, function by function``;
         - ``computed early by``: the images of ``computed early`` by the code that asked for their pixels, a dictionary;
         - ``fallbacks``: the counts of what was not done the fast way, by reason, a dictionary.
     """
@@ -132,8 +170,8 @@ def stats() -> dict[str, Any]:
         for row, slot in np.argwhere(_counts.copy()):  # other processes count meanwhile
             name = _names[row, slot].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, slot])
-    result: dict[str, Any] = {name: totals.get(name, 0) for name in _ALONE}
-    result["realised early"] = result[COMPUTED_EARLY]  # until 0.3
+    result = _Stats({name: totals.get(name, 0) for name in _ALONE})
+    result[_OLD] = result[COMPUTED_EARLY]
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
     for entry, prefix in (("ways", _WAY), ("computed early by", _ASKER), ("fallbacks", _FALLBACK)):
@@ -149,7 +187,7 @@ def share() -> torch.Tensor | None:
     refused: Exception | None = None
     with _lock:
         if _block is None:
-            size = _ROWS * _SLOTS * (_COUNT.itemsize + _NAME.itemsize)
+            size = _ROWS * (_COUNT.itemsize + _SLOTS * (_COUNT.itemsize + _NAME.itemsize))
             try:
                 join(memory.shared((size,), torch.uint8, sparse=True))
             except RuntimeError as error:
@@ -164,14 +202,15 @@ def share() -> torch.Tensor | None:
 
 def join(block: torch.Tensor) -> None:
     """Count into a block that another process shared."""
-    global _block, _counts, _cells, _names
+    global _block, _owners, _counts, _cells, _names
     with _lock:
         _block = block
         _places.clear()
-        content, split = block.numpy(), _ROWS * _SLOTS * _COUNT.itemsize
-        _counts = content[:split].view(_COUNT).reshape(_ROWS, _SLOTS)
+        numbers, names = np.split(block.numpy(), [_ROWS * (1 + _SLOTS) * _COUNT.itemsize])
+        _owners, _counts = np.split(numbers.view(_COUNT), [_ROWS])
+        _counts = _counts.reshape(_ROWS, _SLOTS)
         _cells = _counts.reshape(-1).data
-        _names = content[split:].view(_NAME).reshape(_ROWS, _SLOTS)
+        _names = names.view(_NAME).reshape(_ROWS, _SLOTS)
 
 
 fork.wait_for(lambda: _lock, fork.COUNTERS)

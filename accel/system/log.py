@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from functools import cache
+from contextlib import suppress
 from traceback import walk_stack
 from typing import Any
 
-from accel.system import fork
+from accel.system import fork, shared_list
 
 DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 
@@ -34,8 +35,25 @@ def note(level: int, message: str, *arguments: object) -> None:
     flush()
 
 
-once = cache(note)
-"""``note``, but each message only once."""
+_asked: dict[str, object] = {}
+
+
+def first(text: str) -> bool:
+    """Whether this call is the first with a text, in this process and those that share its list (``shared_list``)."""
+    own = object()
+    if _asked.setdefault(text, own) is not own:
+        return False
+    prefix, process = f"logged {text}\1", str(os.getpid())
+    if not shared_list.entries(prefix):
+        with suppress(OSError):
+            shared_list.append(prefix + process)
+    return shared_list.entries(prefix)[:1] in ([], [process])
+
+
+def once(level: int, message: str, *arguments: object) -> None:
+    """``note``, but each message only once in this process and those that it starts."""
+    if first(message % arguments):
+        note(level, message, *arguments)
 
 
 def flush() -> None:

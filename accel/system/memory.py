@@ -87,10 +87,11 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes that are released when the last array or tensor that is a view of them is gone: calls ``on_release``.
 
     After a fork two processes use them, and neither knows when the other is done. So both call ``after_fork`` instead,
-    with the number of forks (``fork.count``) at the time of the lease.
+    with the number of forks (``fork.count``) at the time of the lease. ``about``: what its user notes on it.
     """
 
     _born: int
+    about: Sequence[int] = ()
     on_release: Callable[[], None] | None = None
     after_fork: Callable[[int], None] | None = None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -24,7 +23,7 @@ from accel.system import memory
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: it takes longer only if its holder was killed
-_COLUMNS = 8
+_COLUMNS = 11
 _CLOCK, _END = -2, -1  # after the columns: how often slots were taken, and where the next new one begins
 
 
@@ -35,6 +34,9 @@ class Arena:
     of it that have pages; ``busy``: whether the worker that took it still uses it; ``sent``, ``ended``: the number of
     tensors in it that were sent, and of those that are gone in the parent; ``taken``: when it was taken, by the number
     of slots taken until then; ``pages``: how often its pages were given back to the system.
+
+    ``about``, int64 [3, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
+    its images, and of those that fell back.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:
@@ -42,8 +44,9 @@ class Arena:
         self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
-        columns: Iterable[npt.NDArray[np.int64]] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
-        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken, self.pages = columns
+        columns: npt.NDArray[np.int64] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
+        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken, self.pages = columns[:8]
+        self.about = columns[8:]
 
     @classmethod
     def make(cls, context: Any) -> Arena | None:

@@ -40,7 +40,7 @@ class Packed(NamedTuple):
     tensors: dict[int, tuple[int, torch.dtype, torch.Size]]
     start: int  # the offset of the sources
     sources: dict[
-        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None, Any]
+        int, tuple[int, Header | Raw, str, Selection, Stowed | None, Key | None, Any, str]
     ]  # the size, and fields of Source; the path only of one that was not read
     recipes: tuple[Stowed, ...]
     rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # sources, structure, numbers: in place of recipes
@@ -78,7 +78,7 @@ def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
     for number, source in sources.items():
         origin = None if source.origin is None else stowed(source.origin)
         size, path = (len(source.data), None) if source.is_read else (0, source.path)
-        described[number] = size, source.header, source.name, source.selection, origin, source.key, path
+        described[number] = size, source.header, source.name, source.selection, origin, source.key, path, source.way
     places, start = {}, 0
     for number, tensor in tensors.items():
         places[number] = start, tensor.dtype, tensor.shape
@@ -142,12 +142,13 @@ def unpack(packed: Packed | SentFiles | Rows) -> Sequence[Recipe]:
 
     pixels: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
     view = memoryview(pixels)
-    for number, (size, header, name, selection, made_of, key, path) in packed.sources.items():
+    for number, (size, header, name, selection, made_of, key, path, way) in packed.sources.items():
         origin = None if made_of is None else restored(*made_of)
         content, entries = (
             (None, cached.known(key, selection, header)) if path else (view[position : position + size], None)
         )
-        sources[number] = Source(content, header, name, selection, None, origin, key, path, entries)
+        sources[number] = source = Source(content, header, name, selection, None, origin, key, path, entries)
+        source.way = way
         position += size
     if packed.rows is not None:
         own, structure, numbers = packed.rows

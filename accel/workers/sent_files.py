@@ -28,7 +28,7 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Recipe, Source, selection_of
+from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import batch_files, cached
 from accel.runtime.batch_files import ALIGNED
@@ -73,6 +73,7 @@ _ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
 class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
+    way: str  # how the images were recorded
     dtype: torch.dtype | None  # the result's, if something was computed ahead
 
 
@@ -129,7 +130,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
         files.content = content  # which the plan refers to
     for each in others:
         slot.put(each)
-    alike = _Alike(rows.structure, selection, None)
+    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None)
     made: Sequence[npt.NDArray[Any]] = ()
     if plan is not None and room:
         made = _ahead(backend, plan, room)
@@ -249,21 +250,22 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
-    structure, selection, dtype = _loaded(memory[start : start + size].tobytes())
-    rest = partial(_rest, memory, header, structure, selection)
+    structure, selection, way, dtype = _loaded(memory[start : start + size].tobytes())
+    rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
     images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
     shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-    ahead = Ahead(shape, dtype, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, block)
+    ahead = Ahead(shape, dtype, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, way, block)
     return Rows.finished(structure, ahead, rest)
 
 
-def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection) -> Rows:
+def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection, way: str) -> Rows:
     said = header[Word.PARTS :]
     parts = [memory[start : start + size] for start, size in zip(said[::2], said[1::2], strict=True)]
     places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
     known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
     headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
     files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
+    files.way = way
     return Rows(files, structure, parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

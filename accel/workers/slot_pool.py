@@ -154,8 +154,21 @@ def received(number: int, slot: int, sent: int, size: int) -> tuple[memory.Lease
 
 def _receive(number: int, slot: int, sent: int, size: int, dtype: torch.dtype, *place: Any) -> Any:
     """A tensor in a slot, in the parent; its end frees the slot. ``place``: its offset, shape and strides."""
-    storage = torch.from_numpy(received(number, slot, sent, size)[0]).untyped_storage()
+    lease, _ = received(number, slot, sent, size)
+    storage = torch.from_numpy(lease).untyped_storage()
+    lease.about = _known[number].arena.about[:, slot].tolist()
+    _received[storage.data_ptr()] = lease
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+
+
+_received: weakref.WeakValueDictionary[int, memory.Lease] = weakref.WeakValueDictionary()  # by address
+
+
+def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The number of the worker that computed a plain tensor, of its images, and of those that fell back; None: unknown,
+    or it is no worker's."""
+    lease = _received.get(tensor.untyped_storage().data_ptr())
+    return None if lease is None else tuple(lease.about)
 
 
 # -- in a worker --------------------------------------------------------------------------------------------
@@ -180,6 +193,12 @@ class SlotPool:
         self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
         return lent.view(dtype).view(tuple(shape))
+
+    def note(self, tensor: torch.Tensor, *about: int) -> None:
+        """Note for ``about`` how a tensor was computed, if it lies in a slot."""
+        slot = self.looked_at.get(tensor.untyped_storage().data_ptr())
+        if slot is not None:
+            self._arena.about[:, slot] = about
 
     def _release(self, slot: int, address: int) -> None:
         del self.looked_at[address]

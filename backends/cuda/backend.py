@@ -246,8 +246,9 @@ class CudaBackend(AcceleratorBackend):
                 indexes.keep(jpeg.source_of(plan, number), index)
             cached.flush(if_due=True)  # the entries of what the host has decoded
         if told:  # their places in the result are written again, later on the same stream
-            for _ in told:
-                counters.fallback("accel declined a JPEG on the device; the host decoded it")
+            for number in told:
+                name = plan.decodes[number].source.name
+                counters.fallback("accel declined a JPEG on the device; the host decoded it", name)
             flagged = tuple([plan.decodes[number] for number in told])
             self._run(plan._replace(decodes=flagged), engine, result, "host")
 

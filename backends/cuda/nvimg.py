@@ -66,7 +66,8 @@ class Decoder:
                     found[number] = _pixels(image, wanted[number])
         for number in offered:
             if found[number] is None:
-                counters.fallback("nvImageCodec declined a JPEG on the device; the host decoded it")
+                name = wanted[number].source.name
+                counters.fallback("nvImageCodec declined a JPEG on the device; the host decoded it", name)
         return found
 
     def _stream(self) -> int:

@@ -18,7 +18,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
-from accel.system import replaced
+from accel.system import replaced, shared_list
 from tests.support import damage, helpers
 from tests.support.backends import Backend
 from tests.support.damage import GOOD, KINDS, NOT_FOR_TORCHVISION, PILLOW, SIZED, TORCHVISION, saved
@@ -40,11 +40,11 @@ LOADERS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _list(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A list of this test's own."""
-    monkeypatch.setattr(replaced, "_file", None)
+    monkeypatch.setattr(shared_list, "_file", None)
     monkeypatch.setattr(replaced, "_unlisted", [])
     yield
-    if replaced._file is not None:
-        os.close(replaced._file[0])
+    if shared_list._file is not None:
+        os.close(shared_list._file[0])
 
 
 def names() -> list[str]:
@@ -319,8 +319,8 @@ def test_the_first_hundred_names_once_each() -> None:
 @pytest.mark.parametrize("how", ["closed", "another"])
 def test_a_descriptor_that_somebody_closed_is_not_written_to(tmp_path: Path, how: str) -> None:
     replace(["a"])
-    assert replaced._file is not None
-    descriptor = replaced._file[0]
+    assert shared_list._file is not None
+    descriptor = shared_list._file[0]
     os.close(descriptor)
     if how == "another":
         other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
@@ -336,11 +336,11 @@ def test_without_a_place_for_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> int:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(replaced, "_made", full)
+    monkeypatch.setattr(shared_list, "_made", full)
     replace(["a", "b", "a"])
     assert names() == ["a", "b"]
-    assert replaced.sent() is None
-    replaced.join(None)
+    assert shared_list.sent() is None
+    shared_list.join(None)
 
 
 def test_where_there_is_no_memory_file(monkeypatch: pytest.MonkeyPatch) -> None:

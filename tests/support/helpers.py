@@ -164,7 +164,8 @@ def _strides(tensor: torch.Tensor) -> list[int]:
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """The values as integers, so that NaN equals NaN and 0 differs from -0."""
     same_size = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return torch.clone(tensor).contiguous().view(same_size[tensor.dtype.itemsize])
+    values = tensor.detach()  # a lazy tensor becomes them; its clone would be computed by itself
+    return torch.clone(values).contiguous().view(same_size[tensor.dtype.itemsize])
 
 
 def _difference(actual: torch.Tensor, expected: torch.Tensor) -> str:

@@ -35,7 +35,6 @@ from accel.options import Selection
 from accel.recipe import Recipe, Source
 from accel.rows import Numbers, Rows
 from accel.sources import COLOURED, Sources, table_of
-from accel.system import counters
 
 
 class Made(NamedTuple):
@@ -83,8 +82,8 @@ FEW = 4
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
-def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
-    """Make a batch of the samples with these indices; None if they must be made one by one.
+def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | Refused | None:
+    """Make a batch of the samples with these indices; why not, or None, if they must be made one by one.
 
     Args:
         stacks: whether the collate function is ``default_collate``.
@@ -92,14 +91,15 @@ def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | None:
     if switch.active() is None or type(indices) is not list or not indices:
         return None
     try:
-        made = _drawn(dataset, indices, stacks)
-        reason = None
+        return _drawn(dataset, indices, stacks)
     except Refused as refused:
-        reason = str(refused)
+        return refused.with_traceback(None)
     except Exception as error:  # torchvision will raise it where it belongs
-        reason = f"it raises {type(error).__name__}"
-    counters.way("drawn together" if reason is None else f"one by one: {reason}", len(indices))
-    return made if reason is None else None
+        return Refused(f"it raises {type(error).__name__}")
+
+
+class OwnSamples(Refused):
+    """A dataset makes its samples itself, as most do: how they are recorded is up to its transform."""
 
 
 def prepare(dataset: Any) -> None:
@@ -196,7 +196,7 @@ class _Files(NamedTuple):
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
-            raise Refused("a file is none that accel claims")
+            raise Refused("one of the files is not a JPEG that accel can decode")
         table = table_of([source.header for source in sources])
         return sources, table, _grey(table), self.targets
 
@@ -245,7 +245,7 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
     getitem = getattr(cls, "__getitem__", None)
     attributes = _ATTRIBUTES.get(getitem)
     if attributes is None:
-        raise Refused(f"{cls.__name__} has a __getitem__ of its own")
+        raise OwnSamples(f"{cls.__name__} has a __getitem__ of its own, which is normal")
     if not stock.unchanged(cls, stock.methods(cls, METHODS)) or not own.keys().isdisjoint(METHODS):
         raise Refused(f"{cls.__name__} has other methods than usual")
     if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):

@@ -103,7 +103,9 @@ class Program:
                 raise Refused("it makes no tensors")
             self._trusted = self._is_right(transform)
             if not self._trusted:
-                counters.fallback("a pipeline is not compiled: it does not record what torchvision's classes do")
+                counters.fallback(
+                    "a pipeline is not compiled: when it was tried, it did not do what torchvision's classes do"
+                )
         except Exception as error:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
@@ -158,7 +160,9 @@ class Program:
         batches = [2 * _SIZES, *(8 * (size,) for size in _SIZES)]
         same = all(self._draws_same_together(sizes, seed) for seed, sizes in enumerate(batches))
         if not same:
-            counters.fallback("batches are drawn by Python: compiled code does not draw them as it does")
+            counters.fallback(
+                "batches are drawn by Python: when it was tried, compiled code did not draw the same numbers"
+            )
         return same
 
     def _draws_same_together(self, of_images: Sequence[Size], seed: int) -> bool:

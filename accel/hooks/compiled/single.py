@@ -7,6 +7,7 @@ lazy tensor of a lazy image, with no image in between. If anything has changed, 
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -32,8 +33,7 @@ from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.row import ValueOp
 from accel.options import AcceleratorOptions
-from accel.recipe import Recipe, Step
-from accel.system import counters
+from accel.recipe import Recipe, Step, recording
 
 FIRST = 16
 """The number of images that torchvision transforms before a composition is compiled, which takes longer than a few
@@ -52,25 +52,23 @@ def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | 
         return None
     known = compositions.of(transform)
     known.images += 1
-    if known.images < known.again:  # it is not compiled; counted for several images at a time, which is cheaper
-        if not known.images & (_COUNTED - 1):
-            counters.way(f"alone, not compiled: {known.refused}", _COUNTED)
-        return None
-    if known.images <= FIRST:
-        return None
-    try:
-        tensor = _made(known, transform, image, alone=alone)
-        counters.way("alone, compiled", 1)
-        return tensor
-    except Refused as refused:
-        reason = str(refused)
-    except Exception as error:  # torchvision will raise it where it belongs
-        reason = f"it raises {type(error).__name__}"
-    counters.way(f"alone, not compiled: {reason}", 1)
+    reason: object
+    if known.images < known.again:
+        reason = known.refused
+    elif known.images <= FIRST:
+        reason = f"it is only compiled after {FIRST} images"
+    else:
+        try:
+            return _made(known, transform, image, alone=alone)
+        except Refused as refused:
+            reason = refused
+        except Exception as error:  # torchvision will raise it where it belongs
+            reason = f"it raises {type(error).__name__}"
+    with suppress(Exception):  # an error of the file's comes again where it belongs
+        if not recording.by_batch:
+            recipe: Any = image.recipe if isinstance(image, LazyImage) else image.lazy.recipes[0]
+            recipe.source.way = f"alone, not compiled: {reason}"
     return None
-
-
-_COUNTED = 32  # a power of two
 
 
 def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> LazyTensorBase:
@@ -104,6 +102,8 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     kind, (run, size) = own.kind, drawn
     assert kind.cls is not None
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
+    if not recording.by_batch:
+        source.way = "alone, compiled"
     stacked = isinstance(source.selection.options, AcceleratorOptions)  # images are then stacked to rows
     stacked = stacked and not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
     steps = () if stacked and kind.interleaved is not None else run.steps()

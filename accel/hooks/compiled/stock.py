@@ -182,7 +182,7 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         return [leaf for part in parts for leaf in leaves(part, names)]
     wanted = names.get(cls)
     if wanted is None:
-        raise Refused(f"{cls.__name__} is not compiled")
+        raise Refused(_unknown(transform))
     own = vars(transform)
     found = check(transform, cls, own)
     kinds: list[type] = []
@@ -194,6 +194,21 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         parts = [[leaf for _, leaf in part] for part in within(transform, names)]
         values = (*values, ("transforms", tuple(map(tuple, parts))))
     return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def _unknown(transform: Any) -> str:
+    """Why a transform that is none of torchvision's known ones is not compiled."""
+    if transform is None:
+        return "there is no transform"
+    called = getattr(transform, "lambd", transform)  # of a Lambda
+    called = getattr(called, "__func__", called)
+    if not isinstance(called, FunctionType):
+        return f"{type(transform).__name__} is not compiled"
+    code = called.__code__
+    place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    if isinstance(transform, (v1.Lambda, v2.Lambda)):
+        return f"Lambda is not compiled ({called.__name__}, {place})"
+    return f"the function {called.__name__} is not compiled ({place})"
 
 
 def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[tuple[Any, Leaf]]]:

@@ -73,7 +73,7 @@ def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch:
 
     monkeypatch.setattr(drawing, "_draw", wrong)
     monkeypatch.setattr(program, "_programs", {})
-    reason = "batches are drawn by Python: compiled code does not draw them as it does"
+    reason = "batches are drawn by Python: when it was tried, compiled code did not draw the same numbers"
     before = accel.stats()["fallbacks"].get(reason, 0)
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     assert check(dataset) == {TOGETHER: 52}

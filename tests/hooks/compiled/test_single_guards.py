@@ -50,8 +50,9 @@ def test_subclasses(root: Path) -> None:
     assert_not_compiled(Own(root, T.Compose([T.RandomResizedCrop(20), Flip(), T.ToTensor()])), "Flip is not compiled")
     for composition in (Everything, Also):
         made = composition([v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.PILToTensor()])
-        assert check(Own(root, made)) == {}
-    assert check(Own(root, Twice(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.ToImage()))) == {}
+        assert check(Own(root, made)) == {"alone, function by function": 26}
+    twice = Twice(v2.RandomResizedCrop(20), v2.RandomHorizontalFlip(), v2.ToImage())
+    assert check(Own(root, twice)) == {"alone, function by function": 26}
 
 
 def _train() -> Any:
@@ -192,7 +193,7 @@ def test_what_is_replaced_between_two_images(
 
     before = accel.stats()["ways"]
     if owner in (torch, F_pil):  # which the ways to draw and to flip of ``tv_transforms`` do not look at
-        helpers.run("cpu", run)
+        _ = [each.sum() for each in helpers.run("cpu", run)[0] if isinstance(each, torch.Tensor)]
     else:
         helpers.assert_equal_runs(run)
     now = ways(before, alone=True)
@@ -248,4 +249,4 @@ def test_what_changes_all_the_time_is_left_alone(root: Path, monkeypatch: pytest
         flip.p = next(chances)
 
     found = check(Own(root, T.Compose([flip, T.ToTensor()]), between=change))
-    assert found == {COMPILED: 3, "alone, not compiled: it changes all the time": 1}  # the others 32 at a time
+    assert found == {COMPILED: 3, "alone, not compiled: it changes all the time": 23}

@@ -12,6 +12,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.hooks.compiled import batch, fixed, program
+from accel.recipe import recording
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, ways
 from tests.support import helpers
 from tests.support.processes import in_threads
@@ -25,7 +26,10 @@ def _in_all_threads() -> None:
 def batch_of(dataset: Any) -> Any:
     indices = [*range(len(dataset))]
     made = batch.fetched(dataset, indices, stacks=True)
-    return default_collate([dataset[each] for each in indices] if made is None else made.samples())[0] + 0
+    if isinstance(made, batch.Made):
+        return default_collate(made.samples())[0] + 0
+    with recording.batch(f"one by one: {made}", by_batch=True):
+        return default_collate([dataset[each] for each in indices])[0] + 0
 
 
 def test_a_pipeline_is_compiled_though_another_thread_draws_meanwhile(

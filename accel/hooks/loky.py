@@ -1,0 +1,43 @@
+"""loky, joblib's processes: a worker gets the switch with its process object, however late loky is imported here."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+from accel import switch
+from accel.hooks.multiprocessing import Carried, carries
+from accel.hooks.patch import ABSENT, Item
+from accel.system import log
+from accel.system.private_names import private
+
+private("multiprocessing.process", "_current_process")
+
+
+class _ToLoky:
+    """An entry of multiprocessing's settings of a process, which all processes that it starts get a copy of; pickled
+    for a worker of loky's, it carries the switch in force then."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if getattr(get_spawning_popen(), "method", "") == "loky" and carries():
+            return Carried(switch.current()).__reduce__()
+        return _nothing, ()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _entry(original: Any) -> Any:
+    for module in ("loky", "joblib.externals.loky"):
+        executors = sys.modules.get(f"{module}.reusable_executor")
+        if original is ABSENT and getattr(executors, "_executor", None) is not None:
+            log.once(
+                log.WARNING,
+                "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
+            )
+    return _ToLoky()
+
+
+PATCHES = (Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),)

@@ -1,0 +1,95 @@
+"""Spark: its workers are started by Java and cannot get the switch from here; the driver says so when it gives them
+work."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import partial
+from importlib.abc import Loader
+from importlib.util import find_spec
+from typing import Any
+
+from accel import switch
+from accel.hooks.patch import Function, Patch, Undo, body
+from accel.launch import environment
+from accel.system import log
+
+_MODULE = "pyspark.serializers"
+
+
+def _dumps(original: Function, *args: Any, **kwargs: Any) -> Any:
+    """``CloudPickleSerializer.dumps``, which pickles the functions that workers run."""
+    if switch.active() is not None and environment.told() is None:
+        log.once(
+            log.WARNING,
+            "Spark's workers run plain torchvision, unless the functions that they run call accel.set_image_backend "
+            "themselves, or the script is started by python -m accel run",
+        )
+    return original(*args, **kwargs)
+
+
+class _OnImport(Patch):
+    """A row whose module is not imported for it: it is put in place once somebody else has imported it."""
+
+    def find(self) -> Any:
+        return None
+
+    def put(self, place: Any) -> Undo:
+        undo: list[Undo] = []
+
+        def imported() -> None:
+            with suppress(AttributeError):  # another version of Spark
+                dumps = sys.modules[_MODULE].CloudPickleSerializer.dumps
+                undo.append(body(dumps, lambda original: partial(self.replacement, original)))
+
+        finder = _Finder(imported)
+        if _MODULE in sys.modules:
+            finder.imported()
+        else:
+            sys.meta_path.insert(0, finder)
+
+        def undo_all() -> None:
+            if finder in sys.meta_path:
+                sys.meta_path.remove(finder)
+            while undo:
+                undo.pop()()
+
+        return undo_all
+
+
+class _Finder:
+    """A module finder that finds nothing itself, but sees the import of Spark's module, and is then removed."""
+
+    def __init__(self, imported: Any) -> None:
+        self.imported = imported
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Watched(spec.loader, self.imported)
+        return spec
+
+
+class _Watched(Loader):
+    """A module's loader, after which ``imported`` is called."""
+
+    def __init__(self, loader: Any, imported: Any) -> None:
+        self._loader, self._imported = loader, imported
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._imported()
+
+
+PATCHES = (_OnImport(f"{_MODULE}.CloudPickleSerializer.dumps", _dumps),)
