@@ -21,6 +21,7 @@ from accel.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
+from accel.workers.sending import raised_by_receiver
 
 
 class LazyImageBase(Image.Image):
@@ -145,10 +146,11 @@ class LazyImageBase(Image.Image):
         return image
 
 
+@raised_by_receiver
 def send(image: LazyImageBase) -> tuple[Any, ...]:
     """Reduce an image for another process of this program: a lazy one to encoded bytes and recipes.
 
-    This decodes nothing and cannot fail, because it may run in a queue's feeder thread.
+    This decodes nothing.
     """
     recipe = image._recipe if image._im is None else None
     if recipe is None:
