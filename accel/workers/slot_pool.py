@@ -124,11 +124,16 @@ def _end(number: int) -> None:
         known.end()
 
 
+def new_number() -> int:
+    """A number for a further loader."""
+    return next(_loaders)
+
+
 @contextmanager
 def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     """Have workers that are started in the block, by this multiprocessing context (None: the default), be one loader's;
     yield a function to call with the loader's iterator, with which their shared memory is freed."""
-    number = next(_loaders)
+    number = new_number()
     token = _loader.set(number)
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
 
