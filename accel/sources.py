@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
 from typing import Any, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from accel.codec import opening
 from accel.codec import opening_fields as of
 from accel.codec.header import Header, Raw
 from accel.codec.store import Keys
+from accel.codec.store import row as row_of_key
 from accel.options import Selection
 from accel.recipe import Source
 
@@ -281,11 +283,14 @@ def encoded(names: Names) -> npt.NDArray[np.uint8]:
 _ENCODING = "utf-8", "surrogatepass"
 
 
+_SIGNED = Struct("=5q")
+
+
 def known_of(source: Source, header: Header) -> list[int]:
     """The row of ``Files.known`` for a source."""
     width, height, mode = header[:3]
     components = 3 if mode == "RGB" else 1
-    key = source.key or (0, 0, 0, -1, -1)
+    key = _SIGNED.unpack(row_of_key(*(source.key or (0, 0, 0, -1, -1))))
     row = [of.PLAIN, len(source.data), *key, header.scan, components, height, width]
     if opening.plain_header(row) != header:
         row[of.STATE] = of.OTHER

@@ -77,6 +77,13 @@ def _outside(block: _Block | None) -> _Block | None:
     return block
 
 
+def _leave(block: _Block) -> None:
+    with _lock:
+        if not block.left:
+            block.left = True
+            _use(block.selection, -1)
+
+
 def select(name: str, options: dict[str, Any]) -> Selection:
     """Check a name and its options and return the selection; raises as ``set_image_backend`` does."""
     if not isinstance(name, str):
@@ -101,6 +108,16 @@ def adopt(selection: Selection) -> None:
         _use(selection, 1)
         _default, previous = selection, _default
         _use(previous, -1)
+
+
+def replace(selection: Selection) -> None:
+    """Make a checked selection the default of this process, and leave the blocks of this context, which another process
+    began before it forked this one."""
+    adopt(selection)
+    block = _context.get()
+    while block is not None:
+        _leave(block)
+        block = block.outer
 
 
 def set_image_backend(name: str, **options: Any) -> None:
@@ -141,10 +158,8 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        block.left = True
+        _leave(block)
         _context.set(_outside(_context.get()))
-        with _lock:
-            _use(selection, -1)
 
 
 def get_image_backend() -> str:

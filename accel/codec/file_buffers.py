@@ -99,8 +99,9 @@ class FileBuffers:
 
     def give_back(self, buffer: bytes | bytearray | None) -> None:
         """Give back a buffer, of which there must be no views any more; other objects are ignored."""
-        if type(buffer) is _Buffer:
-            buffer.free.append(buffer)
+        free = getattr(buffer, "free", None)  # a finalizer calls this, so it uses no names of the module
+        if free is not None:
+            free.append(buffer)
 
 
 def _all_of(descriptor: int) -> bytes:

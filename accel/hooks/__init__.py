@@ -19,6 +19,7 @@ from accel.hooks import (
     loader_iterator,
     loky,
     multiprocessing,
+    persistent,
     pillow_open,
     pillow_ops,
     ray,
@@ -42,7 +43,10 @@ _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
     *(v2_transforms, v2_forward, v2_functional, single),
 )
-_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, loky, ray, spark)
+_OF_TORCH = (
+    *(torch_compile, torch_profiler, dataloader, loader_iterator, persistent),
+    *(multiprocessing, loky, ray, spark),
+)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """The rows of all tables."""
 

@@ -5,6 +5,7 @@ Samples that a collate function does not stack are computed together (``accel.la
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -27,7 +28,7 @@ from accel.runtime import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
-from accel.workers import reading, slot_pool
+from accel.workers import reading, sending, slot_pool
 from accel.workers.leaving import leaves
 
 worker = private("torch.utils.data._utils.worker")
@@ -139,7 +140,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return slot_pool.outgoing(made, packs=bool(states) and not computes)
+    return sending.outgoing(made, packs=bool(states) and not computes)
 
 
 def fetched_as_in_worker(fetcher: Any, indices: list[int]) -> Any:
@@ -175,6 +176,8 @@ class _WorkerEntry:
         self.original = original
 
     def __call__(self, *args: Any) -> Any:
+        given = inspect.signature(self.original).bind(*args).arguments
+        sending.watch(given["data_queue"], given["worker_id"])
         try:
             return self.original(*args)
         finally:

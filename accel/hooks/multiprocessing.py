@@ -47,18 +47,19 @@ class Carried:
 
 
 def program(selection: Selection, *given: Any) -> str:
-    """The code that a process runs to get a selection once it is of use; ``given``: more arguments of ``_enter``."""
-    enter = ForkingPickler.dumps(functools.partial(_enter, selection, *given))
-    return f"{environment.CHILD}\nimport pickle\nSwitchOnImport(lambda: pickle.loads({bytes(enter)!r})()).install()\n"
+    """The code that a process runs to get a selection once it is of use; ``given``: more arguments of ``enter``."""
+    code = bytes(ForkingPickler.dumps(functools.partial(enter, selection, *given)))
+    return f"{environment.CHILD}\nimport pickle\nSwitchOnImport(lambda: pickle.loads({code!r})()).install()\n"
 
 
-def _enter(
+def enter(
     selection: Selection,
     counts: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
     texts: Any = None,
     entries: Any = None,
 ) -> None:
+    """Join what another process of this one's family shares, and adopt a selection."""
     if counts is not None:
         counters.join(counts)
     measuring.join(times)

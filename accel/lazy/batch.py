@@ -23,6 +23,7 @@ from accel.runtime.task import Task
 from accel.system import fork
 from accel.system.memory import Allocate
 from accel.workers.packing import Packed, pack, unpack
+from accel.workers.sending import raised_by_receiver
 from accel.workers.sent_files import SentFiles
 
 Place = tuple[int, int] | None
@@ -180,9 +181,9 @@ class Batch:
         made_here = self.loader is not None and get_worker_info() is not None
         return made_here and self._current().get(images.member.number) is images
 
+    @raised_by_receiver
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all members in one message, each file once. This decodes nothing and cannot fail, because it may run
-        in a queue's feeder thread."""
+        """Pickle all members in one message, each file once. This decodes nothing."""
         states = self._current()
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}

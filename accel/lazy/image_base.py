@@ -23,6 +23,7 @@ from accel.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
+from accel.workers.sending import raised_by_receiver
 
 
 class Field:
@@ -209,11 +210,12 @@ class LazyImageBase(Image.Image):
         return image
 
 
+@raised_by_receiver
 def send(image: LazyImageBase) -> tuple[Any, ...]:
     """Reduce an image for another process of this program: a lazy one to encoded bytes and recipes.
 
     What comes of it is as Pillow's: loaded, and without the attributes that Pillow does not pickle. This decodes
-    nothing and cannot fail, because it may run in a queue's feeder thread.
+    nothing.
     """
     recipe = image._recipe if image._im is None else None
     if recipe is None:

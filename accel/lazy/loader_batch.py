@@ -21,6 +21,7 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
 from accel.rows import Rows
 from accel.system import memory
 from accel.workers.packing import Packed, pack, unpack
+from accel.workers.sending import raised_by_receiver
 from accel.workers.sent_files import SentFiles
 
 
@@ -49,11 +50,12 @@ def gather(values: Sequence[Any], loader: int, indices: Any) -> None:
         batch.add(lazy, Member(batch, number, own, place))
 
 
+@raised_by_receiver
 def send(tensor: LazyTensorBase) -> Any:
     """Reduce a lazy tensor for another process: to encoded bytes and recipes.
 
-    In a child process (a pool's, torchdata's), a host backend computes the values first. This cannot fail, because it
-    may run in a queue's feeder thread (see ``workers.packing``): the receiver raises errors.
+    In a child process (a pool's, torchdata's), a host backend computes the values first. Where they cannot be, the
+    receiver computes them, and raises the error.
     """
     lazy = pending_state(tensor)
     if lazy is not None and parent_process() is not None and not backend_of(lazy.selection).devices:

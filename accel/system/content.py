@@ -1,4 +1,4 @@
-"""Keys of bytes that come without a file: 128 bits of their content's hash, by xxhash."""
+"""Keys of bytes that come without a file: 127 bits of their content's hash, by xxhash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _xxhash: Any = LazyModule("xxhash")
 SMALLEST = 1 << 12
 """Size in bytes below which a look-up takes about as long as decoding."""
 
-_DEVICE, _HALF = (1 << 64) - 1, 1 << 63  # the device is no file's
+_DEVICE = (1 << 64) - 1  # no file's
 _missing = False
 
 
@@ -29,4 +29,4 @@ def key_of_content(data: Any) -> Key | None:
         _missing = True
         counters.fallback("nothing is kept of images in memory: xxhash is not installed (pip install xxhash)")
         return None
-    return _DEVICE, digest >> 64, size, (digest & (2 * _HALF - 1)) - _HALF, -1
+    return _DEVICE, digest >> 64, size, digest & (1 << 63) - 1, -1  # a time below 0 would be one that is not known

@@ -95,7 +95,9 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     on_release: Callable[[], None] | None = None
     after_fork: Callable[[int], None] | None = None
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if ending():  # the names of modules may be gone, and the memory goes with the process
+            return
         if self.on_release is not None and self._born == fork.count():
             self.on_release()
         elif self.after_fork is not None:
@@ -209,7 +211,9 @@ class Results:
             if block.last < clock or block.until <= now:
                 self._idle.remove(block)
 
-    def _give_back(self, lent: _Lent) -> None:
+    def _give_back(self, lent: _Lent, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if ending():  # as in ``Lease``
+            return
         block = lent.block
         del self._lent[id(lent)]
         # the garbage collector may call this inside any allocation: never wait for the lock

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -61,8 +62,8 @@ class Arena:
     def __reduce__(self) -> tuple[Any, ...]:
         return Arena, (DupFd(self._file), self._lock)
 
-    def __del__(self) -> None:
-        os.close(self._file)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._file)
 
     def part(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
         """A part of the memory, uint8 [size], which must lie within one chunk."""

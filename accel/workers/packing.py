@@ -1,8 +1,7 @@
 """Packing recipes for a message: files, pixels and tensors of a batch as one uint8 tensor, the rest as plain data.
 
 In a DataLoader worker that tensor lies in a slot of reused shared memory (``slot_pool``), so only its place is sent.
-Nothing here decodes or can fail on bad pixels: an exception while a queue's feeder thread pickles a batch would be
-lost, and the parent would wait for ever.
+Nothing here decodes or can fail on bad pixels: the receiver raises that, where the user can catch it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from accel.recipe import Branch, Recipe, Source, Step
 from accel.rows import Numbers, Rows, Structure
 from accel.runtime import cached
 from accel.system.memory import Key
-from accel.workers import sent_files, slot_pool
+from accel.workers import sending, sent_files, slot_pool
 from accel.workers.sent_files import SentFiles
 
 Stowed = tuple[int, tuple[Step, ...]]
@@ -47,14 +46,17 @@ class Packed(NamedTuple):
 
 
 def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
-    """Pack recipes and their sources; in a DataLoader worker into shared memory."""
-    in_worker = get_worker_info() is not None
+    """Pack recipes and their sources; in a DataLoader worker into shared memory, unless it packs plainly."""
+    plain = sending.plainly()
+    in_worker = get_worker_info() is not None and not plain
     if in_worker and get_spawning_popen() is None:
         sent = sent_files.pack(recipes)
         if sent is not None:
             return sent
     sources: dict[int, Source] = {}
     rows = None
+    if plain:
+        recipes = tuple(recipes)
     if isinstance(recipes, Rows) and not any(OPS[form.name].holds_tensors for form in recipes.structure.forms):
         kept = tuple(recipes.sources)
         rows, recipes = (tuple(map(id, kept)), recipes.structure, recipes.numbers), ()
@@ -94,7 +96,7 @@ def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
         content = np.frombuffer(source.data, np.uint8)
         target[position : position + len(content)] = content
         position += len(content)
-    if get_spawning_popen() is not None:  # by value: a handle would be closed before the new process runs
+    if plain or get_spawning_popen() is not None:  # by value: a handle would be closed before the new process runs
         return Packed(target, places, start, described, given, rows)
     return Packed(data, places, start, described, given, rows)
 

@@ -78,14 +78,9 @@ class _Alike(NamedTuple):
 
 
 class SentFiles(NamedTuple):
-    """A batch as it is sent: its slot. If slots are shared, it is unpickled as the rows."""
+    """A batch as it is sent: its slot. If slots are shared, it is unpickled as the rows (``arrived``)."""
 
     data: torch.Tensor
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        pool = slot_pool.of_worker()
-        sent = None if pool is None else pool.send(self.data)
-        return (SentFiles, (self.data,)) if sent is None else (_arrived, sent)
 
 
 def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
@@ -240,7 +235,8 @@ def unpack(sent: SentFiles | Rows) -> Rows:
     return _rows(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
 
 
-def _arrived(*sent: int) -> Rows:
+def arrived(*sent: int) -> Rows:
+    """The rows in a slot (``slot_pool.received``), in the parent."""
     lease, block = slot_pool.received(*sent)
     return _rows(np.frombuffer(lease.data, np.uint8), block)  # a plain view would not keep the lease alive
 

@@ -10,17 +10,14 @@ A batch is sent as it is: when it is pickled, the addresses of its tensors show 
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
-import pickle
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from math import prod
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -127,11 +124,16 @@ def _end(number: int) -> None:
         known.end()
 
 
+def new_number() -> int:
+    """A number for a further loader."""
+    return next(_loaders)
+
+
 @contextmanager
 def loader(context: Any = None) -> Iterator[Callable[[Any], object]]:
     """Have workers that are started in the block, by this multiprocessing context (None: the default), be one loader's;
     yield a function to call with the loader's iterator, with which their shared memory is freed."""
-    number = next(_loaders)
+    number = new_number()
     token = _loader.set(number)
     _know(number, Arena.make(torch.multiprocessing if context is None else context))
 
@@ -173,6 +175,9 @@ def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 # -- in a worker --------------------------------------------------------------------------------------------
 
+Sent = tuple[int, int, int, int]
+"""The arguments of ``received``: the loader's number, a slot's, the tensor's in it, and its storage's bytes."""
+
 
 class SlotPool:
     """A worker's access to the memory that its loader's workers share."""
@@ -204,77 +209,31 @@ class SlotPool:
         del self.looked_at[address]
         self._arena.busy[slot] = 0
 
-    def message(self, tensor: torch.Tensor) -> Any:
-        """Reduce a tensor for the parent; None if it lies in no slot. Any thread may call it."""
+    def message(self, tensor: torch.Tensor, counted: list[Sent]) -> Any:
+        """Reduce a tensor for the parent; None if it lies in no slot. ``counted`` as of ``send``."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return None
-        sent = self.send(tensor)
+        sent = self.send(tensor, counted)
         place = tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
         return None if sent is None else (_receive, (*sent, *place))
 
-    def send(self, tensor: torch.Tensor) -> tuple[int, int, int, int] | None:
-        """Count the slot that a tensor lies in as sent; return the arguments of ``received``, None: it is in none."""
+    def send(self, tensor: torch.Tensor, counted: list[Sent]) -> Sent | None:
+        """Count the slot that a tensor lies in as sent, and note it in ``counted``; None: it is in none."""
         storage = tensor.untyped_storage()
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
             return None
-        self._arena.sent[slot] += 1
-        return self._number, slot, int(self._arena.sent[slot]), storage.nbytes()
+        number = int(self._arena.sent[slot]) + 1
+        sent = self._number, slot, number, storage.nbytes()
+        counted.append(sent)
+        self._arena.sent[slot] = number
+        return sent
 
-
-class _Outgoing:
-    """A stand-in for a batch from the worker's collate to the parent, where it is unpickled as the batch; tensors in
-    slots are sent as their places."""
-
-    def __init__(self, pool: SlotPool, batch: Any) -> None:
-        self._pool = pool
-        self._batch = batch
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        stream = io.BytesIO()
-        sender = ForkingPickler(stream)
-        ordinary = sender.dispatch_table[torch.Tensor]
-        contents: dict[int, bytearray] = {}
-
-        def reduce(tensor: torch.Tensor) -> Any:
-            return self._pool.message(tensor) or _by_value(tensor, contents) or ordinary(tensor)
-
-        in_slots: dict[type, Any] = {torch.Tensor: reduce}
-        sender.dispatch_table = {**sender.dispatch_table, **in_slots}
-        try:
-            sender.dump(self._batch)
-        except RuntimeError as error:  # torch has no shared memory for a label: raised here, it would be lost
-            return _refuse, (str(error),)
-        return pickle.loads, (stream.getvalue(),)
-
-
-_SMALL = 1 << 15
-"""The most bytes of a tensor, such as labels, that is sent in the message, which is faster than by a handle."""
-
-
-def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
-    """Reduce a small tensor to its memory, once for all tensors sharing it (``contents``); None: torch must do it."""
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
-        return None
-    storage = tensor.untyped_storage()
-    if tensor.is_neg() or tensor.is_quantized or storage.is_shared() or not 0 < storage.nbytes() <= _SMALL:
-        return None
-    content = contents.get(storage.data_ptr())
-    if content is None:
-        content = contents[storage.data_ptr()] = bytearray(storage.nbytes())
-        torch.frombuffer(content, dtype=torch.uint8).untyped_storage().copy_(storage)
-    return _small, (content, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-
-
-def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
-    if place == (0, (len(content) // dtype.itemsize,), (1,)) and len(content) % dtype.itemsize == 0:
-        return torch.frombuffer(content, dtype=dtype)
-    storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
-
-
-def _refuse(message: str) -> None:
-    raise RuntimeError(message)
+    def take_back(self, counted: Sequence[Sent]) -> None:
+        """Uncount slots that were counted as sent in a message that never will be."""
+        for _, slot, number, _ in reversed(counted):
+            if self._arena.sent[slot] == number:
+                self._arena.sent[slot] = number - 1
 
 
 _pool: SlotPool | None = None
@@ -293,13 +252,9 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return memory.shared(shape, dtype) if _pool is None or not prod(shape) else _pool.empty(shape, dtype)
 
 
-def outgoing(batch: Any, *, packs: bool) -> Any:
-    """The object that this worker sends for a batch: a stand-in, or the batch itself if nothing of it is in slots.
-
-    ``packs``: whether parts of it take a slot only when they are sent.
-    """
-    pool = of_worker() if packs else _pool
-    return batch if pool is None or not (packs or pool.looked_at) else _Outgoing(pool, batch)
+def current() -> SlotPool | None:
+    """This worker's pool, if it has used it already; else None."""
+    return _pool
 
 
 def loader_number() -> int:

@@ -21,7 +21,7 @@ from accel.backends.cuda.ready import Ready
 from accel.codec import stream_index
 from accel.sources import Files as SentFiles
 from accel.system import memory
-from accel.workers import slot_pool
+from accel.workers import sending, slot_pool
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, is_lazy, jpeg, undecodable
 from tests.support.processes import linux
@@ -277,8 +277,8 @@ def test_labels_go_by_value() -> None:
     base, odd = torch.arange(12), torch.arange(17, dtype=torch.uint8)
     batch = [base, base[2:6], base.view(3, 4).t(), base, torch.zeros(100_000), {"a": torch.tensor(3.5)}]
     batch.append(odd[:16].view(torch.int64))  # of memory that is no whole number of these
-    pool: Any = type("Pool", (), {"message": lambda _, tensor: None})()
-    restore, arguments = slot_pool._Outgoing(pool, batch).__reduce__()
+    pool: Any = type("Pool", (), {"message": lambda _, tensor, counted: None})()
+    restore, arguments = sending.Outgoing(pool, batch).__reduce__()
     found = restore(*arguments)
     assert_same(found, batch)
     assert found[3] is found[0]
