@@ -186,7 +186,8 @@ class Batch:
         states = self._current()
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
-        return _open, (self.loader, pack(recipes), lengths)
+        interleaved = all(images.made[2] for images in states.values())
+        return _open, (self.loader, pack(recipes, interleaved), lengths)
 
 
 def _open(loader: int | None, packed: Packed | SentFiles | Rows, lengths: dict[int, int]) -> Batch:

@@ -28,17 +28,17 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Recipe, Source, selection_of
+from accel.recipe import Recipe, Source, Step, selection_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import batch_files, cached
 from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.system.page_locks import Block
-from accel.workers import reading, slot_files, slot_pool
+from accel.workers import reading, slot_files, slot_pool, uses
 from accel.workers.slot_files import HEADER, SlotFiles
 
-VERSION = 3
+VERSION = 4
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -73,7 +73,9 @@ _ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
 class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
-    dtype: torch.dtype | None  # the result's, if something was computed ahead
+    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, the next two as well
+    interleaved: bool
+    casts: tuple[Step, ...]
 
 
 class SentFiles(NamedTuple):
@@ -87,8 +89,10 @@ class SentFiles(NamedTuple):
         return (SentFiles, (self.data,)) if sent is None else (_arrived, sent)
 
 
-def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
+def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | None:
     """Put recipes of files into a slot, in a DataLoader worker, with the parts that their backend computes ahead.
+
+    Their results are to lie ``interleaved`` in memory, unless the loader's batches are known to be used otherwise.
 
     None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
     parameters.
@@ -105,8 +109,9 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
     rows, sources = found
     files: Any = rows.sources
     plan, room = None, 0
+    interleaved, casts = uses.expected() or (interleaved, ())
     try:
-        if not cached.in_use and (plan := columns.plan(rows)) is not None:
+        if not cached.in_use and (plan := columns.plan(rows.then(*casts), interleaved=interleaved)) is not None:
             room = backend.room_ahead(plan)
     except Exception as error:
         _failed(error)
@@ -129,7 +134,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
         files.content = content  # which the plan refers to
     for each in others:
         slot.put(each)
-    alike = _Alike(rows.structure, selection, None)
+    alike = _Alike(rows.structure, selection, None, interleaved, casts)
     made: Sequence[npt.NDArray[Any]] = ()
     if plan is not None and room:
         made = _ahead(backend, plan, room)
@@ -249,13 +254,15 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
-    structure, selection, dtype = _loaded(memory[start : start + size].tobytes())
+    structure, selection, dtype, interleaved, casts = _loaded(memory[start : start + size].tobytes())
     rest = partial(_rest, memory, header, structure, selection)
     if dtype is None:
         return rest()
     images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
     shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-    ahead = Ahead(shape, dtype, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, block)
+    ahead = Ahead(
+        shape, dtype, interleaved, casts, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, block
+    )
     return Rows.finished(structure, ahead, rest)
 
 

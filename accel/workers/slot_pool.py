@@ -165,17 +165,17 @@ class SlotPool:
     """A worker's access to the memory that its loader's workers share."""
 
     def __init__(self, number: int, arena: Arena) -> None:
-        self._number, self._arena = number, arena
+        self._number, self.arena = number, arena
         self.looked_at: dict[int, int] = {}  # slots by address, while this worker uses them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a free slot, or (counted) in new shared memory if there is none."""
         size = prod(shape) * dtype.itemsize
-        slot = self._arena.take(size)
+        slot = self.arena.take(size)
         if slot is None:
             counters.fallback("workers found no room in the memory that they use again; a batch took new shared memory")
             return memory.shared(shape, dtype)
-        lease = memory.lease(self._arena.part(int(self._arena.offset[slot]), size), size)
+        lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
         lent = torch.from_numpy(lease)
         self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
@@ -183,7 +183,7 @@ class SlotPool:
 
     def _release(self, slot: int, address: int) -> None:
         del self.looked_at[address]
-        self._arena.busy[slot] = 0
+        self.arena.busy[slot] = 0
 
     def message(self, tensor: torch.Tensor) -> Any:
         """Reduce a tensor for the parent; None if it lies in no slot. Any thread may call it."""
@@ -199,8 +199,8 @@ class SlotPool:
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
             return None
-        self._arena.sent[slot] += 1
-        return self._number, slot, int(self._arena.sent[slot]), storage.nbytes()
+        self.arena.sent[slot] += 1
+        return self._number, slot, int(self.arena.sent[slot]), storage.nbytes()
 
 
 class _Outgoing:
@@ -288,10 +288,10 @@ def loader_number() -> int:
     return _loader.get()
 
 
-def to_join() -> tuple[int, Arena | None]:
-    """The arguments of ``join`` for a worker that is started without fork; they are sent while it is being started."""
-    number = _loader.get()
-    return number, _known[number].arena if number in _known else None
+def arena_of(number: int) -> Arena | None:
+    """The memory of the loader with this number, in its parent or a worker; None: it has none, or is gone."""
+    known = _known.get(number)
+    return None if known is None else known.arena
 
 
 def join(number: int, arena: Arena | None) -> None:

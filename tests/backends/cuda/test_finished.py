@@ -20,15 +20,17 @@ from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
-from accel.recipe import Source
+from accel.recipe import Source, Step
 from accel.rows import Form, Rows, Structure
+from accel.runtime import finished as finished_work
 from accel.runtime import kept
 from accel.sources import Files
 from accel.system import memory
-from accel.workers import sent_files
+from accel.workers import sent_files, uses
 from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support import helpers
 from tests.support.cuda import needs_compiler
+from tests.support.helpers import assert_same
 from tests.support.rows import random_rows
 
 pytestmark = needs_compiler
@@ -68,7 +70,67 @@ def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
     plan = planning.plan(rows)
     takes = plan is not None and columns.taken(plan) and decode == "accel"
     assert (found.ahead is not None) == takes
-    assert made.count("finished") == (takes and not seed % 2)  # what is to lie otherwise in memory is planned anew
+    assert made.count("finished") == takes
+
+
+def to(*dtypes: torch.dtype) -> tuple[Step, ...]:
+    return tuple(("to", (dtype,)) for dtype in dtypes)
+
+
+@pytest.mark.parametrize("as_floats", [True, False])
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize(
+    ("casts", "used"),
+    [
+        ((), to(torch.float16)),
+        ((), to(torch.bfloat16, torch.float32)),
+        ((), to(torch.int32)),
+        (to(torch.float16), to(torch.float16)),
+        (to(torch.int16), to(torch.int16, torch.float64)),
+        (to(torch.float16), ()),
+        (to(torch.float16), to(torch.bfloat16)),
+        ((), (*to(torch.float64), ("hflip", ()))),
+    ],
+)
+def test_any_use_of_work_for_any_other(
+    casts: tuple[Step, ...], used: tuple[Step, ...], interleaved: bool, as_floats: bool, made: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In another dtype or memory order than a worker expected, with exactly the values of torch's own casts."""
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped(COLOUR)
+        if not as_floats:
+            rows = Rows(rows.sources, Structure.of(*CROP.forms[:-1], Form("pil_to_tensor")), rows.numbers)
+        monkeypatch.setattr(uses, "expected", lambda: uses.Use(interleaved, casts))
+        found, before = sent(rows), accel.stats()
+        assert found.ahead is not None
+        for wanted in (True, False):
+            made.clear()
+            expected = values(list(rows))
+            for name, params in used:
+                expected = expected.to(*params) if name == "to" else expected.flip(-1)
+            expected = expected.contiguous(memory_format=torch.channels_last if wanted else torch.contiguous_format)
+            later = found.then(*used)
+            assert later.then().since == used
+            got = values(later, wanted)
+            assert_same(got, expected)
+            now = accel.stats()
+            fits = used[: len(casts)] == casts and used[-1:] != (("hflip", ()),)
+            fits = fits and not (as_floats and casts == () and used == to(torch.int32))
+            assert ("finished" in made) == fits
+            reasons = [reason for reason in now["fallbacks"] if "a worker had finished" in reason]
+            again = sum(now["fallbacks"][reason] - before["fallbacks"].get(reason, 0) for reason in reasons)
+            assert again == (not fits)
+            converted = now["converted"] - before["converted"]
+            assert converted == (len(rows) if fits and (used != casts or wanted != interleaved) else 0)
+            before = now
+
+
+def test_a_float_becomes_an_integer_on_the_host_only() -> None:
+    assert finished_work.exact(torch.float32, to(torch.float16, torch.float64))
+    assert finished_work.exact(torch.uint8, (*to(torch.int64, torch.float32), ("contiguous", (torch.channels_last,))))
+    assert not finished_work.exact(torch.float32, to(torch.float16, torch.uint8))
+    assert not finished_work.exact(torch.uint8, to(torch.float16, torch.bool))
 
 
 def test_a_source_is_made_when_it_is_asked_for(made: list[str]) -> None:
