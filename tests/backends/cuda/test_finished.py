@@ -11,8 +11,8 @@ import torch
 
 import accel
 from accel.backends.cuda import backend, budget, columns, finished
-from accel.backends.cuda.backend import CudaBackend
-from accel.backends.cuda.jpeg import Decoder
+from accel.backends.cuda.backend import CudaBackend, CudaOptions
+from accel.backends.cuda.jpeg import Decoder, wanted
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import Ready, said_of, sizes_of
@@ -20,6 +20,7 @@ from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
+from accel.planning.plan import plan as plan_of
 from accel.recipe import Source, Step
 from accel.rows import Form, Rows, Structure
 from accel.runtime import finished as finished_work
@@ -208,6 +209,7 @@ def test_a_buffer_is_given_back_once_where_that_is_interrupted(
     assert ("finished" in made) == finished_by_worker
 
 
+@pytest.mark.usefixtures("small_batches_indexed")
 def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     files = [helpers.jpeg(400, 300 + 16 * n, seed=n, restart_marker_blocks=7 * (n % 2)) for n in range(5)]
     key = (7, 7, 7, 7)
@@ -224,6 +226,28 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
         assert found.ahead is not None
         assert said_of(found.ahead).in_place  # nothing is left out, so that nothing need be gathered
     assert made.count("finished") == 3
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+def test_small_batches_have_no_indexes(by_worker: bool, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [helpers.jpeg(400, 300 + 16 * n, seed=n) for n in range(4)]
+    size, key, indexed = sum(map(len, files)), (8, 8, 8, int(by_worker)), []
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        expected = values(list(cropped(files)))
+        for least in (size + 1, size, size, size + 1):
+            monkeypatch.setattr(wanted, "INDEXED", least)
+            before, rows = accel.stats(), cropped(files, key)
+            assert torch.equal(values(sent(rows) if by_worker else list(rows)), expected)
+            after = accel.stats()
+            indexed.append([after[name] - before[name] for name in ("indexes", "indexed")])
+            assert (f"fewer than {least} bytes" in explained(rows)) == (least > size)
+        stream_index.flush()
+    assert indexed == [[0, 0], [4, 0], [0, 4], [0, 0]]
+    assert ("finished" in made) == by_worker
+
+
+def explained(rows: Rows) -> str:
+    return "\n".join(CudaBackend(CudaOptions(device="cpu")).describe(plan_of(list(rows))))
 
 
 def test_chunks(made: list[str]) -> None:
