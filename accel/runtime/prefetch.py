@@ -36,6 +36,7 @@ _LAUNCHERS = 3  # for each device: one uploads while the others wait for their d
 _MOST_QUEUES = 64
 _FEWEST, _MOST, _SHARE = 2, 4, 16  # under way by default: more than the fewest only in that part of the memory
 _numbers = itertools.count()
+_taking = fork.Lock()
 
 
 class Submission:
@@ -62,9 +63,6 @@ class Submission:
                 task.future.cancel()
             if self.queue is not None:
                 self.queue.release(self)
-
-
-_taking = fork.Lock()
 
 
 @dataclass(slots=True, eq=False)
@@ -213,11 +211,12 @@ class PrefetchQueue:
                     self._inbox.popleft()()
                 while self.device is not None and self._waiting:
                     number, reference = next(iter(self._waiting.items()))
-                    if (submission := reference()) is not None:
-                        if not self._has_room(submission, self.device):
-                            break
+                    if (submission := reference()) is not None and not self._has_room(submission, self.device):
+                        break
+                    del self._waiting[number]
+                    if submission is not None:
                         self._start(submission)
-                    del self._waiting[number], submission
+                    del submission
             finally:
                 self._busy.release()
 
