@@ -23,7 +23,7 @@ from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Step
 from accel.rows import Rows
-from accel.runtime import results, sharing
+from accel.runtime import finished, results, sharing
 from accel.system import counters
 from accel.workers import slot_pool
 
@@ -166,6 +166,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
     if whole_batch:
         lines.append(f"  then on the whole batch: {whole_batch}")
+    lines.extend(f"  {line}" for line in finished.describe(recipes, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)

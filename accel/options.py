@@ -108,11 +108,12 @@ class AcceleratorOptions(Options):
     Args:
         device: where batches are computed, as ``torch.device`` takes it; None: where the first ``.to(device)`` sends
             them. ``"cpu"``: the backend's device code runs on the host (for tests).
-        prefetch: how many batches of a DataLoader may be submitted before they are used, at least 1.
+        prefetch: how many batches of a DataLoader may be submitted before they are used, at least 1. None: two, and up
+            to four as long as their results fit in a sixteenth of the device's memory.
     """
 
     device: str | None = None
-    prefetch: int = 2
+    prefetch: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,8 +124,8 @@ class AcceleratorOptions(Options):
                 torch.device(self.device)
             except RuntimeError as error:
                 raise ValueError(f"device must be a torch device, got {self.device!r}") from error
-        if type(self.prefetch) is not int or self.prefetch < 1:
-            raise ValueError(f"prefetch must be a positive int, got {self.prefetch!r}")
+        if self.prefetch is not None and (type(self.prefetch) is not int or self.prefetch < 1):
+            raise ValueError(f"prefetch must be a positive int or None, got {self.prefetch!r}")
 
 
 class Selection(NamedTuple):

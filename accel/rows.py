@@ -19,6 +19,7 @@ from accel.sources import Pictures as Pictures
 from accel.sources import Sources, sizes_of, table_of
 from accel.system.page_locks import Block
 
+Steps = tuple[Step, ...]
 DRAWN = frozenset({"convert", "hflip", "vflip"})
 """Steps that some images of a structure may lack."""
 
@@ -61,7 +62,7 @@ class Structure:
     def of(*forms: Form) -> Structure:
         return _structure(forms)
 
-    def steps(self, row: Sequence[Any]) -> tuple[Step, ...]:
+    def steps(self, row: Sequence[Any]) -> Steps:
         """The steps of the image with these numbers."""
         return tuple([
             (name, tuple([_value(value, row) if isinstance(value, Slot) else value for value in params]))
@@ -93,10 +94,10 @@ def _value(slot: Slot, row: Sequence[Any]) -> int | float:
 class Ahead(NamedTuple):
     """The part of a batch's work that a worker has done ahead of the device (``AcceleratorBackend.ahead``).
 
-    Valid for exactly these rows, and for images in the order [channels, height, width].
+    Valid for exactly the rows that arrived, with ``casts`` after their steps: those that the worker expected.
 
     Attributes:
-        shape: (images, channels, height, width) of the result. dtype: its dtype.
+        shape: (images, channels, height, width) of the result. dtype: its dtype. interleaved: its memory order.
         slot: the slot of shared memory that everything was sent in, uint8 [bytes].
         first: the index of the 64-bit word of the slot where the backend's parts are listed: for each its offset (a
             multiple of 64) and its size in bytes.
@@ -107,6 +108,8 @@ class Ahead(NamedTuple):
 
     shape: tuple[int, int, int, int]
     dtype: torch.dtype
+    interleaved: bool
+    casts: Steps
     slot: npt.NDArray[np.uint8]
     first: int
     files: int
@@ -127,10 +130,10 @@ class Rows(Sequence[Recipe]):
     Attributes:
         sources: the images' sources, a tuple or ``Sources``. structure: their common structure.
         numbers: int64 [images, columns]; float parameters are stored by their bits. Not to be changed.
-        ahead: what a worker has computed of them already; None: nothing.
+        ahead: what a worker has computed of them already; None: nothing. since: steps recorded since it did.
     """
 
-    __slots__ = ("_rest", "ahead", "numbers", "sources", "structure")
+    __slots__ = ("_rest", "ahead", "numbers", "since", "sources", "structure")
     sources: tuple[Source, ...] | Sources
     numbers: Numbers
     _rest: Callable[[], Rows]
@@ -139,16 +142,16 @@ class Rows(Sequence[Recipe]):
         self.sources = sources if isinstance(sources, Sources) else tuple(sources)
         self.structure = structure
         self.ahead: Ahead | None = None
+        self.since: Steps = ()
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         if self.numbers.shape != (len(self.sources), structure.columns):
             raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
 
     @classmethod
-    def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows]) -> Rows:
-        """Rows that are computed ahead; ``rest`` is called for the rows with sources and numbers when one of these is
-        accessed."""
+    def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows], since: Steps = ()) -> Rows:
+        """Rows that are computed ahead; ``rest`` is called for rows with the sources and numbers on their access."""
         rows = cls.__new__(cls)
-        rows.structure, rows.ahead, rows._rest = structure, ahead, rest
+        rows.structure, rows.ahead, rows._rest, rows.since = structure, ahead, rest, since
         return rows
 
     def __getattr__(self, name: str) -> Any:
@@ -170,10 +173,8 @@ class Rows(Sequence[Recipe]):
     @property
     def selection(self) -> Selection:
         """The selection of the images, which is the same for all images of a batch."""
-        if self.ahead is not None:
-            return self.ahead.selection
-        sources = self.sources
-        return sources[0].selection if isinstance(sources, tuple) else sources.selection
+        known = self.ahead or (self.sources[0] if isinstance(self.sources, tuple) else self.sources)
+        return known.selection
 
     @property
     def way(self) -> str:
@@ -185,6 +186,8 @@ class Rows(Sequence[Recipe]):
 
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, the same for all of them."""
+        if self.ahead is not None:
+            return Rows.finished(self.structure.then(steps), self.ahead, lambda: self, (*self.since, *steps))
         return Rows(self.sources, self.structure.then(steps), self.numbers)
 
     def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
@@ -233,7 +236,7 @@ def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
     return parts[0] if len(parts) == 1 else tuple([recipe for part in parts for recipe in part])
 
 
-def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]:
+def then(recipes: Sequence[Recipe], steps: Steps) -> Sequence[Recipe]:
     """Recipes with more steps, which are the same for all of them and hashable."""
     if isinstance(recipes, Rows):
         return recipes.then(*steps)
@@ -243,7 +246,7 @@ def then(recipes: Sequence[Recipe], steps: tuple[Step, ...]) -> Sequence[Recipe]
 # -- single recipes to rows -------------------------------------------------------------------
 
 
-def separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] | None:
+def separated(images: Sequence[Steps]) -> tuple[Structure, Numbers] | None:
     """The structure and the numbers of images with these steps; None as for ``Rows.of``."""
     if not images:
         return None
@@ -285,7 +288,7 @@ def separated(images: Sequence[tuple[Step, ...]]) -> tuple[Structure, Numbers] |
         return None
 
 
-def _parts(steps: tuple[Step, ...]) -> tuple[list[Step], list[list[Step]]]:
+def _parts(steps: Steps) -> tuple[list[Step], list[list[Step]]]:
     """Split steps into those that every image has, and the ``DRAWN`` ones before each of them and after the last."""
     plain: list[Step] = []
     drawn: list[list[Step]] = [[]]

@@ -16,6 +16,7 @@ from torchvision.datasets import folder
 import accel
 from accel import backend as registry
 from accel.backends.cuda import host
+from accel.backends.cuda.jpeg import wanted
 from accel.native import units
 from accel.runtime import pace
 from accel.system import counters
@@ -111,3 +112,9 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether to try all that can be told apart: many seeds, all sizes. The sweep does."""
     return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def small_batches_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device uses and makes stream indexes however few bytes a batch has."""
+    monkeypatch.setattr(wanted, "INDEXED", 0)

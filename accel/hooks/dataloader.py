@@ -184,7 +184,8 @@ class _WorkerEntry:
             log.flush()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_worker, slot_pool.to_join()
+        number = slot_pool.loader_number()
+        return _enter_worker, (number, slot_pool.arena_of(number))
 
 
 def _enter_worker(*loader: Any) -> Function:

@@ -19,7 +19,7 @@ from accel.codec import store
 from accel.hooks import multiprocessing
 from accel.hooks.patch import Attribute, Function
 from accel.options import STEPS_ASIDE, Selection
-from accel.system import counters, measuring, replaced
+from accel.system import counters, measuring, shared_list
 from accel.system.private_names import private
 from accel.workers import slot_pool
 
@@ -43,7 +43,7 @@ class _Put:
                 host_of(selection).prepare()
             shared: tuple[Any, ...] = ()
             if self._number:
-                shared = counters.share(), measuring.share(), replaced.sent(), store.sent()
+                shared = counters.share(), measuring.share(), shared_list.sent(), store.sent()
             # pickled here, as the queue's thread would lose an error
             item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, self._number, *shared))))
             self._selection, self._number = selection, 0

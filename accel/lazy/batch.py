@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -187,7 +188,8 @@ class Batch:
         states = self._current()
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
-        return _open, (self.loader, pack(recipes), lengths)
+        interleaved = all(images.made[2] for images in states.values())
+        return _open, (self.loader, pack(recipes, interleaved), lengths)
 
 
 def _open(loader: int | None, packed: Packed | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
@@ -240,6 +242,12 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
         places.append((key, sum(map(len, recipes))))
         recipes.append(then(images.recipes, casts) if casts else images.recipes)
     owners = Counter(key for key, _ in places)
-    tasks = {key: Task(joined(recipes), key[1], owners[key]) for key, recipes in alike.items()}
+    tasks = {key: Task(joined(each), key[1], owners[key], _size(key[0], key[2], each)) for key, each in alike.items()}
     submission = Submission(tuple(tasks.values()))
     return submission, [Part(submission, tasks[key], first, key[2]) for key, first in places]
+
+
+def _size(made: Any, steps: tuple[Step, ...], recipes: Sequence[Sequence[Recipe]]) -> int:
+    """The bytes of the results of recipes, each as ``Images.made``, after these casts and memory orders."""
+    dtype: torch.dtype = [made[1], *(params[0] for name, params in steps if name == "to")][-1]
+    return int(sum(map(len, recipes)) * prod(made[0]) * dtype.itemsize)

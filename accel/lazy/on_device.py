@@ -10,9 +10,11 @@ from accel.lazy.batch import companions, submit
 from accel.lazy.state import Done, LazyState, Locating, peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.options import AcceleratorOptions, Selection
+from accel.rows import Rows
 from accel.runtime import prefetch, streams, task
 from accel.runtime.prefetch import Part, PrefetchQueue
 from accel.system import log
+from accel.workers import uses
 
 
 def pin(tensor: LazyTensorBase) -> bool:
@@ -48,8 +50,11 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     selection, part = lazy.selection, lazy.part
     queue = None if part is None or part.submission.foreign else part.submission.queue
     prefetch.learn_device(selection, queue or prefetch.queue_of(selection, lazy.loader), device)
-    if queue is not None and lazy.member is not None and lazy.loader:  # loaders without workers share a queue
-        queue.learn_steps(lazy.member.number, lazy.since)
+    if lazy.member is not None and lazy.loader:  # loaders without workers share a queue
+        if queue is not None:
+            queue.learn_steps(lazy.member.number, lazy.since)
+        if isinstance(lazy.recipes, Rows) and lazy.recipes.ahead is not None:
+            uses.learn(lazy.loader, uses.Use(lazy.made[2], lazy.recipes.since))
     if part is None:
         if lazy.member is not None and lazy.loader and not lazy.member.batch.submitted:
             log.once(

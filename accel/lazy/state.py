@@ -39,7 +39,7 @@ from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
 from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step, selection_of
-from accel.runtime import compute, prefetch, torch_ops
+from accel.runtime import compute, finished, prefetch, torch_ops
 from accel.runtime.prefetch import Part
 from accel.system import fork, log, memory
 from accel.system.memory import Allocate
@@ -159,6 +159,8 @@ class LazyState(Images):
             if images is None:
                 return None
             steps = self.since[len(part.steps) :]
+            if images.device.type != "cpu" and not finished.exact(images.dtype, steps):
+                return None
             return self.shaped(torch_ops.on_batch(images, steps) if steps else images)
 
     def shaped(self, images: torch.Tensor) -> torch.Tensor:

@@ -127,10 +127,11 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
     None if they have not, or if columns cannot express them: they must then be planned one by one.
     """
-    if rows.ahead is None or interleaved:
+    ahead = rows.ahead
+    if ahead is None or (ahead.casts, ahead.interleaved) != (rows.since, interleaved):
         return _planned(rows, interleaved)
-    made = ColumnPlan((), rows.ahead.shape, rows.ahead.dtype, False)
-    made.rows, made.ahead = rows, rows.ahead
+    made = ColumnPlan((), ahead.shape, ahead.dtype, interleaved)
+    made.rows, made.ahead = rows, ahead
     return made
 
 

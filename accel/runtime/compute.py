@@ -26,6 +26,7 @@ from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
 from accel.runtime import cached, planes, result_making, results, results_anew, results_together, sharing, torch_ops
 from accel.runtime.cached_together import CachedFiles
+from accel.runtime.finished import from_worker
 from accel.runtime.parallel import ParallelFor
 from accel.runtime.result_making import Run
 from accel.sources import Files, Sources
@@ -157,8 +158,10 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 
     counters.images(ways_of(recipes))
     backend: Any = backend_of(selection_of(recipes))
-    if isinstance(recipes, Rows) and recipes.ahead is not None and not interleaved:
-        return _run_on(backend, _plan(recipes, interleaved), device)
+    if isinstance(recipes, Rows) and recipes.ahead is not None:
+        made = from_worker(recipes, interleaved, lambda plan: _run_on(backend, plan, device))
+        if made is not None:
+            return made
     if _of_cache(recipes):
         recipes = from_cache(
             recipes,
@@ -172,13 +175,13 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
     whole = _tailed_plans(recipes)
     _count(whole)
-    made = []
+    parts = []
     for number, each in enumerate(whole.plans):
         try:
-            made.append(_run_on(backend, each, device))
+            parts.append(_run_on(backend, each, device))
         except DecodeError as error:
             raise _placed(error, whole, number) from error.__cause__
-    return torch_ops.on_device(whole, made, interleaved)
+    return torch_ops.on_device(whole, parts, interleaved)
 
 
 def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:

@@ -34,15 +34,17 @@ from accel.system import counters, fork
 
 _LAUNCHERS = 3  # for each device: one uploads while the others wait for their decoders
 _MOST_QUEUES = 64
+_FEWEST, _MOST, _SHARE = 2, 4, 16  # under way by default: more than the fewest only in that part of the memory
 _numbers = itertools.count()
+_taking = fork.Lock()
 
 
 class Submission:
     """Tasks that start together. When nothing refers to it any more, those that have not run are cancelled."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.tasks = tuple(tasks)
-        self.number = next(_numbers)
+        self.tasks, self.number = tuple(tasks), next(_numbers)
+        self.size = sum(task.size for task in self.tasks)  # bytes of the results
         self.queue: PrefetchQueue | None = None
         self._process = os.getpid()
 
@@ -63,16 +65,12 @@ class Submission:
                 self.queue.release(self)
 
 
-_taking = fork.Lock()
-
-
 @dataclass(slots=True, eq=False)
 class Part:
     """Successive images of a task in a submission, those that belong to one lazy tensor.
 
     Attributes:
-        first: the number of its first image in the task. steps: expected casts and memory orders, which the task has
-            applied already.
+        first: the number of its first image in the task. steps: expected casts and orders, which the task has applied.
         shared: another part takes the same images. copied: and must not share their memory.
     """
 
@@ -151,7 +149,7 @@ class PrefetchQueue:
         self._launchers: WorkQueue
         self._prefetch = options.prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
-        self._under_way: set[int] = set()
+        self._under_way: dict[int, int] = {}  # the bytes of their results
         self._inbox: deque[Callable[[], None]] = deque()
         self._busy = threading.Lock()
         self._process = os.getpid()
@@ -191,7 +189,7 @@ class PrefetchQueue:
 
         def release() -> None:
             self._waiting.pop(number, None)
-            self._under_way.discard(number)
+            self._under_way.pop(number, None)
 
         self._do(release)
 
@@ -211,16 +209,25 @@ class PrefetchQueue:
             try:
                 while self._inbox:
                     self._inbox.popleft()()
-                while self.device is not None and self._waiting and len(self._under_way) < self._prefetch:
-                    submission = self._waiting.pop(next(iter(self._waiting)))()
+                while self.device is not None and self._waiting:
+                    number, reference = next(iter(self._waiting.items()))
+                    if (submission := reference()) is not None and not self._has_room(submission, self.device):
+                        break
+                    del self._waiting[number]
                     if submission is not None:
                         self._start(submission)
                     del submission
             finally:
                 self._busy.release()
 
+    def _has_room(self, submission: Submission, device: torch.device) -> bool:
+        count, size = len(self._under_way), sum(self._under_way.values()) + submission.size
+        if self._prefetch is not None:
+            return count < self._prefetch
+        return count < _FEWEST or (count < _MOST and size <= streams.memory(device) // _SHARE)
+
     def _start(self, submission: Submission) -> None:
-        self._under_way.add(submission.number)
+        self._under_way[submission.number] = submission.size
         self._launchers.put(partial(task.run, submission.tasks, self.device))
 
 
@@ -236,11 +243,10 @@ def queue_of(selection: Selection, loader: int) -> PrefetchQueue:
 
     Its device is that of the ``device`` option or, if all other queues have the same one, theirs.
     """
-    origin = loader or -threading.get_ident()
     options = selection.options
     assert isinstance(options, AcceleratorOptions)
     with _lock:
-        key = selection, origin
+        key = selection, loader or -threading.get_ident()
         if key not in _queues:
             known = _known_devices.setdefault(selection, set())
             if options.device is not None and not known:
@@ -266,9 +272,8 @@ def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.devic
 def compute_on_device(recipes: Sequence[Recipe], interleaved: bool, loader: int) -> torch.Tensor | None:
     """Compute images now on the device of their queue, and copy them to the host; None if the device is not known."""
     selection = selection_of(recipes)
-    if not isinstance(selection.options, AcceleratorOptions) or get_worker_info() is not None:
-        return None
-    device = queue_of(selection, loader).device
+    computes = isinstance(selection.options, AcceleratorOptions) and get_worker_info() is None
+    device = queue_of(selection, loader).device if computes else None
     if device is None or not usable(selection, device):
         return None
     return task.compute_now(recipes, interleaved, device).to("cpu")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from accel.runtime import kept
 from accel.system import fork
 
 _side: dict[tuple[torch.device, int], Any] = {}
@@ -66,6 +67,15 @@ def indexed(device: torch.device) -> torch.device:
     if index is not None or device.type == "cpu":
         return device
     return torch.device(device.type, torch.get_device_module(device).current_device())
+
+
+def memory(device: torch.device) -> int:
+    """The bytes of memory of a device that is in use; 0 if torch does not know."""
+    module = _module(device)
+    if module is None:
+        return kept.memory()
+    properties = getattr(module, "get_device_properties", lambda _: None)(device)
+    return int(getattr(properties, "total_memory", 0))
 
 
 def usable(device: torch.device) -> bool:

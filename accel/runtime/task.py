@@ -19,14 +19,15 @@ class Task:
     """Images of one shape and dtype, computed as one tensor.
 
     Attributes:
-        owners: the number of lazy tensors that have a part in it.
+        owners: the number of lazy tensors that have a part in it. size: the bytes of its result.
         future: its result [images, channels, height, width].
     """
 
-    def __init__(self, recipes: Sequence[Recipe], interleaved: bool, owners: int = 1) -> None:
+    def __init__(self, recipes: Sequence[Recipe], interleaved: bool, owners: int = 1, size: int = 0) -> None:
         self.recipes = recipes
         self.interleaved = interleaved
         self.owners = owners
+        self.size = size
         self.future: Future[torch.Tensor] = Future()
         self._event: Any = None
 

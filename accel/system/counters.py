@@ -19,14 +19,17 @@ import torch
 from accel.system import fork, log, memory
 
 IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
-KERNELS, KEPT, IN_PLACE = "finished by torchvision", "kept", "sent in place"
+KERNELS, KEPT, IN_PLACE, CONVERTED = "finished by torchvision", "kept", "sent in place", "converted"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
 DRAWN_AGAIN = "drawn again"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
-_ALONE = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS, *_CACHED, IN_PLACE, DRAWN_AGAIN)
+_ALONE = (
+    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS),
+    *(*_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED),
+)
 _OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when a row is full
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _SLOTS = 1024, 128
@@ -156,6 +159,8 @@ def stats() -> dict[str, Any]:
           cache of a given size (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from
           there; ``indexes read``: files whose index was read from there;
         - ``sent in place``: images whose files a device copied directly from the memory that a worker had put them in;
+        - ``converted``: images that a worker had finished in another dtype or memory order than was used, and a second
+          pass on the device converted;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: the images of ``images`` by how their transforms were recorded, each once, a dictionary: as a batch,

@@ -25,7 +25,7 @@ SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: it takes longer only if its holder was killed
 _COLUMNS = 11
-_CLOCK, _END = -2, -1  # after the columns: how often slots were taken, and where the next new one begins
+_USE, _CLOCK, _END = -3, -2, -1  # after the columns: ``use``, how often slots were taken, where the next one begins
 
 
 class Arena:
@@ -38,6 +38,7 @@ class Arena:
 
     ``about``, int64 [3, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
     its images, and of those that fell back.
+    ``use``, int64 [1]: how batches are used (``workers.uses``), which the parent writes.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:
@@ -45,7 +46,8 @@ class Arena:
         self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
-        columns: npt.NDArray[np.int64] = self._table[:_CLOCK].reshape(_COLUMNS, SLOTS)
+        columns: npt.NDArray[np.int64] = self._table[:_USE].reshape(_COLUMNS, SLOTS)
+        self.use = self._table[_USE:_CLOCK]
         self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken, self.pages = columns[:8]
         self.about = columns[8:]
 
@@ -160,4 +162,4 @@ def _whole(size: int) -> int:
     return -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-_TABLE = (_COLUMNS * SLOTS + 2) * 8
+_TABLE = (_COLUMNS * SLOTS + 3) * 8

@@ -45,12 +45,13 @@ class Packed(NamedTuple):
     rows: tuple[tuple[int, ...], Structure, Numbers] | None = None  # sources, structure, numbers: in place of recipes
 
 
-def pack(recipes: Sequence[Recipe]) -> Packed | SentFiles:
-    """Pack recipes and their sources; in a DataLoader worker into shared memory, unless it packs plainly."""
+def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> Packed | SentFiles:
+    """Pack recipes, with results in this memory order, and their sources; in a DataLoader worker into shared memory,
+    unless it packs plainly."""
     plain = sending.plainly()
     in_worker = get_worker_info() is not None and not plain
     if in_worker and get_spawning_popen() is None:
-        sent = sent_files.pack(recipes)
+        sent = sent_files.pack(recipes, interleaved)
         if sent is not None:
             return sent
     sources: dict[int, Source] = {}

@@ -28,17 +28,17 @@ from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Recipe, Source, selection_of, ways_of
+from accel.recipe import Recipe, Source, Step, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import batch_files, cached
 from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.system.page_locks import Block
-from accel.workers import reading, slot_files, slot_pool
+from accel.workers import reading, slot_files, slot_pool, uses
 from accel.workers.slot_files import HEADER, SlotFiles
 
-VERSION = 3
+VERSION = 4
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -74,7 +74,9 @@ class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
     way: str  # how the images were recorded
-    dtype: torch.dtype | None  # the result's, if something was computed ahead
+    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, the next two as well
+    interleaved: bool
+    casts: tuple[Step, ...]
 
 
 class SentFiles(NamedTuple):
@@ -83,8 +85,10 @@ class SentFiles(NamedTuple):
     data: torch.Tensor
 
 
-def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
+def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | None:
     """Put recipes of files into a slot, in a DataLoader worker, with the parts that their backend computes ahead.
+
+    Their results are to lie ``interleaved`` in memory, unless the loader's batches are known to be used otherwise.
 
     None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
     parameters.
@@ -101,8 +105,9 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
     rows, sources = found
     files: Any = rows.sources
     plan, room = None, 0
+    interleaved, casts = uses.expected() or (interleaved, ())
     try:
-        if not cached.in_use and (plan := columns.plan(rows)) is not None:
+        if not cached.in_use and (plan := columns.plan(rows.then(*casts), interleaved=interleaved)) is not None:
             room = backend.room_ahead(plan)
     except Exception as error:
         _failed(error)
@@ -125,7 +130,7 @@ def pack(recipes: Sequence[Recipe]) -> SentFiles | None:
         files.content = content  # which the plan refers to
     for each in others:
         slot.put(each)
-    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None)
+    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
     made: Sequence[npt.NDArray[Any]] = ()
     if plan is not None and room:
         made = _ahead(backend, plan, room)
@@ -246,13 +251,14 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
-    structure, selection, way, dtype = _loaded(memory[start : start + size].tobytes())
+    structure, selection, way, dtype, interleaved, casts = _loaded(memory[start : start + size].tobytes())
     rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
     images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
     shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-    ahead = Ahead(shape, dtype, memory, _BEHIND, header[Word.PARTS + 2 * Part.FILES], selection, way, block)
+    files = header[Word.PARTS + 2 * Part.FILES]
+    ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
     return Rows.finished(structure, ahead, rest)
 
 

@@ -183,17 +183,17 @@ class SlotPool:
     """A worker's access to the memory that its loader's workers share."""
 
     def __init__(self, number: int, arena: Arena) -> None:
-        self._number, self._arena = number, arena
+        self._number, self.arena = number, arena
         self.looked_at: dict[int, int] = {}  # slots by address, while this worker uses them
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in a free slot, or (counted) in new shared memory if there is none."""
         size = prod(shape) * dtype.itemsize
-        slot = self._arena.take(size)
+        slot = self.arena.take(size)
         if slot is None:
             counters.fallback("workers found no room in the memory that they use again; a batch took new shared memory")
             return memory.shared(shape, dtype)
-        lease = memory.lease(self._arena.part(int(self._arena.offset[slot]), size), size)
+        lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
         lent = torch.from_numpy(lease)
         self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
@@ -203,11 +203,11 @@ class SlotPool:
         """Note for ``about`` how a tensor was computed, if it lies in a slot."""
         slot = self.looked_at.get(tensor.untyped_storage().data_ptr())
         if slot is not None:
-            self._arena.about[:, slot] = about
+            self.arena.about[:, slot] = about
 
     def _release(self, slot: int, address: int) -> None:
         del self.looked_at[address]
-        self._arena.busy[slot] = 0
+        self.arena.busy[slot] = 0
 
     def message(self, tensor: torch.Tensor, counted: list[Sent]) -> Any:
         """Reduce a tensor for the parent; None if it lies in no slot. ``counted`` as of ``send``."""
@@ -223,17 +223,17 @@ class SlotPool:
         slot = self.looked_at.get(storage.data_ptr())
         if slot is None:
             return None
-        number = int(self._arena.sent[slot]) + 1
+        number = int(self.arena.sent[slot]) + 1
         sent = self._number, slot, number, storage.nbytes()
         counted.append(sent)
-        self._arena.sent[slot] = number
+        self.arena.sent[slot] = number
         return sent
 
     def take_back(self, counted: Sequence[Sent]) -> None:
         """Uncount slots that were counted as sent in a message that never will be."""
         for _, slot, number, _ in reversed(counted):
-            if self._arena.sent[slot] == number:
-                self._arena.sent[slot] = number - 1
+            if self.arena.sent[slot] == number:
+                self.arena.sent[slot] = number - 1
 
 
 _pool: SlotPool | None = None
@@ -262,10 +262,10 @@ def loader_number() -> int:
     return _loader.get()
 
 
-def to_join() -> tuple[int, Arena | None]:
-    """The arguments of ``join`` for a worker that is started without fork; they are sent while it is being started."""
-    number = _loader.get()
-    return number, _known[number].arena if number in _known else None
+def arena_of(number: int) -> Arena | None:
+    """The memory of the loader with this number, in its parent or a worker; None: it has none, or is gone."""
+    known = _known.get(number)
+    return None if known is None else known.arena
 
 
 def join(number: int, arena: Arena | None) -> None:

@@ -49,8 +49,8 @@ class CudaOptions(AcceleratorOptions):
             "host": the host decodes the regions and sends pixels.
         threads: the number of threads that decode on the host; None for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
-            larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as two
-            batches may be under way at once, but at most 16 GiB, and a sixteenth of the host's memory.
+            larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as three
+            batches may be computed at a time, but at most 16 GiB, and a sixteenth of the host's memory.
     """
 
     decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
@@ -158,11 +158,11 @@ class CudaBackend(AcceleratorBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         where = self.options.device or "the device of the first .to()"
-        keys = [each.source.key for each in plan.decodes]
+        decoder = self.options.decoder
         return [
-            f"decoder: {_DESCRIBED[self.options.decoder]}",
-            *([f"files: {DESCRIBED}"] if self.options.decoder == "accel" else ()),
-            *(stream_index.describe(keys, self.options.cache) if self.options.decoder != "nvimgcodec" else ()),
+            f"decoder: {_DESCRIBED[decoder]}",
+            *([f"files: {DESCRIBED}"] if decoder == "accel" else ()),
+            *(jpeg.describe_indexes(plan.decodes, self.options, decoder == "accel") if decoder != "nvimgcodec" else ()),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
@@ -208,7 +208,8 @@ class CudaBackend(AcceleratorBackend):
             addresses: list[int | None] = [None] * len(decodes)
             decoding = jpeg.Decoding(addresses)
             if decoder == "accel":
-                batch = [jpeg.wanted_of(each, self.options) for each in decodes]
+                by_index = jpeg.by_index(decodes, self.options)
+                batch = [jpeg.wanted_of(each, by_index) for each in decodes]
                 decoding = engine.jpeg.decode(batch)
                 addresses = decoding.addresses
             elif decoder == "nvimgcodec":

@@ -13,7 +13,7 @@ from accel.planning.plan import Plan
 from accel.runtime import kept
 
 _MOST = 16 << 30
-_SHARE = 8  # one part in so many of the device's free memory: two batches may be under way, beside a model
+_SHARE = 8  # one part in so many of the device's free memory: three batches may be computed at a time, beside a model
 _HOST_SHARE = 16  # one part in so many of the host's memory: as much is pinned if the host decodes
 _SMALLER = 4
 

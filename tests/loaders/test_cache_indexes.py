@@ -24,7 +24,11 @@ from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same
 from tests.support.processes import linux
 
-pytestmark = [linux, pytest.mark.usefixtures("at_once"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    linux,
+    pytest.mark.usefixtures("at_once", "small_batches_indexed"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 COUNT = 12
 TRAIN = T.Compose([T.RandomResizedCrop(40, scale=(0.1, 0.5)), T.RandomHorizontalFlip(), T.ToTensor()])
 NAMES = "indexes", "indexed", "indexes dropped", "indexes read", "planes", "planes used"

@@ -27,7 +27,7 @@ from tests.support.helpers import Files, assert_same, is_lazy, jpeg, undecodable
 from tests.support.processes import linux
 
 FIXED = T.Compose([T.Resize((16, 24)), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)])
-pytestmark = [linux, needs_compiler]
+pytestmark = [linux, needs_compiler, pytest.mark.usefixtures("small_batches_indexed")]
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])

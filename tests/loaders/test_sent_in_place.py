@@ -105,6 +105,7 @@ def test_the_same_values(folder: ImageFolder, locks: Locks, refused: bool) -> No
     assert not locks
 
 
+@pytest.mark.usefixtures("small_batches_indexed")
 def test_files_with_indexes_are_sent_in_place(
     folder: ImageFolder, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy import loader_batch
+from accel.runtime import streams
 from accel.system import log
 from tests.support import helpers
 from tests.support.fake_accelerator import CPU, CPU0, Fake, have_pin_thread, installed
@@ -243,11 +244,18 @@ def test_v2_images_as_lists(paths: list[str], fake: Choose) -> None:
 # -- how many, when and where -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefetch", [1, 2, 3])
-def test_pinning_never_blocks_and_prefetch_is_kept(paths: list[str], fake: Choose, prefetch: int) -> None:
-    fake(device="cpu", prefetch=prefetch)
-    Fake.gated = True
+BY_MEMORY = [(None, 0, 2), (None, 2.9, 2), (None, 3, 3), (None, 4, 4), (None, 9, 4)]
+
+
+@pytest.mark.parametrize(("option", "room", "prefetch"), [(1, 9, 1), (2, 9, 2), (3, 0, 3), *BY_MEMORY])
+def test_pinning_never_blocks_and_prefetch_is_kept(
+    paths: list[str], fake: Choose, option: int | None, room: float, prefetch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``room``: the number of batches whose results fit in a sixteenth of the memory."""
     wanted = expected(paths)
+    monkeypatch.setattr(streams, "memory", lambda _: int(16 * room * wanted[0].nbytes))
+    fake(device="cpu", prefetch=option)
+    Fake.gated = True
     with epoch(Files(paths, FIXED), prefetch_factor=6) as batches:
         first = next(batches)
         eventually(lambda: counts() == (prefetch, 6 - prefetch))  # the pin thread had them all, and waited for none
@@ -265,7 +273,7 @@ def test_pinning_never_blocks_and_prefetch_is_kept(paths: list[str], fake: Choos
 
 
 def test_nothing_is_submitted_to_a_guessed_device(paths: list[str], fake: Choose) -> None:
-    fake()
+    fake(prefetch=2)
     wanted = expected(paths)
     with epoch(Files(paths, FIXED), prefetch_factor=6) as batches:
         first, _ = next(batches)

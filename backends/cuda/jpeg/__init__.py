@@ -18,6 +18,8 @@ anything unusual, which is left to the host's decoders.
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
 from accel.backends.cuda.jpeg.wanted import (
     Wanted,
+    by_index,
+    describe_indexes,
     device_bytes,
     device_bytes_of,
     keys_of,
@@ -29,6 +31,8 @@ __all__ = [
     "Decoder",
     "Decoding",
     "Wanted",
+    "by_index",
+    "describe_indexes",
     "device_bytes",
     "device_bytes_of",
     "keys_of",

@@ -11,8 +11,8 @@ import torch
 
 import accel
 from accel.backends.cuda import backend, budget, columns, finished
-from accel.backends.cuda.backend import CudaBackend
-from accel.backends.cuda.jpeg import Decoder
+from accel.backends.cuda.backend import CudaBackend, CudaOptions
+from accel.backends.cuda.jpeg import Decoder, wanted
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import Ready, said_of, sizes_of
@@ -20,15 +20,18 @@ from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
-from accel.recipe import Source
+from accel.planning.plan import plan as plan_of
+from accel.recipe import Source, Step
 from accel.rows import Form, Rows, Structure
+from accel.runtime import finished as finished_work
 from accel.runtime import kept
 from accel.sources import Files
 from accel.system import memory
-from accel.workers import sent_files
+from accel.workers import sent_files, uses
 from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support import helpers
 from tests.support.cuda import needs_compiler
+from tests.support.helpers import assert_same
 from tests.support.rows import random_rows
 
 pytestmark = needs_compiler
@@ -68,7 +71,67 @@ def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
     plan = planning.plan(rows)
     takes = plan is not None and columns.taken(plan) and decode == "accel"
     assert (found.ahead is not None) == takes
-    assert made.count("finished") == (takes and not seed % 2)  # what is to lie otherwise in memory is planned anew
+    assert made.count("finished") == takes
+
+
+def to(*dtypes: torch.dtype) -> tuple[Step, ...]:
+    return tuple(("to", (dtype,)) for dtype in dtypes)
+
+
+@pytest.mark.parametrize("as_floats", [True, False])
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize(
+    ("casts", "used"),
+    [
+        ((), to(torch.float16)),
+        ((), to(torch.bfloat16, torch.float32)),
+        ((), to(torch.int32)),
+        (to(torch.float16), to(torch.float16)),
+        (to(torch.int16), to(torch.int16, torch.float64)),
+        (to(torch.float16), ()),
+        (to(torch.float16), to(torch.bfloat16)),
+        ((), (*to(torch.float64), ("hflip", ()))),
+    ],
+)
+def test_any_use_of_work_for_any_other(
+    casts: tuple[Step, ...], used: tuple[Step, ...], interleaved: bool, as_floats: bool, made: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In another dtype or memory order than a worker expected, with exactly the values of torch's own casts."""
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped(COLOUR)
+        if not as_floats:
+            rows = Rows(rows.sources, Structure.of(*CROP.forms[:-1], Form("pil_to_tensor")), rows.numbers)
+        monkeypatch.setattr(uses, "expected", lambda: uses.Use(interleaved, casts))
+        found, before = sent(rows), accel.stats()
+        assert found.ahead is not None
+        for wanted in (True, False):
+            made.clear()
+            expected = values(list(rows))
+            for name, params in used:
+                expected = expected.to(*params) if name == "to" else expected.flip(-1)
+            expected = expected.contiguous(memory_format=torch.channels_last if wanted else torch.contiguous_format)
+            later = found.then(*used)
+            assert later.then().since == used
+            got = values(later, wanted)
+            assert_same(got, expected)
+            now = accel.stats()
+            fits = used[: len(casts)] == casts and used[-1:] != (("hflip", ()),)
+            fits = fits and not (as_floats and casts == () and used == to(torch.int32))
+            assert ("finished" in made) == fits
+            reasons = [reason for reason in now["fallbacks"] if "a worker had finished" in reason]
+            again = sum(now["fallbacks"][reason] - before["fallbacks"].get(reason, 0) for reason in reasons)
+            assert again == (not fits)
+            converted = now["converted"] - before["converted"]
+            assert converted == (len(rows) if fits and (used != casts or wanted != interleaved) else 0)
+            before = now
+
+
+def test_a_float_becomes_an_integer_on_the_host_only() -> None:
+    assert finished_work.exact(torch.float32, to(torch.float16, torch.float64))
+    assert finished_work.exact(torch.uint8, (*to(torch.int64, torch.float32), ("contiguous", (torch.channels_last,))))
+    assert not finished_work.exact(torch.float32, to(torch.float16, torch.uint8))
+    assert not finished_work.exact(torch.uint8, to(torch.float16, torch.bool))
 
 
 def test_a_source_is_made_when_it_is_asked_for(made: list[str]) -> None:
@@ -146,6 +209,7 @@ def test_a_buffer_is_given_back_once_where_that_is_interrupted(
     assert ("finished" in made) == finished_by_worker
 
 
+@pytest.mark.usefixtures("small_batches_indexed")
 def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     files = [helpers.jpeg(400, 300 + 16 * n, seed=n, restart_marker_blocks=7 * (n % 2)) for n in range(5)]
     key = (7, 7, 7, 7)
@@ -162,6 +226,28 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
         assert found.ahead is not None
         assert said_of(found.ahead).in_place  # nothing is left out, so that nothing need be gathered
     assert made.count("finished") == 3
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+def test_small_batches_have_no_indexes(by_worker: bool, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [helpers.jpeg(400, 300 + 16 * n, seed=n) for n in range(4)]
+    size, key, indexed = sum(map(len, files)), (8, 8, 8, int(by_worker)), []
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        expected = values(list(cropped(files)))
+        for least in (size + 1, size, size, size + 1):
+            monkeypatch.setattr(wanted, "INDEXED", least)
+            before, rows = accel.stats(), cropped(files, key)
+            assert torch.equal(values(sent(rows) if by_worker else list(rows)), expected)
+            after = accel.stats()
+            indexed.append([after[name] - before[name] for name in ("indexes", "indexed")])
+            assert (f"fewer than {least} bytes" in explained(rows)) == (least > size)
+        stream_index.flush()
+    assert indexed == [[0, 0], [4, 0], [0, 4], [0, 0]]
+    assert ("finished" in made) == by_worker
+
+
+def explained(rows: Rows) -> str:
+    return "\n".join(CudaBackend(CudaOptions(device="cpu")).describe(plan_of(list(rows))))
 
 
 def test_chunks(made: list[str]) -> None:

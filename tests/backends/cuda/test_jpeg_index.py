@@ -25,7 +25,7 @@ from tests.support.cuda import DEVICE, host_only, needs_compiler, on_device, sta
 from tests.support.jpeg import shape, with_room
 from tests.support.stream_index import count_of, packing, sealed
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("small_batches_indexed")]
 
 Box = tuple[int, int, int, int]
 NOTHING = np.zeros(0, np.uint8)
