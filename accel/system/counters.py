@@ -118,6 +118,7 @@ def stats() -> dict[str, Any]:
           cache of a given size (``cache="64GB"``); ``results used``, ``planes used``: how often one was taken from
           there; ``indexes read``: files whose index was read from there;
         - ``sent in place``: images whose files a device copied directly from the memory that a worker had put them in;
+        - ``drawn again``: batches whose random numbers were drawn again, because another thread drew meanwhile;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: images of batches by how their transforms were recorded, a dictionary: ``drawn together``, or
