@@ -161,6 +161,7 @@ def stats() -> dict[str, Any]:
         - ``sent in place``: images whose files a device copied directly from the memory that a worker had put them in;
         - ``converted``: images that a worker had finished in another dtype or memory order than was used, and a second
           pass on the device converted;
+        - ``drawn again``: batches whose random numbers were drawn again, because another thread drew meanwhile;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: the images of ``images`` by how their transforms were recorded, each once, a dictionary: as a batch,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel.hooks.compiled.tape import UNIT, Bounds, Python, Tape, default, exponential, scaled, separate
+from accel.hooks.compiled.tape import UNIT, Bounds, Python, Tape, default, scaled, separate
 from accel.hooks.own_generators import Own, with_own
 
 T = TypeVar("T")
@@ -68,18 +68,19 @@ class Live(Tape):
         """
         if not (self.at or self._python):
             return call(transform, *given)
-        expected, used = separate(self._state), [] if self._python is None else self._python.used
+        expected, at, used = separate(self._state), self.at, [] if self._python is None else self._python.used
+        self.end()
         python = random.Random()
         if self._python_state is not None:
             python.setstate(self._python_state)
         own, again = separate(self._state), Python(lambda: python.getrandbits(32))
-        torch.empty(self.at, dtype=torch.float32).uniform_(generator=expected)
+        torch.empty(at, dtype=torch.float32).uniform_(generator=expected)
         calm = torch.equal(expected.get_state(), default.get_state())
         if not calm or (used and random.getstate() != _after(self._python_state, len(used))):
             return call(transform, *given)
         try:
             with Own(own):
-                return call(with_own(transform, again), *given)
+                return call(with_own(transform, again) if used else transform, *given)
         finally:
             _skip(expected, own.get_state())
             if len(again.used) > len(used):
@@ -123,7 +124,7 @@ class Again(Live):
         return super().uniform(bounds) if found is None else found
 
     def exp(self, bounds: Bounds) -> float:
-        return exponential(self.uniform(bounds))
+        return torch.tensor([self.uniform(bounds)], dtype=torch.float32, device="cpu").exp_().item()
 
     def below(self, limit: int) -> int:
         return self._given.pop() % limit if self._given else super().below(limit)

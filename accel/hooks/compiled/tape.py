@@ -266,11 +266,6 @@ def _uniform(bounds: Bounds, generator: torch.Generator) -> float:
     return torch.empty(1, dtype=torch.float32).uniform_(*bounds, generator=generator).item()
 
 
-def exponential(number: float) -> float:
-    """``torch.exp`` of a number in float32."""
-    return torch.tensor([number], dtype=torch.float32, device="cpu").exp_().item()
-
-
 def scaled(drawn: float, bounds: Bounds) -> float | None:
     """A draw between 0 and 1 scaled to other bounds as torch does; None if it cannot be told."""
     return _scaled(drawn, bounds) if _scales() else None

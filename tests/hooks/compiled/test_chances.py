@@ -52,7 +52,6 @@ def recorded(transform: Any, seed: int) -> tuple[Any, Any]:
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         if compiled:
-            tape.forget()
             drawn = own.run(np.array([(40, 50)]), None)
             drawn.tape.commit()
             steps = drawn.runs[0].steps()

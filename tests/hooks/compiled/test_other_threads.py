@@ -213,6 +213,14 @@ def test_numbers_drawn_for_a_refused_image_are_given_to_nobody_if_others_drew(
     assert torch.equal(torch.get_rng_state(), plain.get_state())
 
 
+def test_numbers_drawn_for_a_refused_image_are_given_again_once() -> None:
+    own = live.Live()
+    torch.manual_seed(4)
+    own.begin()
+    drawn = own.uniform((0.0, 1.0))
+    assert [own.left_to(lambda transform: torch.rand(1).item(), None) == drawn for _ in range(2)] == [True, False]
+
+
 def test_threads_and_batches_share_the_outputs() -> None:
     """Whatever comes in between, the state is that after all the draws."""
     dataset, indices, stop = in_memory(OF_ONE_COUNT["of torch"]()), [*range(16)], threading.Event()
