@@ -175,14 +175,6 @@ class Rows(Sequence[Recipe]):
         sources = self.sources
         return sources[0].selection if isinstance(sources, tuple) else sources.selection
 
-    @property
-    def way(self) -> str:
-        """How the images were recorded (``Source.way``); that of the first one."""
-        if self.ahead is not None:
-            return self.ahead.way
-        sources = self.sources
-        return sources[0].way if isinstance(sources, tuple) else sources.way
-
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, the same for all of them."""
         return Rows(self.sources, self.structure.then(steps), self.numbers)

@@ -22,11 +22,7 @@ class _ToLoky:
     def __reduce__(self) -> tuple[Any, ...]:
         if getattr(get_spawning_popen(), "method", "") == "loky" and carries():
             return Carried(switch.current()).__reduce__()
-        return _nothing, ()
-
-
-def _nothing() -> None:
-    pass
+        return type(None), ()  # for others nothing, for which nothing is imported
 
 
 def _entry(original: Any) -> Any:

@@ -16,7 +16,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from math import prod
@@ -28,6 +28,7 @@ import torch
 
 from accel.system import counters, fork, memory
 from accel.system.page_locks import Block
+from accel.workers import small_tensors
 from accel.workers.arena import Arena
 
 # -- in the parent ------------------------------------------------------------------------------------------
@@ -167,7 +168,9 @@ _received: weakref.WeakValueDictionary[int, memory.Lease] = weakref.WeakValueDic
 def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The number of the worker that computed a plain tensor, of its images, and of those that fell back; None: unknown,
     or it is no worker's."""
-    lease = _received.get(tensor.untyped_storage().data_ptr())
+    lease = None
+    with suppress(RuntimeError, NotImplementedError):  # a tensor without memory
+        lease = _received.get(tensor.untyped_storage().data_ptr())
     return None if lease is None else tuple(lease.about)
 
 
@@ -237,7 +240,7 @@ class _Outgoing:
         contents: dict[int, bytearray] = {}
 
         def reduce(tensor: torch.Tensor) -> Any:
-            return self._pool.message(tensor) or _by_value(tensor, contents) or ordinary(tensor)
+            return self._pool.message(tensor) or small_tensors.by_value(tensor, contents) or ordinary(tensor)
 
         in_slots: dict[type, Any] = {torch.Tensor: reduce}
         sender.dispatch_table = {**sender.dispatch_table, **in_slots}
@@ -246,31 +249,6 @@ class _Outgoing:
         except RuntimeError as error:  # torch has no shared memory for a label: raised here, it would be lost
             return _refuse, (str(error),)
         return pickle.loads, (stream.getvalue(),)
-
-
-_SMALL = 1 << 15
-"""The most bytes of a tensor, such as labels, that is sent in the message, which is faster than by a handle."""
-
-
-def _by_value(tensor: torch.Tensor, contents: dict[int, bytearray]) -> Any:
-    """Reduce a small tensor to its memory, once for all tensors sharing it (``contents``); None: torch must do it."""
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
-        return None
-    storage = tensor.untyped_storage()
-    if tensor.is_neg() or tensor.is_quantized or storage.is_shared() or not 0 < storage.nbytes() <= _SMALL:
-        return None
-    content = contents.get(storage.data_ptr())
-    if content is None:
-        content = contents[storage.data_ptr()] = bytearray(storage.nbytes())
-        torch.frombuffer(content, dtype=torch.uint8).untyped_storage().copy_(storage)
-    return _small, (content, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-
-
-def _small(content: bytearray, dtype: torch.dtype, *place: Any) -> torch.Tensor:
-    if place == (0, (len(content) // dtype.itemsize,), (1,)) and len(content) % dtype.itemsize == 0:
-        return torch.frombuffer(content, dtype=dtype)
-    storage = torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 def _refuse(message: str) -> None:
