@@ -42,7 +42,7 @@ _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
     *(v2_transforms, v2_forward, v2_functional, single),
 )
-_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, loky, ray, spark)
+_OF_TORCH = (torch_compile, torch_profiler, dataloader, loader_iterator, multiprocessing, loky, ray)
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """The rows of all tables."""
 
@@ -91,6 +91,7 @@ def install() -> None:
     name = ""
     try:
         _undo.append(pillow_open.unwatch)
+        _undo.append(spark.watch())
         for row, place in places:
             name = row.name
             _undo.append(row.put(place))

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import accel
-from accel.system import log
-
 SCRIPT = """
 import sys
 runner, *paths = sys.argv[1:]
@@ -57,12 +54,20 @@ def test_workers_get_the_switch(runner: str, paths: list[str], tmp_path: Path) -
     assert ended(str(script), runner, *paths[:4]) == ""
 
 
-def test_workers_that_were_there_before(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    loky = pytest.importorskip("loky.reusable_executor")
-    monkeypatch.setattr(loky, "_executor", object())
-    monkeypatch.setattr(log, "first", lambda text: True)
-    accel.set_image_backend("cpu")
-    assert any("loky" in record.getMessage() for record in caplog.records)
+@pytest.mark.parametrize("package", ["loky", "joblib.externals.loky"])
+def test_workers_that_were_there_before(package: str) -> None:
+    pytest.importorskip(package)
+    code = f"""
+import accel
+from {package} import get_reusable_executor
+executor = get_reusable_executor(1)
+assert executor.submit(abs, -3).result() == 3
+accel.set_image_backend("cpu")
+accel.set_image_backend("torchvision")
+executor.shutdown()
+accel.set_image_backend("cpu")
+"""
+    assert ended("-c", code).count("loky (joblib) had started workers before the image backend was set") == 1
 
 
 @pytest.mark.parametrize("imported", ["before", "after"])
