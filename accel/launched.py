@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +26,7 @@ def enter(chosen: Callable[[], object] | None) -> None:
     """
     told = _or_end(environment.told)
     if environment.is_first() and parent_process() is None:
-        atexit.register(_say)
+        atexit.register(_say, os.getpid())
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
@@ -46,6 +47,9 @@ def _or_end(function: Callable[[], Result]) -> Result:
         raise SystemExit(2) from None
 
 
-def _say() -> None:
+def _say(process: int) -> None:
+    """Write how accel did, at the end of this process, and not of one that it forked."""
+    if os.getpid() != process:
+        return
     with suppress(OSError, ValueError):  # nobody reads it any more
         print(f"accel run: {explanation.summary_in_a_line()}", file=sys.stderr)

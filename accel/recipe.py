@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -196,9 +195,3 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
     """The selection of the images, which is the same for all images of a batch."""
     known: Selection | None = getattr(recipes, "selection", None)  # of rows: indexing them would make a recipe
     return recipes[0].source.selection if known is None else known
-
-
-def ways_of(recipes: Sequence[Recipe]) -> Mapping[str, int]:
-    """How many images were recorded in which way; all of rows as their first one."""
-    way: str | None = getattr(recipes, "way", None)
-    return Counter([source.way for source, _ in recipes]) if way is None else {way: len(recipes)}

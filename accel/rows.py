@@ -176,14 +176,6 @@ class Rows(Sequence[Recipe]):
         known = self.ahead or (self.sources[0] if isinstance(self.sources, tuple) else self.sources)
         return known.selection
 
-    @property
-    def way(self) -> str:
-        """How the images were recorded (``Source.way``); that of the first one."""
-        if self.ahead is not None:
-            return self.ahead.way
-        sources = self.sources
-        return sources[0].way if isinstance(sources, tuple) else sources.way
-
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, the same for all of them."""
         if self.ahead is not None:

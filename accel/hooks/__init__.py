@@ -45,7 +45,7 @@ _OF_IMAGES = (
 )
 _OF_TORCH = (
     *(torch_compile, torch_profiler, dataloader, loader_iterator, persistent),
-    *(multiprocessing, loky, ray, spark),
+    *(multiprocessing, loky, ray),
 )
 PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
 """The rows of all tables."""
@@ -95,6 +95,7 @@ def install() -> None:
     name = ""
     try:
         _undo.append(pillow_open.unwatch)
+        _undo.append(spark.watch())
         for row, place in places:
             name = row.name
             _undo.append(row.put(place))

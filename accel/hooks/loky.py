@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from multiprocessing import active_children
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
@@ -22,22 +22,17 @@ class _ToLoky:
     def __reduce__(self) -> tuple[Any, ...]:
         if getattr(get_spawning_popen(), "method", "") == "loky" and carries():
             return Carried(switch.current()).__reduce__()
-        return _nothing, ()
-
-
-def _nothing() -> None:
-    pass
+        return type(None), ()  # for others nothing, for which nothing is imported
 
 
 def _entry(original: Any) -> Any:
-    for module in ("loky", "joblib.externals.loky"):
-        executors = sys.modules.get(f"{module}.reusable_executor")
-        if original is ABSENT and getattr(executors, "_executor", None) is not None:
-            log.once(
-                log.WARNING,
-                "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
-            )
+    if original is ABSENT and any(type(each).__name__ in _PROCESSES for each in active_children()):
+        log.once(
+            log.WARNING,
+            "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
+        )
     return _ToLoky()
 
 
+_PROCESSES = ("LokyProcess", "LokyInitMainProcess")
 PATCHES = (Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from accel import switch
-from accel.hooks.patch import Function, Patch, Undo, body
+from accel.hooks.patch import Function, Undo, body
 from accel.launch import environment
 from accel.system import log
 
@@ -29,33 +29,28 @@ def _dumps(original: Function, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-class _OnImport(Patch):
-    """A row whose module is not imported for it: it is put in place once somebody else has imported it."""
+def watch() -> Undo:
+    """Replace Spark's function once somebody imports it; return a function that undoes it."""
+    undo: list[Undo] = []
 
-    def find(self) -> Any:
-        return None
+    def imported() -> None:
+        with suppress(AttributeError):  # another version of Spark
+            dumps = sys.modules[_MODULE].CloudPickleSerializer.dumps
+            undo.append(body(dumps, lambda original: partial(_dumps, original)))
 
-    def put(self, place: Any) -> Undo:
-        undo: list[Undo] = []
+    finder = _Finder(imported)
+    if _MODULE in sys.modules:
+        imported()
+    else:
+        sys.meta_path.insert(0, finder)
 
-        def imported() -> None:
-            with suppress(AttributeError):  # another version of Spark
-                dumps = sys.modules[_MODULE].CloudPickleSerializer.dumps
-                undo.append(body(dumps, lambda original: partial(self.replacement, original)))
+    def undo_all() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+        while undo:
+            undo.pop()()
 
-        finder = _Finder(imported)
-        if _MODULE in sys.modules:
-            finder.imported()
-        else:
-            sys.meta_path.insert(0, finder)
-
-        def undo_all() -> None:
-            if finder in sys.meta_path:
-                sys.meta_path.remove(finder)
-            while undo:
-                undo.pop()()
-
-        return undo_all
+    return undo_all
 
 
 class _Finder:
@@ -90,6 +85,3 @@ class _Watched(Loader):
         module.__loader__ = module.__spec__.loader = self._loader
         self._loader.exec_module(module)
         self._imported()
-
-
-PATCHES = (_OnImport(f"{_MODULE}.CloudPickleSerializer.dumps", _dumps),)

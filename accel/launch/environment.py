@@ -50,7 +50,7 @@ def told() -> dict[str, Any] | None:
 def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None) -> dict[str, str]:
     """A copy of an environment with the variable set to these values, and ``site`` first in PYTHONPATH."""
     home = str(Path(__file__).parents[2])
-    first = not (profile and profile["folder"])  # a report says more than its line
+    first = not (profile and profile.get("folder"))  # a report says more than its line
     told = {"backend": backend, "options": options, "profile": profile, "first": first}
     text = json.dumps({**told, "home": home, "prefix": sys.prefix})
     others = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]

@@ -1,6 +1,7 @@
 """A list of short texts that this process and those it starts append to: a file without a name.
 
-Appending is one system call, so no process waits for another, and a worker's entries outlive it.
+Appending is one system call, so no process waits for another, and a worker's entries outlive it. This file imports no
+torch, as ``python -m accel run`` must not.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import tempfile
 from contextlib import suppress
 from multiprocessing import reduction
 from typing import Any
-
-from accel.system import memory
 
 _END = b"\0"
 
@@ -58,7 +57,7 @@ def _adopt(descriptor: int) -> int:
 
 def _made() -> int:
     try:
-        file = memory.anonymous_file(0)
+        file = os.memfd_create("accel")
     except (OSError, AttributeError):
         with tempfile.TemporaryFile() as named:
             file = os.dup(named.fileno())

@@ -14,7 +14,7 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from math import prod
@@ -169,7 +169,9 @@ _received: weakref.WeakValueDictionary[int, memory.Lease] = weakref.WeakValueDic
 def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The number of the worker that computed a plain tensor, of its images, and of those that fell back; None: unknown,
     or it is no worker's."""
-    lease = _received.get(tensor.untyped_storage().data_ptr())
+    lease = None
+    with suppress(RuntimeError, NotImplementedError):  # a tensor without memory
+        lease = _received.get(tensor.untyped_storage().data_ptr())
     return None if lease is None else tuple(lease.about)
 
 

@@ -206,6 +206,10 @@ def test_a_script_without_a_line_of_accel(image_folder: Path, tmp_path: Path) ->
     assert found.returncode == 0, found.stderr
     assert plain.endswith("] None\n")
     assert found.stdout == plain.replace("None", "12")
+    said = (
+        "accel run: accel is on (backend 'cpu'): 12 images computed by this process and its workers, all the fast way."
+    )
+    assert found.stderr.splitlines() == [said], "by the script's process, and by none that it starts"
 
 
 @pytest.mark.parametrize("content", ["garbage", '{"backend": "cpu"}', "[" * 9999])

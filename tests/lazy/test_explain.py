@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
@@ -128,3 +130,53 @@ def test_every_recorded_step_can_be_explained() -> None:
                 else:
                     made = source.then(op.name, params)  # type: ignore[attr-defined]
                 assert f"{op.name}(" in accel.explain(made)
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.sweep)])
+def test_a_batch_that_a_worker_computed(image_folder: Path, method: str) -> None:
+    """Also when its loader is gone, and for parts of it; others' tensors are told apart."""
+    slow = helpers.Each([str(path) for path in sorted(image_folder.rglob("*.jpg"))], touched_then_lazy)
+    with accel.image_backend("cpu"):
+        for dataset, told in (
+            (ImageFolder(str(image_folder), EVAL), "all the fast way"),
+            (slow, "5 of them not the fast"),
+        ):
+            loader = DataLoader(dataset, 5, num_workers=1, multiprocessing_context=method)
+            batch = next(iter(loader))
+            images = batch[0] if isinstance(batch, list) else batch
+            text = accel.explain(images)
+            assert f"computed by DataLoader worker 0, 5 images, {told}" in text
+            assert accel.explain(images[1:3]).endswith(text.partition("float32")[2])
+            assert "worker" not in accel.explain(images.clone())
+        assert "worker" not in accel.explain(torch.ones(3))
+
+
+def touched_then_lazy(path: str) -> torch.Tensor:
+    image = default_loader(path).resize((80, 60))
+    image.getpixel((0, 0))
+    return F.to_tensor(default_loader(path).resize((80, 60)))  # type: ignore[no-any-return]
+
+
+def test_why_something_is_not_compiled(image_folder: Path) -> None:
+    def own(image: Any) -> Any:
+        return image
+
+    for transform, told in (
+        (None, "there is no transform"),
+        (own, "the function own is not compiled (test_explain.py:"),
+        (T.Compose([own, T.ToTensor()]), "the function own is not compiled (test_explain.py:"),
+        (T.Lambda(own), "Lambda is not compiled (own, test_explain.py:"),
+    ):
+        text = accel.explain(ImageFolder(str(image_folder), transform))
+        assert text.startswith(f"ImageFolder: images are made one by one: {told}"), text
+    assert "has a __getitem__ of its own, which is normal" in accel.explain(helpers.Each([1], own))
+
+
+def test_the_summary(photo: str) -> None:
+    assert accel.summary().startswith("accel is off: ")
+    with accel.image_backend("cpu"):
+        EVAL(default_loader(photo)).sum()
+        lines = accel.summary().splitlines()
+    assert lines[0].startswith("accel is on (backend 'cpu'): ")
+    assert " computed by this process and its workers, " in lines[0]
+    assert "How their transforms were recorded:" in lines
