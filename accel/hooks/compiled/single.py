@@ -106,8 +106,7 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     kind, (run, size) = own.kind, drawn
     assert kind.cls is not None
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
-    stacked = isinstance(source.selection.options, AcceleratorOptions)  # images are then stacked to rows
-    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
+    stacked = not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
     steps = () if stacked and kind.interleaved is not None else run.steps()
     if kind.interleaved is None:
         interleaved, view = _lies(steps, image)
