@@ -6,7 +6,7 @@ arithmetic; the backends only look up.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ def table(name: str, params: tuple[Any, ...], channels: int) -> npt.NDArray[np.u
     return _read_only(np.ascontiguousarray(made.T))
 
 
+@cache
 def all_levels(channels: int) -> Image.Image:
-    """A picture of all 256 levels, the same in each channel."""
+    """A picture of all 256 levels, the same in each channel; not to be changed."""
     return Image.fromarray(_LEVELS if channels == 1 else np.repeat(_LEVELS[:, :, None], channels, 2))
 
 
@@ -37,7 +38,7 @@ def all_levels(channels: int) -> Image.Image:
 def towards(grey: int, factor: float, channels: int) -> npt.NDArray[np.uint8]:
     """The table of a blend with one grey: ``grey + factor * (level - grey)`` in Pillow's arithmetic."""
     flat = Image.new("L", (16, 16), grey)
-    made = np.asarray(Image.blend(flat, Image.fromarray(_LEVELS), factor)).reshape(1, 256)
+    made = np.asarray(Image.blend(flat, all_levels(1), factor)).reshape(1, 256)
     return _read_only(np.repeat(made, channels, 0))
 
 
