@@ -29,14 +29,6 @@ GROUND = (
     *("accel/system/", "accel/ops/", "accel/options.py", "accel/errors.py"),
     *("accel/recipe.py", "accel/rows.py", "accel/drawn.py"),
 )
-    "accel/system/",
-    "accel/ops/",
-    "accel/options.py",
-    "accel/recipe.py",
-    "accel/rows.py",
-    "accel/drawn.py",
-    "accel/errors.py",
-)
 """What every file looks things up in, which is nowhere that an image goes to."""
 
 ASKED = ("accel/lazy/state.py", "materialize")
