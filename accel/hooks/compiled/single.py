@@ -91,7 +91,13 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         raise Refused("one of its transforms takes nothing but an image")
     tape = live.of_thread.live
     tape.begin()
-    tensor = _recorded(own, own.one((height, width), tape), image)
+    try:
+        tensor = _recorded(own, own.one((height, width), tape), image)
+    except Exception:
+        raise  # torchvision is given the same numbers: ``_left``
+    except BaseException:
+        tape.end()
+        raise
     tape.end()
     return tensor
 
