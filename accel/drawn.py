@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -91,13 +90,3 @@ def _begun(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Number
     except (TypeError, RuntimeError, ValueError):  # parameters that have no hash, or cannot be compared
         return None
     return None if found is None else (found[0].forms, found[1][which])
-
-
-def ways_of(recipes: Sequence[Recipe]) -> Mapping[str, int]:
-    """How many images were recorded in which way (``Source.way``); all of rows as their first one."""
-    if not isinstance(recipes, Rows):
-        return Counter([source.way for source, _ in recipes])
-    if recipes.ahead is not None:
-        return {recipes.ahead.way: len(recipes)}
-    sources = recipes.sources
-    return {(sources[0] if isinstance(sources, tuple) else sources).way: len(recipes)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -195,3 +196,11 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
     """The selection of the images, which is the same for all images of a batch."""
     known: Selection | None = getattr(recipes, "selection", None)  # of rows: indexing them would make a recipe
     return recipes[0].source.selection if known is None else known
+
+
+def ways_of(recipes: Sequence[Recipe]) -> Mapping[str, int]:
+    """How many images were recorded in which way (``Source.way``); all of rows as their first one."""
+    rows: Any = getattr(recipes, "ahead", None) or getattr(recipes, "sources", None)
+    if rows is None:
+        return Counter([source.way for source, _ in recipes])
+    return {getattr(rows, "way", None) or rows[0].way: len(recipes)}

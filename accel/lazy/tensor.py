@@ -25,7 +25,7 @@ from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Step, selection_of
 from accel.runtime import kept
-from accel.system import counters, memory
+from accel.system import memory
 from accel.system.private_names import private
 from accel.workers import slot_pool
 
@@ -82,14 +82,13 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
 
 
 _fetching = False
-_before = 0  # how often this process had fallen back when it began to fetch its last batch
 
 
 @contextmanager
 def fetching() -> Iterator[None]:
     """Keep stacked tensors lazy while a DataLoader worker fetches a batch, which will then be computed as a whole."""
-    global _fetching, _before
-    _fetching, _before = True, counters.here()
+    global _fetching
+    _fetching = True
     try:
         yield
     finally:
@@ -98,16 +97,11 @@ def fetching() -> Iterator[None]:
 
 def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
     """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
-    lazy, worker = tensor.__dict__.get("lazy"), get_worker_info()
-    if lazy is None or worker is None or backend_of(selection_of(lazy.recipes)).devices:
+    lazy = tensor.__dict__.get("lazy")
+    if lazy is None or get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
         return tensor
     slots = slot_pool.of_worker()
-    if slots is None:
-        return LazyTensorBase.materialize(tensor, memory.shared)
-    values = LazyTensorBase.materialize(tensor, slots.empty)
-    images = len(lazy.recipes)
-    slots.note(values, worker.id, images, min(images, counters.here() - _before))
-    return values
+    return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)
 
 
 def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:

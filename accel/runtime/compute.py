@@ -16,14 +16,13 @@ import torch
 
 from accel.backend import AcceleratorBackend, Backend, backend_of, host_of, supports_all
 from accel.codec import stream_index
-from accel.drawn import ways_of
 from accel.errors import DecodeError, attempt, only
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
-from accel.recipe import Recipe, Source, selection_of
+from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
 from accel.runtime import cached, planes, result_making, results, results_anew, results_together, sharing, torch_ops
 from accel.runtime.cached_together import CachedFiles

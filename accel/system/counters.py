@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ _counts: npt.NDArray[np.int64]
 _cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
+_new: deque[None] = deque(
+    maxlen=1 << 16
+)  # an item for each fallback of this process that ``new_fallbacks`` has not told
 _shown: dict[str, Callable[[], Any]] = {}
 
 
@@ -97,14 +101,16 @@ def fallback(reason: str, file: str | None = None) -> None:
     ``file``: the name of the file that it is about, for the message.
     """
     count(_FALLBACK + reason)
+    _new.append(None)
     if log.first(reason):
         log.note(log.WARNING, "accel fell back: %s%s", reason, "" if file is None else f" (the first one: {file})")
 
 
-def here() -> int:
-    """How often this process fell back."""
-    with _lock:
-        return sum([_cells[place] for name, place in _places.items() if name.startswith(_FALLBACK)])
+def new_fallbacks() -> int:
+    """How often this process fell back since this was last called, or since it was forked."""
+    new = len(_new)
+    _new.clear()
+    return new
 
 
 def images(ways: Mapping[str, int]) -> None:
@@ -221,3 +227,4 @@ def join(block: torch.Tensor) -> None:
 
 fork.wait_for(lambda: _lock, fork.COUNTERS)
 fork.register(in_child=_places.clear)
+fork.register(in_child=_new.clear)

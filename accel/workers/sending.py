@@ -150,7 +150,9 @@ def outgoing(batch: Any, *, packs: bool) -> Any:
 
     ``packs``: whether parts of it take a slot only when they are packed.
     """
-    pool = slot_pool.of_worker() if packs else slot_pool.current()
+    pool, slow = slot_pool.of_worker() if packs else slot_pool.current(), counters.new_fallbacks()
+    if pool is not None:
+        pool.note(slow)
     return Outgoing(pool, batch) if packs or (pool is not None and pool.looked_at) else batch
 
 

@@ -24,12 +24,11 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of
 from accel.codec import opening_fields as of
 from accel.codec.header import Header
-from accel.drawn import ways_of
 from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
-from accel.recipe import Recipe, Source, Step, selection_of
+from accel.recipe import Recipe, Source, Step, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
 from accel.runtime import batch_files, cached
 from accel.runtime.batch_files import ALIGNED

@@ -58,12 +58,14 @@ def test_workers_get_the_switch(runner: str, paths: list[str], tmp_path: Path) -
 def test_workers_that_were_there_before(package: str) -> None:
     pytest.importorskip(package)
     code = f"""
+from multiprocessing import process
 import accel
 from {package} import get_reusable_executor
 executor = get_reusable_executor(1)
 assert executor.submit(abs, -3).result() == 3
 accel.set_image_backend("cpu")
 accel.set_image_backend("torchvision")
+assert "accel" not in process.current_process()._config
 executor.shutdown()
 accel.set_image_backend("cpu")
 """

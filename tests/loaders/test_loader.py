@@ -245,7 +245,7 @@ assert stats["replaced"] == 0, stats["replaced"]
 assert stats["fallbacks"]["reason 0"] == 1
 assert sum(stats["fallbacks"].values()) == 207, sum(stats["fallbacks"].values())
 assert stats["computed early by"] == {"anybody else": 7}, stats["computed early by"]
-counters.way("one by one: late", 3)
+counters.images({"one by one: late": 3})
 assert accel.stats()["ways"]["any other way"] == 3, accel.stats()["ways"]
 """
     helpers.python(code)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = [
     *("AccelError", "BackendUnavailable", "DecodeError", "Future", "LazyImage", "LazyTensor", "__version__"),
     *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "profile"),
-    *("set_image_backend", "stats", "submit"),
+    *("set_image_backend", "stats", "submit", "summary"),
 ]
 
 
