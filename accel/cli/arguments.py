@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from accel.system.imports import LazyModule
 
-_screen = LazyModule("accel.cli.screen")  # it imports rich
+_screen = LazyModule("accel.cli.screen", draws=True)  # it imports rich
 
 
 def comma_separated(text: str) -> list[str]:

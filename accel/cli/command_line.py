@@ -18,7 +18,7 @@ from accel.system.cores import cores
 from accel.system.imports import LazyModule
 from accel.version import __version__
 
-_screen = LazyModule("accel.cli.screen")  # it imports rich
+_screen = LazyModule("accel.cli.screen", draws=True)  # it imports rich
 
 PIPELINES = ("train", "eval")
 """The names of the standard pipelines."""

@@ -37,6 +37,12 @@ def folder() -> Path:
         return path
 
 
+def where() -> str:
+    """The folder of the cache, for messages: also one that is not there yet, or cannot be opened."""
+    found = attempt(folder)
+    return str(_chosen() if isinstance(found, Exception) else found)
+
+
 @contextmanager
 def _opened(*, make: bool = False) -> Iterator[tuple[Path, int | None]]:
     """The folder of the cache and its descriptor (``trust.opened``); ``make``: made if there is none."""

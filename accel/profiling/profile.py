@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accel.profiling.report import Report
 
 _collect = LazyModule("accel.profiling.collect")
-_report = LazyModule("accel.profiling.report")
+_report = LazyModule("accel.profiling.report", draws=True)  # it imports rich
 _stages = LazyModule("accel.profiling.stages")
 _trace = LazyModule("accel.profiling.trace")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from threading import get_ident
 from typing import Any
 
 from accel.system import fork
@@ -21,24 +22,49 @@ importing = fork.Lock()
 
 @contextmanager
 def drawing_nothing() -> Iterator[None]:
-    """Restore Python's random state after the block: some imports draw from it, rich's does."""
-    state = random.getstate()
+    """Take nothing from Python's ``random`` in this thread: some imports draw from it, rich's does.
+
+    They draw from a generator of their own. Python's own state is never set back: other threads may draw meanwhile, and
+    would be given the same numbers again.
+    """
+    own, thread = random.Random(), [get_ident()]
+    theirs = {name: draw for name, draw in vars(random).items() if _is_everybodys(draw)}
+    ours = {name: _by_thread(draw, getattr(own, name), thread) for name, draw in theirs.items()}
+    vars(random).update(ours)
     try:
         yield
     finally:
-        random.setstate(state)
+        thread.clear()
+        for name, draw in ours.items():
+            if getattr(random, name) is draw:
+                setattr(random, name, theirs[name])
+
+
+def _by_thread(theirs: Callable[..., Any], own: Callable[..., Any], thread: list[int]) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        return (own if get_ident() in thread else theirs)(*args, **kwargs)
+
+    return draw
+
+
+def _is_everybodys(draw: Any) -> bool:
+    """Whether this is a function of the module ``random``: a method of the one generator that it has."""
+    return type(getattr(draw, "__self__", None)) is random.Random
 
 
 class LazyModule:
-    """A module that is slow to import, imported when an attribute of it is first used."""
+    """A module that is slow to import, imported when an attribute of it is first used.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    ``draws``: whether its import draws from Python's ``random``.
+    """
+
+    def __init__(self, name: str, draws: bool = False) -> None:
+        self._name, self._draws = name, draws
         self._module: Any = None
 
     def __getattr__(self, attribute: str) -> Any:
         if self._module is None:
-            with importing, drawing_nothing():
+            with importing, drawing_nothing() if self._draws else nullcontext():
                 self._module = import_module(self._name)
         return getattr(self._module, attribute)
 

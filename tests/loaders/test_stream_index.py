@@ -150,7 +150,7 @@ def test_images_that_pillow_opens_have_it_too(
 def test_an_accelerators_sources_take_the_key_along(files: list[str]) -> None:
     with accel.image_backend("cpu"):
         source = open_rgb(files[0]).recipe.source  # type: ignore[attr-defined]
-    made, arguments = source.__reduce__()
+    made, arguments, _ = source.__reduce__()
     assert made(*arguments).key == source.key != None  # noqa: E711
 
 

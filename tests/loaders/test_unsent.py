@@ -126,7 +126,7 @@ def test_a_slot_whose_batch_was_sent_plainly_is_free(paths: list[str], monkeypat
     monkeypatch.setattr(sent_files, "arrived", pickle)  # which cannot be pickled
     with accel.image_backend("cuda", device="cpu"):
         iterator = iter(DataLoader(Files(paths * 8, CROPS), 4, num_workers=1, timeout=TIMEOUT))
-        (arena,) = (known.arena for known in slot_pool._known.values())
+        *_, arena = (known.arena for known in slot_pool._known.values())  # others' loaders may not be gone yet
         for images, _ in iterator:
             assert images.shape == expected[0][0].shape
         assert (arena.sent == arena.ended).all()
@@ -259,9 +259,9 @@ def test_a_queue_of_the_users_own(paths: list[str], monkeypatch: pytest.MonkeyPa
         image = Image.open(BytesIO(jpeg(50, 40))).convert("RGB")
         sent = CROPS(image) if value == "tensor" else image
         monkeypatch.setattr("accel.lazy.loader_batch.pack", failing(MemoryError()))
-        monkeypatch.setattr("accel.lazy.image_base._KEPT", 0)
+        monkeypatch.delattr("accel.lazy.image_base._restore_lazy")
         queue.put(sent)
-        with pytest.raises(RuntimeError, match=r"a value could not be sent: (MemoryError|TypeError)"):
+        with pytest.raises(RuntimeError, match=r"a value could not be sent: (MemoryError|NameError)"):
             queue.get(timeout=60)
         queue.close()
         queue.join_thread()
