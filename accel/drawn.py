@@ -55,10 +55,8 @@ class Row(Sequence[Recipe]):
 
 def gathered(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
     """Concatenate recipes: as rows if all were drawn one by one and have the same structure."""
-    if all(type(part) is Row for part in parts):
-        return _rows(parts) or joined(parts)  # type: ignore[arg-type]
-    recipes = joined(parts)
-    return Rows.of(recipes) or recipes
+    together = _rows(parts) if all(type(part) is Row for part in parts) else None  # type: ignore[arg-type]
+    return joined(parts) if together is None else together
 
 
 def _rows(images: Sequence[Row]) -> Rows | None:

@@ -32,6 +32,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.row import ValueOp
+from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step, recording
 
 FIRST = 16
@@ -109,7 +110,8 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
     if not recording.by_batch:
         source.way = "alone, compiled"
-    stacked = not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
+    stacked = isinstance(source.selection.options, AcceleratorOptions)  # images are then stacked to rows
+    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
     steps = () if stacked and kind.interleaved is not None else run.steps()
     if kind.interleaved is None:
         interleaved, view = _lies(steps, image)
