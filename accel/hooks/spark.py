@@ -4,6 +4,7 @@ work."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.abc import Loader
@@ -30,7 +31,7 @@ def _dumps(original: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def watch() -> Undo:
-    """Replace Spark's function once somebody imports it; return a function that undoes it."""
+    """Replace Spark's function, now or once somebody imports it; return a function that undoes it."""
     undo: list[Undo] = []
 
     def imported() -> None:
@@ -38,35 +39,43 @@ def watch() -> Undo:
             dumps = sys.modules[_MODULE].CloudPickleSerializer.dumps
             undo.append(body(dumps, lambda original: partial(_dumps, original)))
 
-    finder = _Finder(imported)
-    if _MODULE in sys.modules:
-        imported()
-    else:
-        sys.meta_path.insert(0, finder)
-
     def undo_all() -> None:
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)
+        _finder.imported = None
         while undo:
             undo.pop()()
 
+    if _MODULE in sys.modules:
+        imported()
+    else:
+        _finder.imported = imported
+        if _finder not in sys.meta_path:
+            sys.meta_path.insert(0, _finder)
     return undo_all
 
 
 class _Finder:
-    """A module finder that finds nothing itself, but sees the import of Spark's module, and is then removed."""
+    """A module finder that finds nothing itself, but sees the import of Spark's module, and has ``imported`` called.
 
-    def __init__(self, imported: Any) -> None:
-        self.imported = imported
+    It stays among the finders: other threads that go through them would skip one if it were taken out.
+    """
+
+    imported: Callable[[], None] | None = None
+    _asks = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != _MODULE:
+        if name != _MODULE or self.imported is None or self._asks:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        self._asks = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._asks = False
         if spec is not None and spec.loader is not None:
             spec.loader = _Watched(spec.loader, self.imported)
         return spec
+
+
+_finder = _Finder()
 
 
 class _Watched(Loader):

@@ -22,7 +22,8 @@ from tests.support import helpers
 from tests.support.patches import Place, Same, place, table
 from tests.support.processes import in_threads
 
-NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__", "multiprocessing.process._current_process")
+_SETTINGS = "multiprocessing.process._current_process._config"
+NOT_EVERYWHERE = ("os.environ", "torch._utils.ExceptionWrapper.__init__", _SETTINGS)
 """Names that are replaced where Ray is installed, and before Python 3.11; and one that no module holds."""
 
 

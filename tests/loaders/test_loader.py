@@ -246,7 +246,7 @@ assert stats["fallbacks"]["reason 0"] == 1
 assert sum(stats["fallbacks"].values()) == 207, sum(stats["fallbacks"].values())
 assert stats["computed early by"] == {"anybody else": 7}, stats["computed early by"]
 counters.images({"one by one: late": 3})
-assert accel.stats()["ways"]["any other way"] == 3, accel.stats()["ways"]
+assert accel.stats()["ways"]["any other way"] == 7 + 3, accel.stats()["ways"]
 """
     helpers.python(code)
 
