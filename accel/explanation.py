@@ -83,7 +83,7 @@ def summary() -> str:
     """
     found = counters.stats()
     lines = [_headline(found)]
-    lines += [f"  {many:,} times: {reason}" for reason, many in _most_first(found["fallbacks"])]
+    lines += [f"  {reason}" for reason in _reasons(found)]
     if found["replaced"]:
         names = ", ".join(found["replaced files"][:3]) + ", ..." * (len(found["replaced files"]) > 3)
         lines.append(f"  {_many(found['replaced'], 'image')} of damaged files became black: {names}")
@@ -96,7 +96,7 @@ def summary() -> str:
 def summary_in_a_line() -> str:
     """The first line of ``summary``, with the most frequent reason for what was not done the fast way."""
     found = counters.stats()
-    reasons = [f"{many:,} times: {reason}" for reason, many in _most_first(found["fallbacks"])]
+    reasons = _reasons(found)
     others = f" (and {_many(len(reasons) - 1, 'other reason')})" if reasons[1:] else ""
     return " ".join([_headline(found), *reasons[:1]]) + others
 
@@ -106,9 +106,20 @@ def _headline(found: dict[str, Any]) -> str:
     state = "accel is off" if selection.steps_aside else f"accel is on (backend {selection.name!r})"
     if not images:
         return f"{state}: no image was computed by it yet."
-    slow = found["fallbacks"] or found["replaced"]
+    slow = found["fallbacks"] or found["replaced"] or found["computed early"]
     how = "but not everything was done the fast way:" if slow else "all the fast way."
     return f"{state}: {_many(images, 'image')} computed by this process and its workers, {how}"
+
+
+def _reasons(found: dict[str, Any]) -> list[str]:
+    """What was not done the fast way, and how often: fallbacks, and who else asked for single images."""
+    named = found["fallbacks"]
+    early = {
+        f"{asker} asked for a single image": many
+        for asker, many in found["computed early by"].items()
+        if not any(reason.startswith(f"{asker} asked") for reason in named)
+    }
+    return [f"{many:,} time{'s' * (many != 1)}: {reason}" for reason, many in _most_first({**named, **early})]
 
 
 def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:

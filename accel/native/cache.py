@@ -40,7 +40,7 @@ def folder() -> Path:
 def where() -> str:
     """The folder of the cache, for messages: also one that is not there yet, or cannot be opened."""
     found = attempt(folder)
-    return str(_chosen() if isinstance(found, Exception) else found)
+    return str((_chosen() or tempfile.gettempdir()) if isinstance(found, Exception) else found)
 
 
 @contextmanager

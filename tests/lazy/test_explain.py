@@ -180,3 +180,13 @@ def test_the_summary(photo: str) -> None:
     assert lines[0].startswith("accel is on (backend 'cpu'): ")
     assert " computed by this process and its workers, " in lines[0]
     assert "How their transforms were recorded:" in lines
+
+
+def test_the_summary_names_who_asked_for_single_images(photo: str) -> None:
+    with accel.image_backend("cpu"):
+        before = accel.stats()["computed early"]
+        default_loader(photo).getpixel((0, 0))
+        assert accel.stats()["computed early"] == before + 1
+        first, *lines = accel.summary().splitlines()
+    assert "all the fast way" not in first
+    assert any("test_the_summary_names_who_asked" in line and "asked for a single image" in line for line in lines)

@@ -24,7 +24,7 @@ as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only 
 
 @pytest.fixture(autouse=True)
 def _new() -> None:
-    log.once.cache_clear()
+    log._asked.clear()
     cache._of_process.cache_clear()
 
 
@@ -37,6 +37,17 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "temporary").mkdir()
     (tmp_path / "temporary").chmod(0o1777)
     return tmp_path / "above" / "chosen"
+
+
+@pytest.mark.parametrize("kind", ["missing", "file"])
+def test_a_message_names_a_folder_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    place = tmp_path / kind
+    if kind == "file":
+        place.write_bytes(b"")
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(place))
+    assert cache.where() == str(place)
 
 
 def built() -> bytes:
