@@ -59,7 +59,11 @@ def raised_by_receiver(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # of its own ``__str__``
+        return f"{name}: <exception str() failed>"
 
 
 def _refuse(message: str) -> None:

@@ -251,6 +251,25 @@ def test_a_users_object_is_raised_where_torch_would_wait(
     assert f"{FAILED}: {type(error).__name__}: {error}\n" in str(raised.value)
 
 
+class Unprintable(Exception):
+    """An error that has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("kind", [Values, Alone])
+def test_an_error_without_a_text_is_raised_with_its_traceback(paths: list[str], kind: Any) -> None:
+    with accel.image_backend("cuda", device="cpu"):
+        collate = list if kind is Alone else together
+        dataset = kind(paths, Unpicklable(Unprintable()))
+        iterator = iter(DataLoader(dataset, 4, num_workers=1, timeout=TIMEOUT, collate_fn=collate))
+        with pytest.raises(RuntimeError, match=f"{FAILED}: Unprintable: <exception str\\(\\) failed>") as raised:
+            next(iterator)
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
+    assert "in __reduce__" in str(raised.value)
+
+
 @pytest.mark.parametrize("value", ["tensor", "image"])
 def test_a_queue_of_the_users_own(paths: list[str], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """Its receiver raises what its thread would lose."""
