@@ -21,14 +21,19 @@ ROOTS = (accel, accel.backends)
 
 
 def modules() -> list[Any]:
+    """All modules of accel that can be imported; a function of a package keeps its name, if a module has the same."""
     found = []
     for root in ROOTS:
         for each in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
             if not each.name.endswith(("__main__", "sitecustomize")) and ".site." not in each.name:
+                parent, _, name = each.name.rpartition(".")
+                before = vars(importlib.import_module(parent)).get(name)
                 try:
                     found.append(importlib.import_module(each.name))
                 except ImportError:  # a library that is not installed
                     continue
+                if before is not None:
+                    setattr(sys.modules[parent], name, before)
     return found
 
 
