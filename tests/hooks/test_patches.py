@@ -1,7 +1,7 @@
 """The tables of ``accel.hooks``: all that accel replaces is in them, and every original comes back."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
 from types import FunctionType, ModuleType
@@ -137,10 +137,18 @@ def test_installs_are_counted_and_every_name_is_the_original_again() -> None:
     assert_installed(False)
 
 
-def test_what_others_register_meanwhile_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    mapping = collate.default_collate_fn_map
-    for registry, key in ((Image.OPEN, "JPEG"), (mapping, torch.Tensor)):
-        monkeypatch.setitem(registry, key, registry[key])  # type: ignore[attr-defined]
+@pytest.fixture
+def mapping() -> Iterator[dict[Any, Any]]:
+    """torch's functions by types, which have their order again afterwards."""
+    mapping: dict[Any, Any] = collate.default_collate_fn_map
+    before = dict(mapping)
+    yield mapping
+    mapping.clear()
+    mapping.update(before)
+
+
+def test_what_others_register_meanwhile_is_theirs(mapping: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Image.OPEN, "JPEG", Image.OPEN["JPEG"])
 
     def opener(file: Any, filename: str | bytes = "") -> Image.Image:
         return JpegImagePlugin.jpeg_factory(file, filename)
