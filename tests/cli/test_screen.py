@@ -61,8 +61,11 @@ def test_a_bar_shows_its_title_at_once(err: Console, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_being_compiled_is_shown(err: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    units.ready([MARKERS])
     code = cache.read(MARKERS.file)
-    monkeypatch.setattr(MARKERS, "engine", None)
+    monkeypatch.setattr(units, "_units", [])
+    unit = units.Unit(MARKERS.name, *MARKERS.sources, seconds=MARKERS.seconds)
+    unit.function("codec.jpeg.markers", "first_marker", "u1[1] int")
     monkeypatch.setattr(cache, "read", lambda file: None)
 
     def compiled(missing: dict[units.Unit, bytes | None], processes: int, done: units.Done) -> None:
@@ -73,7 +76,7 @@ def test_what_is_being_compiled_is_shown(err: Console, monkeypatch: pytest.Monke
     monkeypatch.setattr(units, "_in_processes", compiled)
     monkeypatch.setattr(screen, "_EVERY", 0)
     with screen.Bar("comparing", 8) as bar, compiling(bar, "comparing"):
-        assert units.ready([MARKERS]) == [MARKERS]
+        assert units.ready([unit]) == [unit]
     lines = [line.split("  ")[0] for line in shown(err)]
     assert any(re.fullmatch(r"compiling once, about \d+ s on an idle.*", line) for line in lines), lines
     assert lines.index("comparing") < len(lines) - 1 - lines[::-1].index("comparing")
