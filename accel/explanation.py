@@ -79,7 +79,7 @@ def summary() -> str:
     Returns:
         Lines of text: the backend in force and how many images were computed; then how often something was not done
         the fast way, and why; the files that were replaced; and how the transforms of these images were recorded. The
-        numbers are those of ``accel.stats()``.
+        numbers are those of ``accel.stats()``. That Pillow decodes formats other than JPEG is not counted.
     """
     found = counters.stats()
     lines = [_headline(found)]

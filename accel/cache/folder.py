@@ -51,9 +51,7 @@ def limited(folder: Path, size: int) -> int:
     if parent == SHARED_MEMORY and (memory := store.left()) is not None:
         left.append(own + memory)
     if size > (most := min(left) // 4 * 3):
-        log.once(
-            log.WARNING, "the cache takes %d MB, not %d: %s has no more", most // 10**6, size // 10**6, str(parent)
-        )
+        log.once(log.WARNING, "the cache takes %.3g MB, not %.3g: %s has no more", most / 1e6, size / 1e6, str(parent))
     return min(size, most)
 
 
@@ -90,7 +88,7 @@ def prepared(folder: Path) -> bool:
         (folder / SEGMENTS).mkdir(mode=0o700, exist_ok=True)
         return True
     except OSError as error:
-        raise Unusable(str(error)) from error
+        raise Unusable(f"{error.strerror}: {error.filename or folder}") from error
 
 
 def _unopened(folder: Path) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from accel.cache.size import CacheSize
 from accel.cli import run
 from accel.cli.arguments import WrongUsage, at_least, cannot_read, command
 from accel.system.cores import cores
@@ -195,6 +196,11 @@ def _check_cache(args: argparse.Namespace) -> None:
         raise WrongUsage("--processes is for fill")
     if args.action == "fill" and (args.data is None or args.folder is None):
         raise WrongUsage("fill needs what the option cache has, such as /folder:400GB, and --data DIR")
+    if args.action == "fill":
+        try:
+            CacheSize.parse(args.folder)
+        except ValueError as error:
+            raise WrongUsage(str(error)) from error
     if args.data is not None and args.action not in ("verify", "fill"):
         raise WrongUsage("--data is for verify and fill")
 

@@ -192,7 +192,7 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
         names, seconds = ", ".join(unit.name for unit in missing), max(map(_seconds, shares)) + 1
         log.at_once(
             log.WARNING,
-            f"accel compiles its kernels for this processor, as {cache.where()} does not have them: {names}, about "
+            f"accel compiles its kernels for this processor, as {cache.where()} has none to load: {names}, about "
             f"{seconds:.0f} s; others when a step first needs them, without another message (python -m accel warm "
             "compiles all of them in advance)",
         )

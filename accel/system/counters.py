@@ -153,7 +153,7 @@ def stats() -> dict[str, Any]:
     Returns:
         A dictionary of ints, but for the last four entries.
 
-        - ``images``: lazy images whose pixels were computed;
+        - ``images``: lazy images whose pixels were computed; one that goes on after that counts again;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
         - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
           the same as ``realised early``, the older name, until 0.3;

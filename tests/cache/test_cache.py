@@ -429,7 +429,7 @@ def test_memory_is_shared_out(
     assert folders.in_memory() == tmp_path / f"accel-cache-{os.getuid()}"
     cache = Cache.open(None, 1 << 40, version="test")
     log.flush()
-    assert f"the cache takes 300 MB, not {(1 << 40) // 10**6}: {tmp_path} has no more" in caplog.text
+    assert f"the cache takes 300 MB, not 1.1e+06: {tmp_path} has no more" in caplog.text
     assert cache.used()[1] // 10**6 == 300, "and what the folder has itself"
     cache = Cache.open(None, 1000, version="test")
     assert cache.used() == (0, 1000)
@@ -462,6 +462,9 @@ def test_no_cache_that_outlives_the_run() -> None:
     assert Options(cache=None).cache_size is None
 
 
+UNITS = "a number above 0 and a unit, kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -475,14 +478,17 @@ def test_no_cache_that_outlives_the_run() -> None:
         ("1.5ti", "did you mean '1.5TiB'?"),
         ("/a:10 k", "did you mean '/a:10 kB'?"),
         ("/a:much", "'much' is no size, as '64GB' is"),
-        ("/a:1e3GB", "'1e3GB' is no size, as '64GB' is"),
+        ("/a:1e3GB", f"'1e3GB' is no size: {UNITS}"),
+        ("1PB", f"'1PB' is no size: {UNITS}"),
+        ("64B", f"'64B' is no size: {UNITS}"),
+        ("/a:-1GB", f"'-1GB' is no size: {UNITS}"),
         ("0GB", "a size is more than nothing"),
         ("/a:0GB", "a size is more than nothing"),
         (":1GB", "no folder is named before the colon"),
         ("/a\0b:1GB", "a folder's name has no NUL"),
         ("/a:1GB\0", "a folder's name has no NUL"),
         ("GB", ""),
-        ("-1GB", ""),
+        ("-1GB", f"'-1GB' is no size: {UNITS}"),
     ],
 )
 def test_what_is_no_size_is_refused(text: str, said: str) -> None:

@@ -27,6 +27,7 @@ WRONG = (
     ("verify", "{empty}", "--backend", "nonsense"),
     ("cache", "nonsense"),
     ("cache", "fill"),
+    ("cache", "fill", "1PB", "--data", "{empty}"),
     ("cache", "verify", "/folder", "--data", "nowhere"),
     ("info", "--json"),
     ("warm", "--processes", "0"),

@@ -104,6 +104,14 @@ def test_all_else_is_torchvisions(data: bytes, mode: str, tmp_path: Path) -> Non
     assert not compare(lambda: io.read_image(str(path), mode))  # type: ignore[arg-type]
 
 
+def test_what_is_torchvisions_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(OTHER["png"])
+    before = sum(accel.stats()["fallbacks"].values())
+    with accel.image_backend("cpu"):
+        io.read_image(str(tmp_path / "file"))
+    assert sum(accel.stats()["fallbacks"].values()) == before + 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
