@@ -11,6 +11,7 @@ from accel.cache.size import CacheSize
 
 STEPS_ASIDE = "torchvision"
 
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options that every backend takes.
