@@ -84,10 +84,14 @@ class LazyImage(LazyImageBase):
         source, steps = self.used()
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
-        info = None if self._info is None else self._copy_info()
+        info = self._copied_info()
         if op.renews is not None and op.renews(params):
             info = {}
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
+
+    def _copied_info(self) -> dict[Any, Any] | None:
+        """A copy of ``info`` for an image made from this one; None: the file's."""
+        return self._copy_info() if self._info else None if self._info is None else {}
 
     def used(self) -> Recipe:
         """The recipe, to make something else of this image."""
@@ -149,7 +153,7 @@ class LazyImage(LazyImageBase):
             self.used_again()
             recipe = self._recipe or recipe
         self._parent = True
-        info = None if self._info is None else self._copy_info()
+        info = self._copied_info()
         return LazyPlainImage.make(recipe, self._mode, self._size, info)
 
     def convert(self, mode: str | None = None, matrix: Any = None, *args: Any, **kwargs: Any) -> Image.Image:
