@@ -54,9 +54,11 @@ class Row(Sequence[Recipe]):
 
 
 def gathered(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
-    """Concatenate recipes: as rows if all were drawn one by one and have the same structure."""
-    together = _rows(parts) if all(type(part) is Row for part in parts) else None  # type: ignore[arg-type]
-    return joined(parts) if together is None else together
+    """Concatenate recipes: as rows if they have a structure in common."""
+    if all(type(part) is Row for part in parts):
+        return _rows(parts) or joined(parts)  # type: ignore[arg-type]
+    recipes = joined(parts)
+    return Rows.of(recipes) or recipes
 
 
 def _rows(images: Sequence[Row]) -> Rows | None:

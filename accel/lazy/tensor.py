@@ -24,7 +24,6 @@ from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipe import Step, selection_of
-from accel.rows import joined
 from accel.runtime import kept
 from accel.system import memory
 from accel.system.private_names import private
@@ -78,8 +77,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
             return None
     for lazy in states:
         lazy.stacked = True
-    recipes = gathered(parts) if on_device else joined(parts)
-    return LazyTensor.of(recipes, (len(states), *first.lead), first.shape, first.dtype)
+    return LazyTensor.of(gathered(parts), (len(states), *first.lead), first.shape, first.dtype)
 
 
 _fetching = False

@@ -24,7 +24,17 @@ from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
-from accel.runtime import cached, planes, result_making, results, results_anew, results_together, sharing, torch_ops
+from accel.runtime import (
+    cached,
+    first_pass,
+    planes,
+    result_making,
+    results,
+    results_anew,
+    results_together,
+    sharing,
+    torch_ops,
+)
 from accel.runtime.cached_together import CachedFiles
 from accel.runtime.finished import from_worker
 from accel.runtime.parallel import ParallelFor
@@ -67,7 +77,7 @@ def several(
             for recipes, interleaved in batches
         ]
     if len(batches) == 1 and not has_tail(batches[0][0]):
-        return _run_all(selection_of(batches[0][0]), [_plan(*batches[0])], allocate)
+        return _run_all(selection_of(batches[0][0]), [_begun(*batches[0])], allocate)
     results: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
@@ -75,7 +85,7 @@ def several(
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
-            plans = [_plan(*batches[place]) for place in plain]
+            plans = [_begun(*batches[place]) for place in plain]
             results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
@@ -124,6 +134,12 @@ def _of_cache(recipes: Sequence[Recipe]) -> bool:
 
 def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
     return _run_all(selection, plans, memory.results.empty)
+
+
+def _begun(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
+    if not isinstance(recipes, Rows):
+        recipes = first_pass.together(recipes, host_of(selection_of(recipes)), _on_host)
+    return _plan(recipes, interleaved)
 
 
 def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:

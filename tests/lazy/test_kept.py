@@ -14,7 +14,8 @@ from torchvision import datasets, transforms
 import accel
 from accel.backend import host_of
 from accel.codec import engines
-from accel.runtime import kept
+from accel.recipe import Source
+from accel.runtime import kept, read
 from tests.support import helpers
 from tests.support.helpers import is_lazy, open_rgb
 
@@ -23,13 +24,13 @@ Load = Callable[[Path], Image.Image]
 
 
 class Decodes:
-    """How often accel's decoder ran, in this process and in those forked from it, and how often for all of a file."""
+    """How often files were decoded, in this process and in those forked from it, and how often all of a file."""
 
     def __init__(self) -> None:
         self._counts = torch.zeros(2, dtype=torch.int64).share_memory_()
 
     def note(self, box: Any) -> None:
-        self._counts += torch.tensor([1, tuple(box) == (0, 0, HEIGHT, WIDTH)])
+        self._counts += torch.tensor([1, box is not None and tuple(box) == (0, 0, HEIGHT, WIDTH)])
 
     def since(self) -> tuple[int, int]:
         """All, and the whole ones, since this was asked last."""
@@ -40,15 +41,22 @@ class Decodes:
 
 @pytest.fixture
 def decodes(monkeypatch: pytest.MonkeyPatch) -> Decodes:
-    counted, original = Decodes(), engines.accel
+    counted, original, only = Decodes(), engines.accel, read.only_decodes
 
     def decode(data: Any, box: Any, *arguments: Any) -> Any:
         counted.note(box)
         return original(data, box, *arguments)
 
+    def only_decodes(source: Source) -> bool:
+        found = only(source)
+        if found:  # compiled code then decodes a region of it
+            counted.note(None)
+        return found
+
     with accel.image_backend("cpu"):
         host_of(accel.switch.current()).prepare()
     monkeypatch.setattr(engines, "accel", decode)
+    monkeypatch.setattr(read, "only_decodes", only_decodes)
     return counted
 
 

@@ -32,7 +32,6 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.row import ValueOp
-from accel.options import AcceleratorOptions
 from accel.recipe import Recipe, Step, recording
 
 FIRST = 16
@@ -110,14 +109,13 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
     if not recording.by_batch:
         source.way = "alone, compiled"
-    stacked = isinstance(source.selection.options, AcceleratorOptions)  # images are then stacked to rows
-    stacked = stacked and not any(piece.kernels for piece in run.pieces)  # which depend on the threads there are now
-    steps = () if stacked and kind.interleaved is not None else run.steps()
+    kernels = any(piece.kernels for piece in run.pieces)  # whose steps depend on the threads there are now
+    steps = run.steps() if kernels or kind.interleaved is None else ()
     if kind.interleaved is None:
         interleaved, view = _lies(steps, image)
     else:
         interleaved, view = kind.interleaved, 0
-    recipes = Row(source, before, run) if stacked else (Recipe(source, before + steps),)
+    recipes = (Recipe(source, before + steps),) if kernels else Row(source, before, run)
     tensor = kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, interleaved)
     if view:
         tensor.lazy.view = view
