@@ -1,4 +1,4 @@
-"""Which Pythons the check takes: `.ci/pythons`."""
+"""Which Pythons the check takes, `.ci/pythons`, and how it counts lines, `.ci/lines`."""
 
 import os
 import shutil
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PYTHONS = Path(__file__).resolve().parents[2] / ".ci" / "pythons"
-BASH, SORT = shutil.which("bash"), shutil.which("sort")
+FOLDER = Path(__file__).resolve().parents[2] / ".ci"
+PYTHONS = FOLDER / "pythons"
+BASH, SORT, GIT = shutil.which("bash"), shutil.which("sort"), shutil.which("git")
 
 pytestmark = pytest.mark.skipif(BASH is None or SORT is None, reason="needs bash and sort")
 
@@ -59,3 +60,28 @@ def test_one_that_lacks_a_library_is_passed_over(tmp_path: Path) -> None:
     whole = chosen(tmp_path)
     assert not whole or whole[0].split(maxsplit=1)[0] == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert all(os.access(line.split(maxsplit=1)[1], os.X_OK) for line in whole)
+
+
+@pytest.mark.skipif(GIT is None, reason="needs git")
+def test_lines_are_counted_and_compared(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        name = "-c", "user.name=a", "-c", "user.email=a"
+        subprocess.run([str(GIT), *name, *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(FOLDER / "lines", tmp_path / ".ci" / "lines")
+    for name, count in {"accel/a.py": 3, "backends/b/c.cu": 4, "tests/d.py": 5, "accel/e.md": 50, "f.py": 60}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(count * "line\n")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    git("branch", "start")
+    (tmp_path / "accel" / "a.py").write_text("line\n")
+    git("commit", "-qam", "two")
+    (tmp_path / "backends" / "b" / "c.cu").write_text(10 * "line\n")  # not committed
+    told = [subprocess.check_output([tmp_path / ".ci" / "lines", *to], text=True) for to in ([], ["start"])]
+    assert [line.rpartition(" since")[0] for line in told[0].splitlines()] == [
+        *("-- accel + backends: 11 lines, +4", "-- tests + rig: 5 lines, +0")
+    ]
+    assert told[1].startswith("-- accel + backends: 11 lines, +4 since")
