@@ -1,7 +1,7 @@
 """What is drawn for crops and flips, as torchvision draws it: run by Python, and compiled by ``drawing_kernels``.
 
-``draws`` is where the numbers come from: a ``Tape``, or what ``drawing_kernels`` has in its place; ``bounds`` are then
-those of a tape, or the number of a table. Compiled code has its own versions of the first four functions.
+``draws`` is where the numbers come from: a ``Tape``, or what compiled code has in its place; ``bounds`` are then those
+of a tape, or the number of a table.
 """
 
 from __future__ import annotations
@@ -10,32 +10,21 @@ import math
 from typing import Any
 
 
-def uniform(draws: Any, bounds: Any) -> float:
-    return draws.uniform(bounds)  # type: ignore[no-any-return]
-
-
-def exp(draws: Any, bounds: Any) -> float:
-    return draws.exp(bounds)  # type: ignore[no-any-return]
-
-
-def below(draws: Any, limit: int) -> int:
-    return draws.below(limit)  # type: ignore[no-any-return]
-
-
 def root(number: float) -> float:
+    """The square root, for which compiled code has a function of its own."""
     return math.sqrt(number)
 
 
 def happens(draws: Any, unit: Any, probability: float) -> bool:
     """Draw a number within ``unit``, the bounds 0 and 1; whether it is less than a probability."""
-    return uniform(draws, unit) < probability
+    return draws.uniform(unit) < probability  # type: ignore[no-any-return]
 
 
 def sides(draws: Any, area: int, scale: Any, logs: Any) -> tuple[int, int]:
     """The sides of a rectangle with a random part of an area and a random ratio (the first side to the second), rounded
     as torchvision does. ``logs``: the bounds of the ratio's logarithm."""
-    wanted = area * uniform(draws, scale)
-    ratio = exp(draws, logs)
+    wanted = area * draws.uniform(scale)
+    ratio = draws.exp(logs)
     return round(root(wanted * ratio)), round(root(wanted / ratio))
 
 
@@ -46,8 +35,8 @@ def resized_crop(
     for _ in range(10):
         columns, rows = sides(draws, height * width, scale, logs)
         if 0 < columns <= width and 0 < rows <= height:
-            top = below(draws, height - rows + 1)
-            return top, below(draws, width - columns + 1), rows, columns
+            top = draws.below(height - rows + 1)
+            return top, draws.below(width - columns + 1), rows, columns
     rows, columns = height, width
     if width / height < least:
         rows = round(columns / least)
@@ -57,7 +46,9 @@ def resized_crop(
 
 
 def crop(draws: Any, height: int, width: int, rows: int, columns: int, both: bool) -> tuple[int, int]:
-    """The top and left that ``RandomCrop`` draws for an image that is larger; ``both``: always both of them (v1)."""
-    top = below(draws, height - rows + 1) if both or height > rows else 0
-    left = below(draws, width - columns + 1) if both or width > columns else 0
+    """The top and left that ``RandomCrop`` draws for an image that is no smaller; ``both``: both or neither (v1)."""
+    if height == rows and width == columns:
+        return 0, 0
+    top = draws.below(height - rows + 1) if both or height > rows else 0
+    left = draws.below(width - columns + 1) if both or width > columns else 0
     return top, left

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload, register_jitable
+from numba.extending import overload, overload_method, register_jitable
 
 from accel.hooks.compiled import drawing_formulas as formulas
 from accel.hooks.compiled.drawing_codes import (
@@ -29,8 +29,8 @@ from accel.native.intrinsics import emitted
 # -- where the numbers come from: (the tables, the generator's outputs, an array with how many of them are used) -----
 
 
-@overload(formulas.uniform)
-@overload(formulas.exp)
+@overload_method(types.Tuple, "uniform")
+@overload_method(types.Tuple, "exp")
 def _of_table(draws: Any, bounds: Any) -> Any:
     def read(draws: Any, bounds: Any) -> Any:
         tables, outputs, used = draws
@@ -40,7 +40,7 @@ def _of_table(draws: Any, bounds: Any) -> Any:
     return read
 
 
-@overload(formulas.below)
+@overload_method(types.Tuple, "below")
 def _remainder(draws: Any, limit: Any) -> Any:
     def read(draws: Any, limit: Any) -> Any:
         _, outputs, used = draws

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from PIL import Image
@@ -213,9 +213,8 @@ class Crop:
         rows, columns = self.size
         if height < rows or width < columns:
             raise Refused("a picture is smaller than the crop")
-        if height == rows and width == columns:
-            return 0, 0, rows, columns
-        checked_area(rows, columns)
+        if (height, width) != self.size:
+            checked_area(rows, columns)
         return *formulas.crop(tape, height, width, rows, columns, self.both), rows, columns
 
 
@@ -272,7 +271,8 @@ class Erasing:
         return height, width
 
 
-def log_bounds(ratio: Any) -> Bounds:
+@lru_cache(maxsize=64)
+def log_bounds(ratio: tuple[float, ...]) -> Bounds:
     """``torch.log(torch.tensor(ratio))`` as two floats."""
     low, high = torch.log(torch.tensor(ratio, dtype=torch.float32, device="cpu")).tolist()
     return low, high

@@ -90,7 +90,7 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
     own = known.of_one(transform, begin)
     if not alone and not known.hands_on:
         raise Refused("one of its transforms takes nothing but an image")
-    tape = live.of_thread.live
+    tape = live.of_thread.rewindable
     tape.begin()
     try:
         tensor = _recorded(own, own.one((height, width), tape), image)
@@ -162,7 +162,7 @@ _BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
 
 def _left(original: Function, transform: Any, *given: Any) -> Any:
     """What torchvision makes of an image that was refused."""
-    return live.of_thread.live.left_to(original, transform, *given)
+    return live.of_thread.rewindable.left_to(original, transform, *given)
 
 
 def _sequential(original: Function) -> Function:
