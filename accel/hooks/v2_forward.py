@@ -1,8 +1,7 @@
 """``torchvision.transforms.v2.Transform.forward``: a shorter way for lazy samples, without torch's pytree.
 
-torchvision's ``forward`` flattens samples of any structure and rebuilds them. For an image alone its work is written
-out here; for a lazy image and plain leaves in a tuple, its own code runs with a ``tree_flatten`` for just that. Both
-are compared with the original before they are used.
+torchvision's ``forward`` flattens samples of any structure and rebuilds them. For a lazy image, alone or with plain
+leaves in a tuple, its work is written out here, and compared with the original before it is used.
 """
 
 from __future__ import annotations
@@ -20,14 +19,10 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.hooks import tv_transforms
+from accel.hooks.compiled.single import LAZY
 from accel.hooks.patch import Attribute, Function
-from accel.hooks.tv_tensors import LazyTVImage
-from accel.lazy.image import LazyPlainImage
-from accel.lazy.jpeg_file import LazyJpegFile
-from accel.lazy.tensor import LazyTensor
 
-_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
-_LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
+_LEAVES = {*LAZY, torch.Tensor, int, float, bool, str, NoneType}
 """Types that are leaves to torch's pytree."""
 
 
@@ -80,7 +75,7 @@ def forward(original: FunctionType, by_chance: bool) -> Function:
     @functools.wraps(original)
     def instead(self: Any, *inputs: Any) -> Any:
         if not by_chance or (type(self.p) is float and tv_transforms.usual()):
-            if len(inputs) == 1 and type(inputs[0]) in _LAZY:
+            if len(inputs) == 1 and type(inputs[0]) in LAZY:
                 return _of_leaves(self, [inputs[0]], by_chance)[0]
             if _are_leaves(inputs):
                 return of_tuple(self, inputs if len(inputs) > 1 else inputs[0])
@@ -93,7 +88,7 @@ def _are_leaves(inputs: Any) -> bool:
     """Whether the inputs are a lazy image and plain leaves, or a tuple of these."""
     if len(inputs) == 1 and type(inputs[0]) is tuple:
         inputs = inputs[0]
-    return len(inputs) > 1 and type(inputs[0]) in _LAZY and all(type(leaf) in _LEAVES for leaf in inputs)
+    return len(inputs) > 1 and type(inputs[0]) in LAZY and all(type(leaf) in _LEAVES for leaf in inputs)
 
 
 def _some_image(generator: random.Random) -> tuple[Any, ...]:
