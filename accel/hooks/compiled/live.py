@@ -57,15 +57,16 @@ class Live(Tape):
 class Rewindable(Live):
     """A live tape that can give the numbers of an image again, if that is refused after some draws."""
 
+    _python_state: Any
+
     def __init__(self) -> None:
         super().__init__()
         self.begin()
 
     def begin(self) -> None:
         """Begin with another image."""
-        self.end()
-        self._state = default.get_state()
-        self._python_state: Any = None
+        self.at, self._state = 0, default.get_state()
+        self._python = self._python_state = None
 
     def end(self) -> None:
         """Note that what was drawn is used."""
