@@ -1,19 +1,17 @@
 """Classes of ``torchvision.transforms``: random parameters drawn as torchvision does, with less work between the draws.
 
 Most of the host's work for an image is torchvision's drawing of parameters, and most of that is making one-element
-tensors. Its code runs as it is, but with a ``torch`` whose ``log(tensor(ratio))`` is cached and whose ``empty(1)``,
-``randint`` and ``rand`` use the same tensor again: the draws, their order and the results are the same, which is
-checked before it is used.
+tensors. What compiled pipelines draw (``compiled.drawing_formulas``) is drawn here in the same way, into one tensor
+again and again: the draws, their order and the results are the same, which is checked before it is used.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import lru_cache, partial
-from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from functools import partial
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,57 +19,86 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
+from accel.hooks.compiled import drawing_formulas as formulas
+from accel.hooks.compiled import padding, stock
+from accel.hooks.compiled.draws import log_bounds
+from accel.hooks.compiled.live import of_thread
+from accel.hooks.compiled.tape import UNIT, rounded
 from accel.hooks.originals import Originals
 from accel.hooks.own_generators import Own
-from accel.hooks.patch import Body, Function, Shortcut, copied
+from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "get_dimensions", "pad", "crop", "hflip", "vflip")
-_device = private("torch.utils._device", "CURRENT_DEVICE")
-_torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
 
 
-def place(original: FunctionType, arguments: Callable[[random.Random], tuple[Any, ...]]) -> Function:
-    """``get_params`` of a crop: (img, ...) -> (top, left, height, width)."""
-    quick = with_cheap_tensors(original, get_dimensions=_dimensions)
-    if not checked(original, quick, arguments):
+def usual() -> bool:
+    """Whether torch itself draws: its functions are its own, and float32 on the CPU."""
+    return stock.usual() and _of_torch.hold()
+
+
+_of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log")))
+
+
+def happens(probability: float) -> bool:
+    """``bool(torch.rand(1) < probability)``."""
+    return formulas.happens(of_thread.live, UNIT, rounded(probability))
+
+
+def resized_crop(size: tuple[int, int], scale: Any, ratio: Any, logs: Any) -> tuple[int, int, int, int]:
+    """The top, left, height and width of a ``RandomResizedCrop`` of an image of this (height, width)."""
+    return formulas.resized_crop(of_thread.live, *size, (scale[0], scale[1]), logs, min(ratio), max(ratio))
+
+
+def resized_crop_params(original: FunctionType) -> Function:
+    """``RandomResizedCrop.get_params``."""
+
+    def quick(img: Any, scale: Any, ratio: Any) -> tuple[int, int, int, int]:
+        return resized_crop(img.size[::-1], scale, ratio, log_bounds(tuple(ratio)))
+
+    if not checked(original, quick, some_crop):
         return original
     own = Originals((F, ("get_dimensions",)), (F_pil, ("get_dimensions",)))
 
-    def get_params(img: Any, *args: Any, **kwargs: Any) -> Any:
-        return (quick if isinstance(img, LazyImage) and usual() and own.hold() else original)(img, *args, **kwargs)
+    def get_params(img: Any, scale: Any, ratio: Any) -> Any:
+        lazy = isinstance(img, LazyImage) and type(ratio) in (tuple, list) and len(ratio) == 2
+        return (quick if lazy and usual() and own.hold() else original)(img, scale, ratio)
 
     return get_params
 
 
-def flip(original: FunctionType) -> Function:
-    """``forward`` of ``torchvision.transforms.RandomHorizontalFlip`` or ``RandomVerticalFlip``: (img) -> image."""
-    quick = with_cheap_tensors(
-        original,
-        hflip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-        vflip=lambda image: image.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
-    )
-    if not checked(original, quick, _some_flip):
+def crop_params(original: FunctionType) -> Function:
+    """``RandomCrop.get_params``."""
+
+    def quick(img: Any, output_size: Any) -> Any:
+        (width, height), (rows, columns) = img.size, output_size
+        if height < rows or width < columns:
+            return original(img, output_size)  # which raises an error
+        return *formulas.crop(of_thread.live, height, width, rows, columns, True), rows, columns
+
+    if not checked(original, quick, _some_small_crop):
         return original
-    own = Originals((F, ("hflip", "vflip")), (F_pil, ("hflip", "vflip")))
+    own = Originals((F, ("get_dimensions",)), (F_pil, ("get_dimensions",)))
 
-    def forward(self: Any, img: Any) -> Any:
-        lazy = isinstance(img, LazyImage) and type(self.p) is float
-        return (quick if lazy and usual() and own.hold() else original)(self, img)
+    def get_params(img: Any, output_size: Any) -> Any:
+        return (quick if isinstance(img, LazyImage) and usual() and own.hold() else original)(img, output_size)
 
-    return forward
+    return get_params
 
 
 def crop(original: FunctionType) -> Function:
-    """``forward`` of ``torchvision.transforms.RandomCrop``: (img) -> image, for Pillow images."""
-    quick = with_cheap_tensors(
-        original,
-        get_dimensions=_dimensions,
-        pad=lambda image, padding, fill, mode="constant": F_pil.pad(image, padding, fill, mode),
-        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
-    )
+    """``RandomCrop.forward``, for Pillow images."""
+
+    def quick(self: Any, img: Any) -> Any:
+        def pad(image: Any, by: Any) -> Any:
+            return F_pil.pad(image, by, self.fill, self.padding_mode)
+
+        img = padding.in_turn(pad, self.padding, self.size if self.pad_if_needed else (0, 0), img)
+        top, left, height, width = self.get_params(img, self.size)
+        return img.crop((left, top, left + width, top + height))
+
     if not checked(original, quick, _some_crop_transform):
         return original
     names = "get_dimensions", "pad", "crop"
@@ -84,92 +111,21 @@ def crop(original: FunctionType) -> Function:
     return forward
 
 
-def _dimensions(image: Any) -> tuple[int, int, int]:
-    """The channels (not used, always 3), height and width of a Pillow image."""
-    width, height = image.size
-    return 3, height, width
+def flip(method: Image.Transpose, original: FunctionType) -> Function:
+    """``RandomHorizontalFlip.forward`` or ``RandomVerticalFlip.forward``; ``method``: Pillow's for such a flip."""
 
+    def quick(self: Any, img: Any) -> Any:
+        return img.transpose(method) if happens(self.p) else img
 
-# -- cheaper draws ------------------------------------------------------------------------------------------
+    if not checked(original, quick, _some_flip):
+        return original
+    own = Originals((F, ("hflip", "vflip")), (F_pil, ("hflip", "vflip")))
 
+    def forward(self: Any, img: Any) -> Any:
+        lazy = isinstance(img, LazyImage) and type(self.p) is float
+        return (quick if lazy and usual() and own.hold() else original)(self, img)
 
-def usual() -> bool:
-    """Whether torch itself makes tensors, on the CPU, of a dtype with a scratch tensor, and none of its modes is on."""
-    return (
-        _device.CURRENT_DEVICE is None
-        and torch.get_default_dtype() in _scratch.floats
-        and not _torch._C._len_torch_function_stack()
-        and not _torch._C._len_torch_dispatch_stack()
-        and _of_torch.hold()
-    )
-
-
-_of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log")))
-
-
-def with_cheap_tensors(function: FunctionType, **functional: Callable[..., Any]) -> FunctionType:
-    """A copy of a function with cheaper functions in its ``torch``, and these functions in its ``F``."""
-    cheap: dict[str, Any] = {"tensor": tuple, "exp": torch.Tensor.exp_, "empty": _empty, "randint": _randint}
-    cheap |= {"rand": rand, "log": lambda values: _logarithms(values, torch.get_default_dtype())}
-    namespaces = {"torch": _like(torch, **cheap), "F": _like(F, **functional)}
-    return copied(function, {**function.__globals__, **namespaces})
-
-
-def _like(module: ModuleType, **replaced: Callable[..., Any]) -> SimpleNamespace:
-    namespace = SimpleNamespace()
-    namespace.__dict__.update(vars(module), **replaced)
-    return namespace
-
-
-@lru_cache(maxsize=64)
-def _logarithms(values: tuple[float, ...], dtype: torch.dtype) -> tuple[float, ...]:
-    return tuple(torch.log(torch.tensor(values, dtype=dtype, device="cpu")).tolist())
-
-
-class _Scratch(threading.local):
-    """A thread's tensors of one element; a drawn value is read before the next draw overwrites it."""
-
-    def __init__(self) -> None:
-        with torch.inference_mode(False):  # else the tensors could not be used outside of inference mode
-            self.floats = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.float64)}
-            self.integer = torch.empty(1, dtype=torch.int64, device="cpu")
-
-
-_scratch = _Scratch()
-
-
-def _empty(size: int) -> torch.Tensor:
-    return _scratch.floats[torch.get_default_dtype()]
-
-
-def _randint(low: int, high: int, *, size: tuple[int]) -> torch.Tensor:
-    return _scratch.integer.random_(low, high)
-
-
-def rand(size: int) -> _Drawn:
-    dtype = torch.get_default_dtype()
-    return _Drawn(_scratch.floats[dtype].uniform_().item(), dtype)
-
-
-class _Drawn:
-    """A drawn value that compares with a number as a tensor of one element does: in the tensor's dtype."""
-
-    __slots__ = ("dtype", "value")
-
-    def __init__(self, value: float, dtype: torch.dtype) -> None:
-        self.value = value
-        self.dtype = dtype
-
-    def __lt__(self, other: float) -> bool:
-        return self.value < _rounded(other, self.dtype)
-
-    def __ge__(self, other: float) -> bool:
-        return self.value >= _rounded(other, self.dtype)
-
-
-@lru_cache(maxsize=64)
-def _rounded(value: float, dtype: torch.dtype) -> float:
-    return torch.tensor(value, dtype=dtype, device="cpu").item()
+    return forward
 
 
 # -- the check ----------------------------------------------------------------------------------------------
@@ -178,7 +134,12 @@ _alike: dict[CodeType, bool] = {}
 
 
 def checked(one: FunctionType, other: Function, arguments: Callable[[random.Random], tuple[Any, ...]]) -> bool:
-    """Whether two versions of a function, given the same draws, return the same and leave the same generator state."""
+    """Whether two versions of a function, given the same draws, return the same and leave the same generator state.
+
+    It is unknown, so False, while torch's default is another dtype than the float32 that is drawn.
+    """
+    if torch.get_default_dtype() is not torch.float32:
+        return False
     code = one.__code__
     if code not in _alike:
         _alike[code] = _draw_alike(one, other, arguments)
@@ -235,10 +196,10 @@ def some_crop(generator: random.Random) -> tuple[Any, ...]:
 
 
 PATCHES = (
-    Shortcut("torchvision.transforms.RandomResizedCrop.get_params", partial(place, arguments=some_crop)),
-    Shortcut("torchvision.transforms.RandomCrop.get_params", partial(place, arguments=_some_small_crop)),
+    Shortcut("torchvision.transforms.RandomResizedCrop.get_params", resized_crop_params),
+    Shortcut("torchvision.transforms.RandomCrop.get_params", crop_params),
     Shortcut("torchvision.transforms.RandomCrop.forward", crop),
-    Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", flip),
-    Shortcut("torchvision.transforms.RandomVerticalFlip.forward", flip),
+    Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", partial(flip, Image.Transpose.FLIP_LEFT_RIGHT)),
+    Shortcut("torchvision.transforms.RandomVerticalFlip.forward", partial(flip, Image.Transpose.FLIP_TOP_BOTTOM)),
     Body("torchvision.transforms.LinearTransformation.forward", linear_transformation),
 )

@@ -1,8 +1,7 @@
 """``torchvision.transforms.v2.Transform.forward``: a shorter way for lazy samples, without torch's pytree.
 
-torchvision's ``forward`` flattens samples of any structure and rebuilds them. For an image alone its work is written
-out here; for a lazy image and plain leaves in a tuple, its own code runs with a ``tree_flatten`` for just that. Both
-are compared with the original before they are used.
+torchvision's ``forward`` flattens samples of any structure and rebuilds them. For a lazy image, alone or with plain
+leaves in a tuple, its work is written out here, and compared with the original before it is used.
 """
 
 from __future__ import annotations
@@ -20,14 +19,10 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2.functional import is_pure_tensor
 
 from accel.hooks import tv_transforms
+from accel.hooks.compiled.single import LAZY
 from accel.hooks.patch import Attribute, Function
-from accel.hooks.tv_tensors import LazyTVImage
-from accel.lazy.image import LazyPlainImage
-from accel.lazy.jpeg_file import LazyJpegFile
-from accel.lazy.tensor import LazyTensor
 
-_LAZY = {LazyPlainImage, LazyJpegFile, LazyTensor, LazyTVImage}
-_LEAVES = {*_LAZY, torch.Tensor, int, float, bool, str, NoneType}
+_LEAVES = {*LAZY, torch.Tensor, int, float, bool, str, NoneType}
 """Types that are leaves to torch's pytree."""
 
 
@@ -51,54 +46,49 @@ def _needs_of_image(self: Any, leaves: list[Any]) -> list[bool]:
     return [False]
 
 
-def _of_image(self: Any, image: Any) -> Any:
-    leaves = [image]
+def _of_leaves(self: Any, leaves: list[Any], by_chance: bool) -> list[Any]:
+    """The leaves of a sample after a transform; the list itself if it was not applied."""
     self.check_inputs(leaves)
-    if not self._needs_transform_list(leaves)[0]:
-        self.make_params([])
-        return image
-    return self.transform(image, self.make_params(leaves))
+    if by_chance and not tv_transforms.happens(self.p):
+        return leaves
+    needs = self._needs_transform_list(leaves)
+    if needs == [True]:
+        return [self.transform(leaves[0], self.make_params(leaves))]
+    params = self.make_params([leaf for leaf, needed in zip(leaves, needs, strict=False) if needed])
+    return [self.transform(leaf, params) if needed else leaf for leaf, needed in zip(leaves, needs, strict=False)]
 
 
-def _by_chance(self: Any, image: Any) -> Any:
-    leaves = [image]
-    self.check_inputs(leaves)
-    if tv_transforms.rand(1) >= self.p:
-        return image
-    if not self._needs_transform_list(leaves)[0]:
-        self.make_params([])
-        return image
-    return self.transform(image, self.make_params(leaves))
+def forward(original: FunctionType, by_chance: bool) -> Function:
+    """``forward``: (*inputs) -> the sample. ``by_chance``: of transforms that are applied with a probability."""
 
-
-def _forward(original: FunctionType, of_image: Function, usual: Callable[[Any], bool] = lambda self: True) -> Function:
-    """``forward``: (*inputs) -> the sample; ``usual``: whether the quick way may be taken."""
-    of_leaves = tv_transforms.with_cheap_tensors(original)
-    of_leaves.__globals__.update(
-        tree_flatten=lambda sample: (list(sample), None), tree_unflatten=lambda leaves, spec: tuple(leaves)
-    )
+    def of_tuple(self: Any, sample: tuple[Any, ...]) -> Any:
+        made = _of_leaves(self, leaves := list(sample), by_chance)
+        return sample if made is leaves else tuple(made)
 
     def quick(self: Any, *inputs: Any) -> Any:
-        alone = len(inputs) == 1 and type(inputs[0]) is not tuple
-        return of_image(self, *inputs) if alone else of_leaves(self, *inputs)
+        sample = inputs if len(inputs) > 1 else inputs[0]
+        return of_tuple(self, sample) if type(sample) is tuple else _of_leaves(self, [sample], by_chance)[0]
 
     if not tv_transforms.checked(original, quick, _some_sample):
         return original
 
     @functools.wraps(original)
-    def forward(self: Any, *inputs: Any) -> Any:
-        if len(inputs) == 1 and type(inputs[0]) in _LAZY:
-            return (of_image if usual(self) else original)(self, *inputs)
-        return (of_leaves if _are_leaves(inputs) and usual(self) else original)(self, *inputs)
+    def instead(self: Any, *inputs: Any) -> Any:
+        if not by_chance or (type(self.p) is float and tv_transforms.usual()):
+            if len(inputs) == 1 and type(inputs[0]) in LAZY:
+                return _of_leaves(self, [inputs[0]], by_chance)[0]
+            if _are_leaves(inputs):
+                return of_tuple(self, inputs if len(inputs) > 1 else inputs[0])
+        return original(self, *inputs)
 
-    return forward
+    return instead
 
 
 def _are_leaves(inputs: Any) -> bool:
     """Whether the inputs are a lazy image and plain leaves, or a tuple of these."""
     if len(inputs) == 1 and type(inputs[0]) is tuple:
         inputs = inputs[0]
-    return len(inputs) > 1 and type(inputs[0]) in _LAZY and all(type(leaf) in _LEAVES for leaf in inputs)
+    return len(inputs) > 1 and type(inputs[0]) in LAZY and all(type(leaf) in _LEAVES for leaf in inputs)
 
 
 def _some_image(generator: random.Random) -> tuple[Any, ...]:
@@ -132,10 +122,8 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))
 
 
-plain = partial(_forward, of_image=_of_image)
-by_chance = partial(_forward, of_image=_by_chance, usual=lambda self: type(self.p) is float and tv_transforms.usual())
 PATCHES = (
-    Attribute("torchvision.transforms.v2.Transform.forward", plain),
+    Attribute("torchvision.transforms.v2.Transform.forward", partial(forward, by_chance=False)),
     Attribute("torchvision.transforms.v2.Transform._needs_transform_list", needs),
-    Attribute("torchvision.transforms.v2._transform._RandomApplyTransform.forward", by_chance),
+    Attribute("torchvision.transforms.v2._transform._RandomApplyTransform.forward", partial(forward, by_chance=True)),
 )

@@ -22,12 +22,11 @@ from accel.ops.tensors import frozen
 
 def make_params(original: FunctionType) -> Function:
     """``make_params`` of ``torchvision.transforms.v2.RandomResizedCrop``: (images) -> top, left, height, width."""
-    code = tv_transforms.with_cheap_tensors(original)
-    code.__globals__["query_size"] = _size_of_one
 
     def quick(self: Any, flat_inputs: list[Any]) -> Any:
-        limits = SimpleNamespace(scale=self.scale, ratio=self.ratio, _log_ratio=self._log_ratio.tolist())
-        return code(limits, flat_inputs)
+        size, logs = _size_of_one(flat_inputs), self._log_ratio.tolist()
+        top, left, height, width = tv_transforms.resized_crop(size, self.scale, self.ratio, logs)
+        return {"top": top, "left": left, "height": height, "width": width}
 
     if not tv_transforms.checked(original, quick, _some_crop_of_v2):
         return original

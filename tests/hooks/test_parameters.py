@@ -1,7 +1,7 @@
 """Parameters drawn with less work: the same numbers, in the same order, and the same state afterwards."""
 
 import concurrent.futures
-import threading
+import math
 from io import BytesIO
 from types import FunctionType
 from typing import Any
@@ -15,7 +15,9 @@ from torchvision.transforms import v2
 
 import accel
 from accel.hooks import tv_transforms
+from accel.hooks.compiled import live
 from tests.support import helpers
+from tests.support.processes import in_threads
 
 FLIPS = (T.RandomHorizontalFlip, T.RandomVerticalFlip)
 
@@ -93,22 +95,27 @@ def test_crops_of_v2_draw_what_torchvision_draws(transform: Any, first: Any, dty
     torch.set_default_dtype(dtype)
     helpers.assert_equal_runs(lambda: _crops(transform, first), 3)
     with accel.image_backend("cpu"):
-        assert v2.RandomResizedCrop.make_params is not _MAKE_PARAMS, "the cheaper one is in use"
+        in_use = v2.RandomResizedCrop.make_params is not _MAKE_PARAMS
+        assert in_use == (dtype == torch.float32), "the cheaper one draws float32"
     assert v2.RandomResizedCrop.make_params is _MAKE_PARAMS
 
 
 _MAKE_PARAMS = v2.RandomResizedCrop.make_params
 
 
-def test_a_probability_is_compared_in_the_dtype_of_the_draw() -> None:
-    """A float32 draw that lies between a probability and its rounding, where a comparison in float64 errs."""
-    p = 0.1
-    rounded = torch.tensor(p).item()
-    assert p < rounded
-    drawn = tv_transforms._Drawn(p, torch.float32)
-    assert drawn < p
-    assert not p < p
-    assert not tv_transforms._Drawn(rounded, torch.float32) < p
+@pytest.mark.parametrize("flip", [T.RandomHorizontalFlip, v2.RandomHorizontalFlip])
+def test_a_probability_is_compared_in_the_dtype_of_the_draw(flip: Any) -> None:
+    """A draw that equals the probability in float32 and is less in float64."""
+    torch.manual_seed(5)
+    drawn = torch.rand(1).item()
+    probability = math.nextafter(drawn, 1.0)
+    assert drawn < probability
+    assert drawn == torch.tensor(probability).item()
+    with accel.image_backend("cpu"):
+        image = Image.open(_file())
+        for p, flips in ((probability, False), (drawn + 1e-6, True)):
+            torch.manual_seed(5)
+            assert (flip(p)(image) is not image) == flips
 
 
 def test_none_is_refused_by_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +148,10 @@ def test_what_draws_otherwise_is_not_used() -> None:
 
 
 def test_threads_draw_apart() -> None:
-    """A scratch tensor belongs to one thread."""
-    tensors: list[torch.Tensor] = []
-    thread = threading.Thread(target=lambda: tensors.append(tv_transforms._empty(1)))
-    thread.start()
-    thread.join()
-    assert tensors[0] is not tv_transforms._empty(1)
+    """What numbers are drawn into belongs to one thread."""
+    (other,) = in_threads([lambda: live.of_thread.live])
+    assert other is not live.of_thread.live
+    assert other is not live.of_thread.rewindable
 
 
 @pytest.mark.parametrize(

@@ -17,24 +17,30 @@ from accel.hooks.compiled import drawing_codes as of
 from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.fixed import Fixed
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Kind, Tape
+from accel.hooks.compiled.tape import UNIT, Kind, Tape
 from accel.native import units
 from accel.rows import Numbers
 
 _COMPILED = units.Unit(
     "drawing",
-    *("hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_codes.py"),
+    *("hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_formulas.py", "hooks/compiled/drawing_codes.py"),
     "native/intrinsics.py",
     seconds=0.3,
 )
 _draw = _COMPILED.function(
-    "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int int i8[2]w"
+    "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int i8[1]w i8[2]w"
 )
 
 
 def knows(ops: Sequence[Op]) -> bool:
     """Whether a program draws at all, and compiled code knows all its parts."""
-    return all(type(op) in _KINDS for op in ops) and any(op.most for op in ops)
+    return all(map(_knows, ops)) and any(op.most for op in ops)
+
+
+def _knows(op: Op) -> bool:
+    if isinstance(op, ResizedCrop):  # of other bounds, Python raises errors that compiled code does not see
+        return all(0 <= part < 1e6 for part in op.scale) and all(abs(log) < 30 for log in op.logs)
+    return type(op) in _KINDS
 
 
 class Alike(NamedTuple):
@@ -88,13 +94,14 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
     row = np.array([*run.row, *alike.row], np.int64) if run.row else alike.row
     numbers = np.empty((len(sizes), len(row)), np.int64)
     most = _MOST if limit is None else min(limit, _MOST)
-    given = alike.codes, alike.reals, tape.tables(alike.tables), tape.outputs(), sizes, row
-    at = _draw(*given, most, tape.at, numbers)
-    if at == of.SHORT:
+    used = np.array([tape.at])
+    tables = tape.tables(alike.tables), tape.outputs()
+    result = _draw(alike.codes, alike.reals, *tables, sizes, row, most, used, numbers)
+    if result == of.SHORT:
         raise IndexError("the tape is too short")
-    if at == of.OTHERWISE:
+    if result == of.OTHERWISE:
         return None
-    tape.at = at
+    tape.at = int(used[0])
     run.pieces += alike.pieces
     run.row[:] = numbers[0].tolist()
     return numbers, alike.size
@@ -130,11 +137,12 @@ def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, in
     """The last three codes of a part, and its two floats; its tables are appended to ``tables``."""
     if isinstance(op, ResizedCrop):
         tables += [(False, op.scale), (True, op.logs)]
-        return (len(tables) - 2, len(tables) - 1, op.of_tensor), (float(min(op.ratio)), float(max(op.ratio)))
+        return (len(tables) - 2, len(tables) - 1, op.of_tensor), op.ratio
     if isinstance(op, Crop):
         return (op.both, 0, 0), (0.0, 0.0)
     if isinstance(op, Flip):
-        return (0, 0, 0), (op.probability, 0.0)
+        tables.append((False, UNIT))
+        return (len(tables) - 1, 0, 0), (op.probability, 0.0)
     return (-1, -1, 0) if _keeps_size(op) else (*before, 0), (0.0, 0.0)
 
 

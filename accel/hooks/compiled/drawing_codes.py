@@ -9,7 +9,7 @@ KIND, COLUMNS, ROWS, WIDE, FIRST, SECOND, THIRD = range(CODES)
 - ``RESIZED``: the number of the table of area fractions, that of aspect ratios, whether a crop of the whole image is a
   step as well;
 - ``CROP``: whether top and left are always drawn together (v1), or each only if it can vary;
-- ``FLIP``: nothing (it keeps the size);
+- ``FLIP``: the number of the table of numbers between 0 and 1 (it keeps the size);
 - ``ALIKE``: the height and width that it takes; -1: any, which it keeps. Its numbers are the same for all images.
 """
 

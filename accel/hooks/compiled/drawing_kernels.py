@@ -1,14 +1,14 @@
-"""The draws of a batch in one loop, by numba: the same as the classes of ``draws`` do image by image."""
+"""The draws of a batch in one loop, by numba: the classes of ``draws`` do the same image by image."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.extending import overload, overload_method, register_jitable
 
+from accel.hooks.compiled import drawing_formulas as formulas
 from accel.hooks.compiled.drawing_codes import (
     ALIKE,
     COLUMNS,
@@ -26,21 +26,52 @@ from accel.hooks.compiled.drawing_codes import (
 )
 from accel.native.intrinsics import emitted
 
-_RETRIES = 10
-_LONGEST = float(1 << 31)
-_OF_FLOAT = (1 << 24) - 1  # the bits of an output that make a float32 between 0 and 1
+# -- where the numbers come from: (the tables, the generator's outputs, an array with how many of them are used) -----
+
+
+@overload_method(types.Tuple, "uniform")
+@overload_method(types.Tuple, "exp")
+def _of_table(draws: Any, bounds: Any) -> Any:
+    def read(draws: Any, bounds: Any) -> Any:
+        tables, outputs, used = draws
+        used[0] += 1
+        return float(tables[bounds, min(used[0], len(outputs)) - 1])
+
+    return read
+
+
+@overload_method(types.Tuple, "below")
+def _remainder(draws: Any, limit: Any) -> Any:
+    def read(draws: Any, limit: Any) -> Any:
+        _, outputs, used = draws
+        used[0] += 1
+        return outputs[min(used[0], len(outputs)) - 1] % limit
+
+    return read
+
+
+@overload(formulas.root)
+def _root(number: Any) -> Any:
+    def compute(number: Any) -> Any:
+        return _square_root(number)
+
+    return compute
 
 
 @emitted(types.float64, types.float64)
-def _root(builder: ir.IRBuilder, number: Any) -> Any:
+def _square_root(builder: ir.IRBuilder, number: Any) -> Any:
     """``math.sqrt`` of a non-negative number, as an instruction: in some versions of numba it is a call."""
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), [number])
 
 
+for _formula in (formulas.happens, formulas.sides, formulas.resized_crop, formulas.crop):
+    register_jitable(_formula)
+
+
 @njit
 def draw(
-    codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, common: Any, limit: int, at: int, numbers: Any
-) -> Any:  # fmt: skip
+    codes: Any, reals: Any, floats: Any, outputs: Any, sizes: Any, common: Any, limit: int, used: Any, numbers: Any
+) -> Any:
     """Draw for all images.
 
     Args:
@@ -49,11 +80,13 @@ def draw(
         sizes: int64 [images, n]; the last two columns are heights and widths.
         common: int64 [columns], a row with the numbers that all images have in common; the columns that no part fills
             come first.
-        limit: the most pixels of a crop. at: the outputs already used. numbers: int64 [images, columns], to be filled.
+        limit: the most pixels of a crop. used: int64 [1], how many outputs are used, before and after.
+        numbers: int64 [images, columns], to be filled.
 
     Returns:
-        The number of outputs used in the end, or ``SHORT`` or ``OTHERWISE``.
+        0, or ``SHORT`` or ``OTHERWISE``.
     """
+    draws = floats, outputs, used
     begin, size = numbers.shape[1], sizes.shape[1] - 2
     for part in range(len(codes)):
         begin -= codes[part, COLUMNS]
@@ -62,95 +95,29 @@ def draw(
         for j in range(len(common)):
             numbers[i, j] = common[j]
         for part in range(len(codes)):
-            code, row = codes[part], numbers[i, column : column + codes[part, COLUMNS]]
-            kind = code[KIND]
+            code, real, row = codes[part], reals[part], numbers[i, column : column + codes[part, COLUMNS]]
+            kind, rows, columns = code[KIND], code[ROWS], code[WIDE]
             if kind == RESIZED:
-                at = _resized_crop(code, reals[part], floats, outputs, height, width, at, row)
-                if at >= 0 and row[2] * row[3] > limit:
-                    return OTHERWISE
+                box = formulas.resized_crop(draws, height, width, code[FIRST], code[SECOND], real[0], real[1])
+                row[0], row[1], row[2], row[3] = box
+                row[4] = code[THIRD] != 0 or row[2] != height or row[3] != width
+                row[5] = row[2] != rows or row[3] != columns
             elif kind == CROP:
-                if code[ROWS] * code[WIDE] > limit:
+                smaller = height < rows or width < columns
+                if smaller or (height == rows and width == columns) != (len(row) == 0):
                     return OTHERWISE
-                at = _crop(code, outputs, height, width, at, row)
+                if len(row):
+                    row[0], row[1] = formulas.crop(draws, height, width, rows, columns, code[FIRST] != 0)
+                    row[2], row[3] = rows, columns
             elif kind == FLIP:
-                if at >= len(outputs):
-                    return SHORT
-                row[0] = float(outputs[at] & _OF_FLOAT) / (_OF_FLOAT + 1) < reals[part, 0]
-                at += 1
-            elif code[FIRST] >= 0 and (height != code[FIRST] or width != code[SECOND]):
+                row[0] = formulas.happens(draws, code[FIRST], real[0])
+            elif kind == ALIKE and code[FIRST] >= 0 and (height != code[FIRST] or width != code[SECOND]):
                 return OTHERWISE
-            if at < 0:
-                return at
+            if used[0] > len(outputs):
+                return SHORT
+            if kind in (RESIZED, CROP) and len(row) and row[2] * row[3] > limit:
+                return OTHERWISE
             if kind != FLIP and not (kind == ALIKE and code[FIRST] < 0):
-                height, width = code[ROWS], code[WIDE]
+                height, width = rows, columns
             column += len(row)
-    return at
-
-
-@njit
-def _resized_crop(code: Any, ratios: Any, floats: Any, outputs: Any, height: int, width: int, at: int, row: Any) -> Any:
-    area = float(height * width)
-    rows, columns, found = 0, 0, False
-    for _ in range(_RETRIES):
-        if at + 2 > len(outputs):
-            return SHORT
-        wanted, ratio = area * np.float64(floats[code[FIRST], at]), np.float64(floats[code[SECOND], at + 1])
-        at += 2
-        if not (wanted >= 0.0 and ratio > 0.0):
-            return OTHERWISE
-        wide, high = _root(wanted * ratio), _root(wanted / ratio)
-        if not (wide < _LONGEST and high < _LONGEST):
-            return OTHERWISE
-        columns, rows = _rounded(wide), _rounded(high)
-        if 0 < columns <= width and 0 < rows <= height:
-            found = True
-            break
-    if found:
-        if at + 2 > len(outputs):
-            return SHORT
-        row[0] = outputs[at] % (height - rows + 1)
-        row[1] = outputs[at + 1] % (width - columns + 1)
-        at += 2
-    else:
-        whole = float(width) / float(height)
-        rows, columns = height, width
-        if whole < ratios[0]:
-            rows = _rounded(float(columns) / ratios[0])
-        elif whole > ratios[1]:
-            columns = _rounded(float(rows) * ratios[1])
-        row[0], row[1] = (height - rows) // 2, (width - columns) // 2
-    row[2], row[3] = rows, columns
-    row[4] = code[THIRD] != 0 or rows != height or columns != width
-    row[5] = rows != code[ROWS] or columns != code[WIDE]
-    return at
-
-
-@njit
-def _crop(code: Any, outputs: Any, height: int, width: int, at: int, row: Any) -> Any:
-    rows, columns, both = code[ROWS], code[WIDE], code[FIRST] != 0
-    if height < rows or width < columns or (height == rows and width == columns) != (len(row) == 0):
-        return OTHERWISE
-    if len(row) == 0:
-        return at
-    if at + 2 > len(outputs):
-        return SHORT
-    row[0] = row[1] = 0
-    row[2], row[3] = rows, columns
-    if both or height > rows:
-        row[0] = outputs[at] % (height - rows + 1)
-        at += 1
-    if both or width > columns:
-        row[1] = outputs[at] % (width - columns + 1)
-        at += 1
-    return at
-
-
-@njit
-def _rounded(number: float) -> Any:
-    """The nearest integer, the even one of two equally near, as Python rounds."""
-    whole = math.floor(number)
-    rest = number - whole
-    found = int(whole)
-    if rest > 0.5 or (rest == 0.5 and found % 2 == 1):
-        found += 1
-    return found
+    return 0

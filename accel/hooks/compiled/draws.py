@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from PIL import Image
 
+from accel.hooks.compiled import drawing_formulas as formulas
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.ops import OPS
@@ -165,14 +165,6 @@ def checked_area(height: int, width: int) -> None:
         raise Refused("a picture is larger than Pillow likes")
 
 
-def sides(tape: Tape, area: int, scale: Bounds, logs: Bounds) -> tuple[int, int]:
-    """The sides of a rectangle with a random part of an area and a random ratio (the first side to the second), rounded
-    as torchvision does."""
-    wanted = area * tape.uniform(scale)
-    ratio = tape.exp(logs)
-    return int(round(math.sqrt(wanted * ratio))), int(round(math.sqrt(wanted / ratio)))
-
-
 class ResizedCrop:
     """``RandomResizedCrop`` of either version.
 
@@ -184,7 +176,8 @@ class ResizedCrop:
     most = 22
 
     def __init__(self, size: Size, scale: Bounds, ratio: Bounds, logs: Bounds, resize: Form, of_tensor: bool) -> None:
-        self.size, self.scale, self.ratio, self.logs, self.of_tensor = size, scale, ratio, logs, of_tensor
+        self.size, self.scale, self.logs, self.of_tensor = size, scale, logs, of_tensor
+        self.ratio = float(min(ratio)), float(max(ratio))
         self.piece = Piece(_CROP._replace(drawn=-1 if of_tensor else 4), resize._replace(drawn=5))
 
     def draw(self, run: Run, height: int, width: int) -> Size:
@@ -196,20 +189,8 @@ class ResizedCrop:
         return self.size
 
     def place(self, tape: Tape, height: int, width: int) -> tuple[int, int, int, int]:
-        """``RandomResizedCrop.get_params``."""
-        area = height * width
-        for _ in range(10):
-            columns, rows = sides(tape, area, self.scale, self.logs)
-            if 0 < columns <= width and 0 < rows <= height:
-                top = tape.below(height - rows + 1)
-                return top, tape.below(width - columns + 1), rows, columns
-        whole = float(width) / float(height)
-        rows, columns = height, width
-        if whole < min(self.ratio):
-            rows = int(round(columns / min(self.ratio)))
-        elif whole > max(self.ratio):
-            columns = int(round(rows * max(self.ratio)))
-        return (height - rows) // 2, (width - columns) // 2, rows, columns
+        """Draw the crop's top, left, height and width."""
+        return formulas.resized_crop(tape, height, width, self.scale, self.logs, *self.ratio)
 
 
 class Crop:
@@ -232,12 +213,9 @@ class Crop:
         rows, columns = self.size
         if height < rows or width < columns:
             raise Refused("a picture is smaller than the crop")
-        if height == rows and width == columns:
-            return 0, 0, rows, columns
-        checked_area(rows, columns)
-        top = tape.below(height - rows + 1) if self.both or height > rows else 0
-        left = tape.below(width - columns + 1) if self.both or width > columns else 0
-        return top, left, rows, columns
+        if (height, width) != self.size:
+            checked_area(rows, columns)
+        return *formulas.crop(tape, height, width, rows, columns, self.both), rows, columns
 
 
 class Flip:
@@ -250,7 +228,7 @@ class Flip:
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         run.pieces.append(self.piece)
-        run.row.append(run.tape.uniform(UNIT) < self.probability)
+        run.row.append(formulas.happens(run.tape, UNIT, self.probability))
         return height, width
 
 
@@ -282,10 +260,9 @@ class Erasing:
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         tape = run.tape
-        if tape.uniform(UNIT) < self.probability:
-            area = height * width
+        if formulas.happens(tape, UNIT, self.probability):
             for _ in range(10):
-                rows, columns = sides(tape, area, self.scale, self.logs)
+                rows, columns = formulas.sides(tape, height * width, self.scale, self.logs)
                 if rows < height and columns < width:
                     top = tape.below(height - rows + 1)
                     run.row += (top, tape.below(width - columns + 1), rows, columns)
@@ -294,7 +271,8 @@ class Erasing:
         return height, width
 
 
-def log_bounds(ratio: Any) -> Bounds:
+@lru_cache(maxsize=64)
+def log_bounds(ratio: tuple[float, ...]) -> Bounds:
     """``torch.log(torch.tensor(ratio))`` as two floats."""
     low, high = torch.log(torch.tensor(ratio, dtype=torch.float32, device="cpu")).tolist()
     return low, high

@@ -23,21 +23,12 @@ from accel.hooks.compiled import stock
 from accel.system import arithmetic
 from accel.system.private_names import private
 
-_torch = private("torch", "_C._len_torch_function_stack", "_C._len_torch_dispatch_stack")
-_device = private("torch.utils._device", "CURRENT_DEVICE")
 _registry = private("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
 
 
 def settings() -> bool:
     """Whether torch's settings that transforms depend on are the usual ones."""
-    return (
-        _device.CURRENT_DEVICE is None
-        and torch.get_default_dtype() is torch.float32
-        and not _torch._C._len_torch_function_stack()
-        and not _torch._C._len_torch_dispatch_stack()
-        and not any(_GLOBAL_HOOKS)
-        and not arithmetic.autocasts()
-    )
+    return stock.usual() and not any(_GLOBAL_HOOKS) and not arithmetic.autocasts()
 
 
 _GLOBAL_HOOKS = [hooks for name in stock.GLOBAL_HOOKS if (hooks := getattr(module, name, None)) is not None]

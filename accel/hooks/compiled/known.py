@@ -10,10 +10,11 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import asked, chances, makers, stock
+from accel.hooks.compiled import builders as build
+from accel.hooks.compiled import random_apply, stock, traced
+from accel.hooks.compiled.builders import Attributes, Builder
 from accel.hooks.compiled.draws import Op
 from accel.hooks.compiled.fixed import Kind, alike, moved
-from accel.hooks.compiled.makers import Attributes, Maker
 from accel.hooks.compiled.stock import Refused
 
 
@@ -31,27 +32,27 @@ def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
 
 def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     ops, after = built([leaf for part in stock.within(transform, NAMES) for leaf in part], kind)
-    perhaps = chances.Perhaps(given["p"], ops, also_equal=not isinstance(transform, v2.Transform))
-    return [perhaps], _any_of(transform, kind, kind, after)
+    applied = random_apply.RandomApply(given["p"], ops, also_equal=not isinstance(transform, v2.Transform))
+    return [applied], _any_of(transform, kind, kind, after)
 
 
-def _some(transform: Any, kind: Kind, choose: Callable[[int], chances.Chooses]) -> tuple[list[Op], Kind]:
+def _choice(transform: Any, kind: Kind, choose: Callable[[int], random_apply.Chooser]) -> tuple[list[Op], Kind]:
     parts = [built(part, kind) for part in stock.within(transform, NAMES)]
     after = _any_of(transform, kind, *[made for _, made in parts])
-    return [chances.Some(choose(len(parts)), [ops for ops, _ in parts])], after
+    return [random_apply.Choice(choose(len(parts)), [ops for ops, _ in parts])], after
 
 
 def _one_of(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     if isinstance(transform, v2.Transform):
-        return _some(transform, kind, lambda count: chances.ByMultinomial(given["p"]))
-    return _some(transform, kind, lambda count: chances.ByPython(count, given["p"]))
+        return _choice(transform, kind, lambda count: random_apply.Multinomial(given["p"]))
+    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, given["p"]))
 
 
 def _ordered(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     if kind.cls is not None:  # any of the transforms may come first
         kind = moved(kind)._replace(erased=True)
     by_torch = isinstance(transform, v2.Transform)
-    return _some(transform, kind, chances.Permuted if by_torch else chances.Shuffled)
+    return _choice(transform, kind, random_apply.Permutation if by_torch else random_apply.PythonOrder)
 
 
 def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
@@ -61,22 +62,22 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
         Refused: there is no program.
     """
     ops: list[Op] = []
-    for maker, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
-        if maker is None:
+    for builder, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
+        if builder is None:
             transforms = [transform for transform, _ in group]
             for some in [[each] for each in transforms] if kind.erased else [transforms]:
-                op, kind = makers.fixed(some, kind)
+                op, kind = build.fixed(some, kind)
                 ops.append(op)
         else:
             for transform, (cls, values, *_) in group:
-                made, kind = maker[1](transform, dict(values), kind)
+                made, kind = builder[1](transform, dict(values), kind)
                 ops += made
                 if kind.cls is not None and cls not in _KEEPING:
                     kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
     return ops, kind
 
 
-DRAWING: dict[type, tuple[tuple[str, ...], Maker]] = {}
+DRAWING: dict[type, tuple[tuple[str, ...], Builder]] = {}
 _FIXED: dict[type, tuple[str, ...]] = {}
 _MOVING: set[type] = set()
 _CONTAINERS: set[type] = set()
@@ -85,11 +86,11 @@ for _version in (v1, v2):
     _fill = ("fill", "_fill") if _version is v2 else ("fill",)
     _scaled = "interpolation", "antialias"
     DRAWING |= {
-        _version.RandomResizedCrop: (("size", "scale", "ratio", *_scaled, *_own), makers.resized_crop),
-        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), makers.crop),
-        _version.RandomHorizontalFlip: (("p",), makers.flip("hflip")),
-        _version.RandomVerticalFlip: (("p",), makers.flip("vflip")),
-        _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), makers.erasing),
+        _version.RandomResizedCrop: (("size", "scale", "ratio", *_scaled, *_own), build.resized_crop),
+        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), build.crop),
+        _version.RandomHorizontalFlip: (("p",), build.flip("hflip")),
+        _version.RandomVerticalFlip: (("p",), build.flip("vflip")),
+        _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), build.erasing),
     }
     _MOVING |= {_version.RandomResizedCrop, _version.RandomCrop}
     _MOVING |= {_version.RandomHorizontalFlip, _version.RandomVerticalFlip}
@@ -100,27 +101,27 @@ for _version in (v1, v2):
     }
     _CONTAINERS |= {_version.RandomApply, _version.RandomChoice, _version.RandomOrder}
     DRAWING |= {
-        _version.RandomGrayscale: (("p",), makers.grey),
-        _version.ColorJitter: (makers.JITTERS, makers.jitter),
-        _version.RandomInvert: (("p",), makers.perhaps("invert")),
-        _version.RandomPosterize: (("p", "bits"), makers.perhaps("posterize", "bits")),
-        _version.RandomSolarize: (("p", "threshold"), makers.perhaps("solarize", "threshold")),
-        _version.RandomAutocontrast: (("p",), makers.perhaps("autocontrast")),
-        _version.RandomEqualize: (("p",), makers.perhaps("equalize")),
+        _version.RandomGrayscale: (("p",), build.grey),
+        _version.ColorJitter: (build.JITTERS, build.jitter),
+        _version.RandomInvert: (("p",), build.with_probability("invert")),
+        _version.RandomPosterize: (("p", "bits"), build.with_probability("posterize", "bits")),
+        _version.RandomSolarize: (("p", "threshold"), build.with_probability("solarize", "threshold")),
+        _version.RandomAutocontrast: (("p",), build.with_probability("autocontrast")),
+        _version.RandomEqualize: (("p",), build.with_probability("equalize")),
         _version.RandomAdjustSharpness: (
             ("p", "sharpness_factor"),
-            makers.perhaps("adjust_sharpness", "sharpness_factor"),
+            build.with_probability("adjust_sharpness", "sharpness_factor"),
         ),
-        _version.GaussianBlur: (("kernel_size", "sigma"), makers.blur),
-        _version.RandomRotation: (("degrees", "interpolation", "expand", "center", *_fill), makers.rotation),
+        _version.GaussianBlur: (("kernel_size", "sigma"), build.blur),
+        _version.RandomRotation: (("degrees", "interpolation", "expand", "center", *_fill), build.rotation),
         _version.RandomAffine: (
             ("degrees", "translate", "scale", "shear", "interpolation", "center", *_fill),
-            makers.affine,
+            build.affine,
         ),
-        _version.RandomPerspective: (("p", "distortion_scale", "interpolation", *_fill), makers.perspective),
-        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), makers.choice),
-        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), makers.choice),
-        _version.AutoAugment: (("interpolation", "_policies" if _version is v2 else "policies", *_fill), makers.policy),
+        _version.RandomPerspective: (("p", "distortion_scale", "interpolation", *_fill), build.perspective),
+        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), build.choice),
+        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), build.choice),
+        _version.AutoAugment: (("interpolation", "_policies" if _version is v2 else "policies", *_fill), build.policy),
     }
     _FIXED |= {
         _version.Resize: ("size", "interpolation", "max_size", "antialias"),
@@ -133,26 +134,26 @@ for _version in (v1, v2):
 _SIZES = {
     v2.RandomResize: (
         ("min_size", "max_size", *_scaled),
-        makers.resizes(lambda given: asked.side(given["min_size"], given["max_size"])),
+        build.resizes(lambda given: traced.side(given["min_size"], given["max_size"])),
     ),
     v2.RandomShortestSize: (
         ("min_size", "max_size", *_scaled),
-        makers.resizes(lambda given: asked.shortest(given["min_size"], given["max_size"])),
+        build.resizes(lambda given: traced.shortest(given["min_size"], given["max_size"])),
     ),
     v2.ScaleJitter: (
         ("target_size", "scale_range", *_scaled),
-        makers.resizes(lambda given: asked.jittered(given["target_size"], given["scale_range"])),
+        build.resizes(lambda given: traced.jittered(given["target_size"], given["scale_range"])),
     ),
 }
 DRAWING |= _SIZES
 DRAWING |= {
-    v2.RandomZoomOut: (("p", "side_range", *_fill), makers.zoom_out),
-    v2.RandomPhotometricDistort: (("p", *makers.JITTERS), makers.distort),
-    v2.RandomChannelPermutation: ((), makers.channels),
-    v2.JPEG: (("quality",), makers.compressed),
+    v2.RandomZoomOut: (("p", "side_range", *_fill), build.zoom_out),
+    v2.RandomPhotometricDistort: (("p", *build.JITTERS), build.distort),
+    v2.RandomChannelPermutation: ((), build.channels),
+    v2.JPEG: (("quality",), build.compressed),
 }
 _KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
-"""Transforms that change no levels, or whose makers set ``Kind.erased`` themselves."""
+"""Transforms that change no levels, or whose builders set ``Kind.erased`` themselves."""
 
 _FIXED |= {
     v1.ToTensor: (),

@@ -16,22 +16,12 @@ T = TypeVar("T")
 
 
 class Live(Tape):
-    """A tape whose values are drawn when they are read. Each thread has one, for one image after another."""
+    """A tape whose values are drawn when they are read, for one thread. ``at``: how many of torch's were drawn."""
 
     def __init__(self) -> None:
         with torch.inference_mode(False):  # else the tensors could not be used outside of inference mode
             self._float = torch.empty(1, dtype=torch.float32, device="cpu")
             self._integer = torch.empty(1, dtype=torch.int64, device="cpu")
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin with another image."""
-        self.at, self._state = 0, default.get_state()
-        self._python: Python | None = None
-        self._python_state: Any = None
-
-    def end(self) -> None:
-        """Note that what was drawn is used."""
         self.at, self._python = 0, None
 
     def uniform(self, bounds: Bounds) -> float:
@@ -56,9 +46,37 @@ class Live(Tape):
     @property
     def python(self) -> Python:
         if self._python is None:
-            self._python_state = random.getstate()
-            self._python = Python(lambda: random.getrandbits(32))
+            self._python = Python(self._word)
         return self._python
+
+    def _word(self) -> int:
+        """The next output of Python's generator."""
+        return random.getrandbits(32)
+
+
+class Rewindable(Live):
+    """A live tape that can give the numbers of an image again, if that is refused after some draws."""
+
+    _python_state: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with another image."""
+        self.at, self._state = 0, default.get_state()
+        self._python = self._python_state = None
+
+    def end(self) -> None:
+        """Note that what was drawn is used."""
+        self.at, self._python = 0, None
+
+    @property
+    def python(self) -> Python:
+        if self._python is None:
+            self._python_state = random.getstate()
+        return super().python
 
     def left_to(self, call: Callable[..., T], transform: Any, *given: Any) -> T:
         """``call(transform, *given)``, which is given the numbers that were drawn since ``begin`` again.
@@ -133,11 +151,8 @@ class Again(Live):
         del self._given[max(len(self._given) - outputs, 0) :]  # which cannot be put into a generator
         return super().by(draw, outputs)
 
-    @property
-    def python(self) -> Python:
-        if self._python is None:
-            self._python = Python(lambda: self._words.pop() if self._words else random.getrandbits(32))
-        return self._python
+    def _word(self) -> int:
+        return self._words.pop() if self._words else super()._word()
 
     def commit(self) -> None:
         """Do nothing: all is drawn."""
@@ -148,7 +163,7 @@ _OF_FLOAT = (1 << 24) - 1  # the bits of an output that make a float32 between 0
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.live = Live()
+        self.live, self.rewindable = Live(), Rewindable()
 
 
 of_thread = _OfThread()

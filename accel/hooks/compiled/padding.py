@@ -17,22 +17,28 @@ def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:
     parts = given["padding"], given["size"] if given["pad_if_needed"] else (0, 0)
     if isinstance(transform, v2.Transform):
         return partial(_once, lambda by: v2.Pad(by, transform.fill, transform.padding_mode), *parts)
-    return partial(_each_in_turn, lambda by: v1.Pad(by, transform.fill, transform.padding_mode), *parts)
+
+    def pad(image: Any, by: Any) -> Any:
+        return v1.Pad(list(by) if isinstance(by, tuple) else by, transform.fill, transform.padding_mode)(image)
+
+    return partial(in_turn, pad, *parts)
 
 
 def _missing(image: Any, least: Size) -> Size:
+    if not any(least):
+        return least
     height, width = v1.functional.get_dimensions(image)[1:]
     return max(least[0] - height, 0), max(least[1] - width, 0)
 
 
-def _each_in_turn(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:
+def in_turn(pad: Callable[[Any, Any], Any], padding: Any, least: Size, image: Any) -> Any:
     """Pad as v1: by ``padding``, then left and right by the missing columns each, then top and bottom by the rows."""
     if padding is not None:
-        image = pad(list(padding) if isinstance(padding, tuple) else padding)(image)
+        image = pad(image, padding)
     rows, columns = _missing(image, least)
     if columns:
-        image = pad([columns, 0])(image)
-    return pad([0, rows])(image) if rows else image
+        image = pad(image, [columns, 0])
+    return pad(image, [0, rows]) if rows else image
 
 
 def _once(pad: Callable[[Any], Any], padding: Any, least: Size, image: Any) -> Any:

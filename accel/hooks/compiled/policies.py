@@ -76,7 +76,7 @@ def filled(fill: Any, kind: Kind) -> Any:
     return [float(fill)] * kind.channels if isinstance(fill, (int, float)) else list(map(float, fill))
 
 
-class Choice(_Policy):
+class RandAugment(_Policy):
     """``RandAugment`` and ``TrivialAugmentWide`` of either version. ``given``: the attributes of the transform."""
 
     def __init__(self, transform: Any, given: dict[str, Any], kind: Kind) -> None:

@@ -89,7 +89,7 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
     own = known.of_one(transform, begin)
     if not alone and not known.hands_on:
         raise Refused("one of its transforms takes nothing but an image")
-    tape = live.of_thread.live
+    tape = live.of_thread.rewindable
     tape.begin()
     try:
         tensor = _recorded(own, own.one((height, width), tape), image)
@@ -145,7 +145,7 @@ def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
 
 _TO_TENSOR = ("to_tensor", "pil_to_tensor")
 _IMAGES = {LazyPlainImage, LazyJpegFile}
-_LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
+LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
 
 
 def _is_of_transforms(container: nn.Sequential) -> bool:
@@ -160,14 +160,14 @@ _BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
 
 def _left(original: Function, transform: Any, *given: Any) -> Any:
     """What torchvision makes of an image that was refused."""
-    return live.of_thread.live.left_to(original, transform, *given)
+    return live.of_thread.rewindable.left_to(original, transform, *given)
 
 
 def _sequential(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, input: Any) -> Any:
         # all models come here: so the first checks are cheap, and none makes torch's compiler break the graph
-        if type(input) in _LAZY and type(self) is nn.Sequential and _is_of_transforms(self):
+        if type(input) in LAZY and type(self) is nn.Sequential and _is_of_transforms(self):
             tensor = made(self, input)
             return _left(original, self, input) if tensor is None else tensor
         return original(self, input)
@@ -178,7 +178,7 @@ def _sequential(original: Function) -> Function:
 def _v1(original: Function) -> Function:
     @functools.wraps(original)
     def __call__(self: Any, img: Any) -> Any:
-        if type(img) in _LAZY and type(self) is v1.Compose:
+        if type(img) in LAZY and type(self) is v1.Compose:
             tensor = made(self, img)
             return _left(original, self, img) if tensor is None else tensor
         return original(self, img)
@@ -207,7 +207,7 @@ def _v2(original: Function) -> Function:
     @functools.wraps(original)
     def forward(self: Any, *inputs: Any) -> Any:
         image, *more = inputs or (None,)
-        if type(image) in _LAZY and type(self) is v2.Compose and _HANDED_ON.issuperset(map(type, more)):
+        if type(image) in LAZY and type(self) is v2.Compose and _HANDED_ON.issuperset(map(type, more)):
             tensor = made(self, image, alone=not more)
             if tensor is None:
                 return _left(original, self, *inputs)

@@ -132,6 +132,16 @@ def _with_code(found: list[Any]) -> tuple[Any, ...]:
     return (*found, *codes, *contents)
 
 
+def usual() -> bool:
+    """Whether torch makes float32 tensors on the CPU unless told otherwise, and none of its modes is on."""
+    return (
+        _device.CURRENT_DEVICE is None
+        and torch.get_default_dtype() is torch.float32
+        and not _torch._C._len_torch_function_stack()
+        and not _torch._C._len_torch_dispatch_stack()
+    )
+
+
 _changes = 0
 
 

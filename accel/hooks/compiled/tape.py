@@ -12,7 +12,7 @@ import random
 import struct
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -232,6 +232,7 @@ def of_default(needed: int) -> Tape:
     return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
 
 
+@lru_cache(maxsize=64)
 def rounded(probability: float) -> float:
     """A probability as float32, as ``torch.rand(1) < probability`` compares with it."""
     return torch.tensor(probability, dtype=torch.float32, device="cpu").item()

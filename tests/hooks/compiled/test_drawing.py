@@ -15,6 +15,7 @@ from accel.hooks.compiled import compositions, drawing, draws, program
 from accel.hooks.compiled.fixed import RGB
 from accel.hooks.compiled.stock import Refused
 from accel.recipe import Recipe
+from accel.rows import Form
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check
 
 CODED = ["train", "train of v2", "retries", "no crop fits", "padded", "padded by v2", "whole or not", "grey"]
@@ -78,6 +79,24 @@ def test_compiled_code_that_draws_otherwise_is_not_used(root: Path, monkeypatch:
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     assert check(dataset) == {TOGETHER: 52}
     assert accel.stats()["fallbacks"][reason] > before
+
+
+@pytest.mark.parametrize(
+    ("scale", "ratio", "known"),
+    [
+        ((0.08, 1.0), (0.75, 4 / 3), True),
+        ((0.0, 2.0), (1e-9, 1e9), True),
+        ((-1e-6, 1.0), (0.75, 4 / 3), False),
+        ((0.08, 1e300), (0.75, 4 / 3), False),
+        ((0.08, 1.0), (-0.75, 4 / 3), False),
+        ((0.08, 1.0), (0.0, 1.0), False),
+        ((0.08, 1.0), (1.0, 1e38), False),
+    ],
+)
+def test_bounds_of_which_python_may_raise_are_left_to_python(scale: Any, ratio: Any, known: bool) -> None:
+    """The root of a negative number, or of one that is no number: compiled code would go on."""
+    crop = draws.ResizedCrop((8, 8), scale, ratio, draws.log_bounds(ratio), Form("resize"), False)
+    assert drawing.knows([crop]) == known
 
 
 def test_a_crop_that_pillow_warns_of_is_left_to_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_an_image_that_is_refused_after_draws_has_the_same_numbers(
 def test_numbers_drawn_for_a_refused_image_are_given_to_nobody_if_others_drew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = live.Live()
+    own = live.Rewindable()
     torch.manual_seed(4)
     own.begin()
     drawn = own.uniform((0.0, 1.0))
@@ -214,7 +214,7 @@ def test_numbers_drawn_for_a_refused_image_are_given_to_nobody_if_others_drew(
 
 
 def test_numbers_drawn_for_a_refused_image_are_given_again_once() -> None:
-    own = live.Live()
+    own = live.Rewindable()
     torch.manual_seed(4)
     own.begin()
     drawn = own.uniform((0.0, 1.0))

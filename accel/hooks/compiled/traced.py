@@ -20,7 +20,7 @@ Draws = Callable[[Tape, int, int], Any]
 """Draws the parameters for an image: (tape, height, width) -> parameters."""
 
 
-class Asked:
+class Traced:
     """A transform that is run to record its steps. ``most``: the most draws that it makes for an image."""
 
     def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""Makers: functions that make parts of a program of a transform, and the resulting kind of image."""
+"""Builders: functions that make the parts of a program of a transform, and the resulting kind of image."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import asked, chances, draws, padding, policies
-from accel.hooks.compiled.asked import Asked
+from accel.hooks.compiled import draws, padding, policies, random_apply, traced
 from accel.hooks.compiled.draws import Op, Run, Size
 from accel.hooks.compiled.fixed import Fixed, Kind, moved
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Tape
+from accel.hooks.compiled.traced import Traced
 from accel.ops import OPS
 from accel.ops.row import KernelOp
 from accel.rows import Form, Slot
@@ -24,7 +24,7 @@ from accel.system.private_names import private
 F1 = private("torchvision.transforms.functional", "_get_perspective_coeffs")
 
 Attributes = dict[str, Any]
-Maker = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
+Builder = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
 
 
 def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -35,7 +35,7 @@ def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op
     parts = size, given["scale"], given["ratio"], logs
     if kind.erased:
         place = draws.ResizedCrop(*parts, Form(""), of_tensor=True).place
-        return _asked(draws.ResizedCrop.most, place, partial(_cropped_and_resized, transform), kind)
+        return _traced(draws.ResizedCrop.most, place, partial(_cropped_and_resized, transform), kind)
     tried = Fixed([lambda image: _cropped_and_resized(transform, image, (1, 2, size[0] + 2, size[1] + 3))], kind)
     steps = tried.found((), (size[0] + 5, size[1] + 7))[0].forms
     if [form.name for form in steps[:-1]] != ["crop"] or kind.dtype != torch.uint8:
@@ -70,16 +70,16 @@ def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
     def apply(image: Any, box: tuple[int, int, int, int]) -> Any:
         return image if is_v2 and tuple(image.shape[-2:]) == size else _functional(transform).crop(image, *box)
 
-    made, kind = _asked(op.most, op.place, apply, kind, size)
+    made, kind = _traced(op.most, op.place, apply, kind, size)
     return [*ops, *made], kind
 
 
-def flip(step: str) -> Maker:
+def flip(step: str) -> Builder:
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
         if not kind.erased:
             return [draws.Flip(given["p"], step)], kind
         flipped = _each_time([getattr(_functional(transform), step)], kind)
-        return [chances.Perhaps(given["p"], [flipped])], moved(kind)
+        return [random_apply.RandomApply(given["p"], [flipped])], moved(kind)
 
     return make
 
@@ -109,7 +109,7 @@ def _each_time(transforms: Sequence[Any], kind: Kind) -> Op:
             image = transform(image)
         return image
 
-    (op,), _ = _asked(0, lambda tape, height, width: None, apply, kind, _SIZE)
+    (op,), _ = _traced(0, lambda tape, height, width: None, apply, kind, _SIZE)
     return op
 
 
@@ -129,17 +129,17 @@ def _functional(transform: Any) -> Any:
 
 def grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     grey = Fixed([partial(_functional(transform).rgb_to_grayscale, num_output_channels=kind.channels)], kind)
-    return [chances.Perhaps(given["p"], [grey])], kind
+    return [random_apply.RandomApply(given["p"], [grey])], kind
 
 
-def perhaps(name: str, *params: str) -> Maker:
-    """A maker for a function that is applied with probability ``p``, with these attributes of the transform."""
+def with_probability(name: str, *params: str) -> Builder:
+    """A builder for a function that is applied with probability ``p``, with these attributes of the transform."""
 
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
         done = partial(getattr(_functional(transform), name), **{param: getattr(transform, param) for param in params})
         fixed = Fixed([done], kind)
         fixed.tried((40, 50))
-        return [chances.Perhaps(given["p"], [fixed], in_float64=not isinstance(transform, v2.Transform))], kind
+        return [random_apply.RandomApply(given["p"], [fixed], in_float64=not isinstance(transform, v2.Transform))], kind
 
     return make
 
@@ -168,29 +168,29 @@ def _colour(transform: Any, name: str, kind: Kind) -> Form:
 
 def jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     forms = [Form("") if given[name] is None else _colour(transform, name, kind) for name in JITTERS]
-    return [chances.Jitter([given[name] for name in JITTERS], forms)], kind
+    return [random_apply.Jitter([given[name] for name in JITTERS], forms)], kind
 
 
 def distort(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     forms = [_colour(transform, name, kind) for name in JITTERS]
     (permute,), kind = channels(transform, given, kind)
-    return [chances.Distort(given["p"], [given[name] for name in JITTERS], forms, permute)], kind
+    return [random_apply.Distort(given["p"], [given[name] for name in JITTERS], forms, permute)], kind
 
 
 JITTERS = ("brightness", "contrast", "saturation", "hue")
 
 
 def channels(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    permutation = chances.Permuted(kind.channels)
+    permutation = random_apply.Permutation(kind.channels)
 
     def apply(image: Any, order: list[int]) -> Any:
         return v2.functional.permute_channels(image, order)
 
-    return _asked(permutation.most, lambda tape, height, width: permutation(tape), apply, kind)
+    return _traced(permutation.most, lambda tape, height, width: permutation(tape), apply, kind)
 
 
 def choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    return [policies.Choice(transform, given, kind)], kind
+    return [policies.RandAugment(transform, given, kind)], kind
 
 
 def policy(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -201,7 +201,8 @@ def policy(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kin
 def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     blurred, size = _functional(transform).gaussian_blur, list(given["kernel_size"])
     if kind.cls is not None:
-        return _asked(1, asked.between(given["sigma"]), lambda image, sigma: blurred(image, size, [sigma, sigma]), kind)
+        sigma = traced.between(given["sigma"])
+        return _traced(1, sigma, lambda image, sigma: blurred(image, size, [sigma, sigma]), kind)
 
     def form(height: int, width: int) -> Form:
         return _with_factor(lambda sigma, image: blurred(image, size, [sigma, sigma]), kind, (height, width))
@@ -210,7 +211,7 @@ def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
     return [draws.Factor(given["sigma"], form)], kind
 
 
-# -- transforms that are run to record their steps (``Asked``) -------------------------------------------------
+# -- transforms that are run to record their steps (``Traced``) -------------------------------------------------
 
 
 def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -220,7 +221,7 @@ def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
         rest = transform.interpolation, transform.expand, transform.center, policies.filled(transform.fill, kind)
         return v1.functional.rotate(image, angle, *rest)
 
-    return _asked(1, asked.between(given["degrees"]), apply, kind)
+    return _traced(1, traced.between(given["degrees"]), apply, kind)
 
 
 def affine(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -235,7 +236,7 @@ def affine(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kin
         return v1.functional.affine(image, *drawn, **rest)
 
     parts = [given[name] for name in ("degrees", "translate", "scale", "shear")]
-    return _asked(6, asked.affine(*parts), apply, kind)
+    return _traced(6, traced.affine(*parts), apply, kind)
 
 
 def perspective(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -244,16 +245,16 @@ def perspective(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op]
             return transform.transform(image, {"coefficients": F1._get_perspective_coeffs(*points)})
         return v1.functional.perspective(image, *points, transform.interpolation, policies.filled(transform.fill, kind))
 
-    ops, kind = _asked(8, asked.corners(given["distortion_scale"]), apply, kind)
-    return [chances.Perhaps(given["p"], ops)], kind
+    ops, kind = _traced(8, traced.corners(given["distortion_scale"]), apply, kind)
+    return [random_apply.RandomApply(given["p"], ops)], kind
 
 
 def zoom_out(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
     def apply(image: Any, padding: list[int]) -> Any:
         return transform.transform(image, {"padding": padding})
 
-    ops, kind = _asked(3, asked.zoomed(given["side_range"]), apply, kind)
-    return [chances.Perhaps(given["p"], ops)], kind
+    ops, kind = _traced(3, traced.zoomed(given["side_range"]), apply, kind)
+    return [random_apply.RandomApply(given["p"], ops)], kind
 
 
 def compressed(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
@@ -262,24 +263,24 @@ def compressed(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op],
     def apply(image: Any, quality: int) -> Any:
         return transform.transform(image, {"quality": quality})
 
-    return _asked(1, lambda tape, height, width: least + tape.below(most - least + 1), apply, kind)
+    return _traced(1, lambda tape, height, width: least + tape.below(most - least + 1), apply, kind)
 
 
-def resizes(draw: Callable[[Attributes], asked.Draws]) -> Maker:
-    """A maker for a resize to a random size."""
+def resizes(draw: Callable[[Attributes], traced.Draws]) -> Builder:
+    """A builder for a resize to a random size."""
 
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
         def apply(image: Any, size: Any) -> Any:
             return transform.transform(image, {"size": size})
 
-        return _asked(1, draw(given), apply, kind)
+        return _traced(1, draw(given), apply, kind)
 
     return make
 
 
-def _asked(
-    most: int, draws: asked.Draws, apply: Callable[[Any, Any], Any], kind: Kind, size: Size = (60, 80)
+def _traced(
+    most: int, draws: traced.Draws, apply: Callable[[Any, Any], Any], kind: Kind, size: Size = (60, 80)
 ) -> tuple[list[Op], Kind]:
-    op = Asked(most, draws, apply, kind)
+    op = Traced(most, draws, apply, kind)
     op.draw(Run(Tape(torch.Generator().get_state(), most)), *size)  # a trial, which may refuse
     return [op], moved(kind)

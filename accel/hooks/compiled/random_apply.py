@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from accel.hooks.compiled.drawing_formulas import happens
 from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
@@ -15,7 +16,7 @@ from accel.hooks.compiled.tape_trials import outputs
 from accel.rows import Form, shifted
 
 
-class Perhaps:
+class RandomApply:
     """Parts of a program that are applied with some probability.
 
     Args:
@@ -42,7 +43,7 @@ def _all(ops: Sequence[Op], run: Run, height: int, width: int) -> Size:
     return height, width
 
 
-class Chooses(Protocol):
+class Chooser(Protocol):
     """A function that draws numbers. ``most``: the most outputs of torch's generator that it takes."""
 
     most: int
@@ -50,10 +51,10 @@ class Chooses(Protocol):
     def __call__(self, tape: Tape) -> Sequence[int]: ...
 
 
-class Some:
+class Choice:
     """The parts of a program that are chosen, in the chosen order."""
 
-    def __init__(self, choose: Chooses, parts: Sequence[Sequence[Op]]) -> None:
+    def __init__(self, choose: Chooser, parts: Sequence[Sequence[Op]]) -> None:
         self._choose, self._parts = choose, parts
         self.most = choose.most + sum(op.most for part in parts for op in part)
 
@@ -63,7 +64,7 @@ class Some:
         return height, width
 
 
-class ByMultinomial:
+class Multinomial:
     """The choice of v2's ``RandomChoice``, by ``torch.multinomial``."""
 
     def __init__(self, chances: Sequence[float]) -> None:
@@ -77,7 +78,7 @@ class ByMultinomial:
         return (tape.by(lambda generator: int(self._draw(generator=generator)), self.most),)
 
 
-class ByPython:
+class PythonChoice:
     """The choice of v1's ``RandomChoice`` among ``count``, by Python's ``random``."""
 
     most = 0
@@ -89,7 +90,7 @@ class ByPython:
         return tape.python.choices(self._each, weights=self._chances)
 
 
-class Shuffled:
+class PythonOrder:
     """The order of v1's ``RandomOrder`` of ``count``, by Python's ``random``."""
 
     most = 0
@@ -103,7 +104,7 @@ class Shuffled:
         return order
 
 
-class Permuted:
+class Permutation:
     """``torch.randperm(count)``."""
 
     def __init__(self, count: int) -> None:
@@ -143,7 +144,7 @@ class Jitter(Colours):
     """``ColorJitter`` of either version."""
 
     most = 7
-    _order = Permuted(4)
+    _order = Permutation(4)
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         order = self._order(run.tape)
@@ -168,10 +169,10 @@ class Distort(Colours):
         tape, probability = run.tape, self._probability
         factors: dict[int, float] = {}
         for each, bounds in enumerate(self.bounds):
-            if tape.uniform(UNIT) < probability:
+            if happens(tape, UNIT, probability):
                 factors[each] = tape.uniform(bounds)  # type: ignore[arg-type]  # all are done
-        first = tape.uniform(UNIT) < 0.5
-        permutes = tape.uniform(UNIT) < probability
+        first = happens(tape, UNIT, 0.5)
+        permutes = happens(tape, UNIT, probability)
         self.record(
             run, tuple([each for each in ((0, 1, 2, 3) if first else (0, 2, 3, 1)) if each in factors]), factors
         )
