@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from accel.codec import opening
 from accel.codec import opening_fields as of
-from accel.codec.header import Header, Raw
+from accel.codec.header import Header, Raw, channels_of
 from accel.codec.store import Keys
 from accel.codec.store import row as row_of_key
 from accel.options import Selection
@@ -88,7 +88,7 @@ def sizes_of(table: Numbers) -> Sizes:
 
 def table_of(headers: Iterable[Header | Raw]) -> Numbers:
     """The table (``Sources.table``) of pictures with these headers: int64 [pictures, 3]."""
-    found = [(COLOURED if each.mode == "RGB" else 1, each.height, each.width) for each in headers]
+    found = [(each.channels, each.height, each.width) for each in headers]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
@@ -122,7 +122,7 @@ class Pictures(Sources):
 
     def apart(self) -> PicturesApart:
         """The same images as ``PicturesApart``."""
-        shape = *self.pixels.shape[:3], 3 if self.header.mode == "RGB" else 1
+        shape = *self.pixels.shape[:3], self.header.channels
         return PicturesApart(self.pixels.reshape(-1), even(*shape), self.header.mode, self.name, self.selection)
 
     def _several(self, places: slice) -> Pictures:
@@ -156,14 +156,14 @@ class PicturesApart(Sources):
 
     def _one(self, place: int) -> Source:
         begin, height, width = self.parts[place].tolist()
-        end = begin + height * width * (3 if self.mode == "RGB" else 1)
+        end = begin + height * width * channels_of(self.mode)
         return Source(
             self.pixels[begin:end].data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection
         )
 
     def table(self) -> Numbers:
         table = self.parts.copy()
-        table[:, 0] = COLOURED if self.mode == "RGB" else 1
+        table[:, 0] = channels_of(self.mode)
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -236,10 +236,9 @@ class Files(Sources):
             header, keys = source.header, Keys.of([source.key])
             assert isinstance(header, Header)
             assert keys.trusted.all()
-            components = 3 if header.mode == "RGB" else 1
             known[place, : of.DEVICE] = of.OTHER, 0
             known[place, of.DEVICE : of.CHANGED + 1] = keys.rows[0].view(np.int64)
-            known[place, of.SCAN :] = header.scan, components, header.height, header.width
+            opening.put_header(known[place], header)
             headers[place] = header
         self.known, self.places, self.headers = known, begins, headers
         self.names = self._split = [names[place] for place in range(count)]
@@ -288,10 +287,9 @@ _SIGNED = Struct("=5q")
 
 def known_of(source: Source, header: Header) -> list[int]:
     """The row of ``Files.known`` for a source."""
-    width, height, mode = header[:3]
-    components = 3 if mode == "RGB" else 1
     key = _SIGNED.unpack(row_of_key(*(source.key or (0, 0, 0, -1, -1))))
-    row = [of.PLAIN, len(source.data), *key, header.scan, components, height, width]
+    row = [of.PLAIN, len(source.data), *key]
+    opening.put_header(row, header)
     if opening.plain_header(row) != header:
         row[of.STATE] = of.OTHER
     return row

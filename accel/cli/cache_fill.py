@@ -81,8 +81,7 @@ def _filled(place: str, paths: list[Path]) -> Filled:
         elif not runtime.to_fill(source):
             counts["full"] += 1
         else:
-            channels = 1 if header.mode == "L" else 3
-            made = runtime.decoded(source, (0, 0, 1, 1), channels, "auto")
+            made = runtime.decoded(source, (0, 0, 1, 1), header.channels, "auto")
             counts["new" if made is not None else "others"] += 1
     cached.flush()
     return Filled(**counts)

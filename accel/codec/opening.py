@@ -223,6 +223,11 @@ def plain_header(row: list[int]) -> Header:
     return header
 
 
+def put_header(row: list[int] | npt.NDArray[np.int64], header: Header) -> None:
+    """Write a header into a file's fields (``opening_fields``)."""
+    row[of.SCAN :] = header.scan, header.channels, header.height, header.width  # type: ignore[call-overload]
+
+
 _new: Any = tuple.__new__  # a named tuple's own ``__new__`` takes longer
 _OPEN, _STAT = os.open, (os.stat, os.access)
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)

@@ -229,7 +229,7 @@ def _lazy(source: Source, mode: Any) -> LazyTensor:
     steps: tuple[Step, ...] = (("pil_to_tensor", ()),)
     if to_rgb:
         steps = (("convert", ("RGB",)), *steps)
-    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
+    shape = (3 if to_rgb else header.channels, header.height, header.width)
     return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
 
 

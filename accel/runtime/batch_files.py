@@ -118,8 +118,7 @@ def made(
             refused.add(number)
         elif plain is None:
             headers[number] = header
-            components = 3 if header.mode == "RGB" else 1
-            known[number, of.SCAN :] = header.scan, components, header.height, header.width
+            opening.put_header(known[number], header)
     return cls(content[: read.end], places, known, headers, paths, selection), refused
 
 

@@ -74,7 +74,7 @@ class Reading:
         start, row, size = self._start, self._row, file.size
         self._end = start + size
         if file.header is None:
-            row[of.SCAN :] = header.scan, 3 if header.mode == "RGB" else 1, header.height, header.width
+            opening.put_header(row, header)
         data = self._content[start : start + size].data.toreadonly()
         source = SlotSource(data, header, name, self.selection, key=file.key)
         source.reading, source.start, source.known = self, start, row
