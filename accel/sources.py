@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
@@ -10,11 +11,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from accel.codec import opening
-from accel.codec import opening_fields as of
 from accel.codec.header import Header, Raw, channels_of
 from accel.codec.store import Keys
 from accel.codec.store import row as row_of_key
+from accel.files import fields as of
+from accel.files import reader
+from accel.files.batch_memory import BatchMemory
 from accel.options import Selection
 from accel.recipe import Source
 
@@ -182,12 +184,13 @@ class Files(Sources):
 
     Attributes:
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], each file's offset and size.
-        known: int64 [files, FIELDS], the fields of ``codec.opening_fields``; the size of the picture is always set.
+        known: int64 [files, FIELDS], the fields of ``files.fields``; the size of the picture is always set.
         headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
-        asked: bool [files], whether a file was decoded, as ``Source.asked``.
+        asked: bool [files], whether a file was decoded, as ``Source.asked``. memory: what ``content`` is a part of, if
+            it is reused for other batches.
     """
 
-    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "names", "places")
+    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "memory", "names", "places")
 
     def __init__(
         self,
@@ -197,9 +200,11 @@ class Files(Sources):
         headers: Mapping[int, Header],
         names: Names,
         selection: Selection,
+        memory: BatchMemory | None = None,
     ) -> None:
         super().__init__(selection)
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
+        self.memory = memory
         self.asked = np.zeros(len(places), np.bool_)
         self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
 
@@ -238,7 +243,7 @@ class Files(Sources):
             assert keys.trusted.all()
             known[place, : of.DEVICE] = of.OTHER, 0
             known[place, of.DEVICE : of.CHANGED + 1] = keys.rows[0].view(np.int64)
-            opening.put_header(known[place], header)
+            reader.put_header(known[place], header)
             headers[place] = header
         self.known, self.places, self.headers = known, begins, headers
         self.names = self._split = [names[place] for place in range(count)]
@@ -250,9 +255,11 @@ class Files(Sources):
         row = self.known[place].tolist()
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
-        header = self.headers.get(place) or opening.plain_header(row)
-        source = Source(data, header, self._split[place], self.selection, key=opening.key(row))
+        header = self.headers.get(place) or reader.plain_header(row)
+        source = Source(data, header, self._split[place], self.selection, key=reader.key(row))
         source.asked = int(self.asked[place])
+        if self.memory is not None:
+            self.memory.sources.append(weakref.ref(source))
         return source
 
     def table(self) -> Numbers:
@@ -289,7 +296,7 @@ def known_of(source: Source, header: Header) -> list[int]:
     """The row of ``Files.known`` for a source."""
     key = _SIGNED.unpack(row_of_key(*(source.key or (0, 0, 0, -1, -1))))
     row = [of.PLAIN, len(source.data), *key]
-    opening.put_header(row, header)
-    if opening.plain_header(row) != header:
+    reader.put_header(row, header)
+    if reader.plain_header(row) != header:
         row[of.STATE] = of.OTHER
     return row

@@ -22,8 +22,9 @@ MOST_FILES = 35
 MOST_RETURNS = 4
 
 ROOT = Path(accel.__file__).resolve().parent
-APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
-"""The decoder, what calls compiled code, and programs of compositions: a way of their own."""
+READER = ("accel/files/reader.py", "accel/files/buffers.py")
+APART = ("accel/codec/", *READER, "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
+"""The decoder, the reader of files, what calls compiled code, and programs of compositions: a way of their own."""
 
 GROUND = ("accel/system/", "accel/ops/", "accel/options.py", "accel/recipe.py", "accel/errors.py")
 """What every file looks things up in, which is nowhere that an image goes to."""

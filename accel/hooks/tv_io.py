@@ -18,7 +18,7 @@ import torchvision
 from accel import switch
 from accel.codec import decode, foreign
 from accel.codec.header import SOI, Header, Raw
-from accel.codec.opening import File
+from accel.files.reader import File
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
