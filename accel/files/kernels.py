@@ -71,7 +71,16 @@ def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
 
 @njit
 def read(
-    calls: Any, names: Any, address: int, capacity: int, oldest: int, most: int, status: Any, rows: Any, totals: Any
+    calls: Any,
+    names: Any,
+    address: int,
+    capacity: int,
+    oldest: int,
+    most: int,
+    status: Any,
+    rows: Any,
+    places: Any,
+    totals: Any,
 ) -> Any:
     """Read files to an address with so much capacity, one behind another, at multiples of ``ALIGNED``.
 
@@ -81,6 +90,7 @@ def read(
         oldest: the latest time, in nanoseconds, that is trusted; others become -1.
         most: the most pixels of a picture that is not counted as ``UNUSUAL``.
         status: int64 [32], working memory. rows: int64 [files, FIELDS], each file's fields.
+        places: int64 [files, 2], each file's offset and size.
         totals: int64 [TOTALS], numbers for all files.
     """
     begin, end = i64(0), i64(0)
@@ -93,6 +103,7 @@ def read(
         begin = name_end + 1
         if not _is_believed(rows, i, oldest):
             rows[i, of.WRITTEN], rows[i, of.CHANGED] = -1, -1
+        places[i, 0], places[i, 1] = end, rows[i, of.READ]
         if state >= of.OTHER:
             end += _whole(rows[i, of.READ])
         totals[of.MISSING] += state == of.NONE

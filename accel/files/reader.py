@@ -32,7 +32,7 @@ UNIT = units.Unit(
     *("codec/jpeg/memory.py", "codec/jpeg/simd.py"),
     seconds=0.5,
 )
-_read = UNIT.function("files.kernels", "read", "i8[1] u1[1] int int int int i8[1]w i8[2]w i8[1]w")
+_read = UNIT.function("files.kernels", "read", "i8[1] u1[1] int int int int i8[1]w i8[2]w i8[2]w i8[1]w")
 _look = UNIT.function("files.kernels", "look", "i8[1] u1[1] int i8[1]w i8[2]w")
 
 
@@ -53,11 +53,12 @@ class Table(NamedTuple):
     """Files that were read into one piece of memory, one behind another.
 
     Attributes:
-        rows: int64 [files, FIELDS], each file's fields (``fields``).
+        rows: int64 [files, FIELDS], each file's fields (``fields``). places: int64 [files, 2], offsets and sizes.
         missing, no_room, largest, needed, unusual: numbers for all files, see ``fields``.
     """
 
     rows: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
     missing: int
     no_room: int
     largest: int
@@ -79,7 +80,8 @@ def read_to(paths: Sequence[Any], address: int, capacity: int, most: int) -> Tab
     names = _opened(paths)
     if names is None:
         return None
-    return Table(_rows(names, len(paths), address, capacity, most), *_work.totals.tolist())
+    places = np.empty((len(paths), 2), np.int64)
+    return Table(_rows(names, places, address, capacity, most), places, *_work.totals.tolist())
 
 
 def read_one_to(path: Any, address: int, capacity: int) -> list[int] | None:
@@ -90,7 +92,7 @@ def read_one_to(path: Any, address: int, capacity: int) -> list[int] | None:
     names = _opened((path,))
     if names is None:
         return None
-    row: list[int] = _rows(names, 1, address, capacity, 0).tolist()[0]
+    row: list[int] = _rows(names, _work.place, address, capacity, 0).tolist()[0]
     return None if row[of.STATE] <= of.LARGE else row
 
 
@@ -178,6 +180,7 @@ class _Work(threading.local):
 
     def __init__(self) -> None:
         self.status = np.empty(32, np.int64)
+        self.place = np.empty((1, 2), np.int64)
         self.totals = np.empty(of.TOTALS, np.int64)
 
 
@@ -189,11 +192,12 @@ def _oldest() -> int:
     return int((time.time() - memory.SETTLED) * 1e9)
 
 
-def _rows(names: bytes, count: int, address: int, capacity: int, most: int) -> npt.NDArray[np.int64]:
-    """Have compiled code read files; return their rows, and leave the numbers for all in the thread's ``totals``."""
-    rows, work = np.empty((count, of.FIELDS), np.int64), _work
+def _rows(names: bytes, places: npt.NDArray[np.int64], address: int, capacity: int, most: int) -> npt.NDArray[np.int64]:
+    """Have compiled code read files and fill ``places``; return their rows, and leave the numbers for all in the
+    thread's ``totals``."""
+    rows, work = np.empty((len(places), of.FIELDS), np.int64), _work
     packed = np.frombuffer(names, np.uint8)
-    _read(calls(), packed, address, capacity, _oldest(), most, work.status, rows, work.totals)
+    _read(calls(), packed, address, capacity, _oldest(), most, work.status, rows, places, work.totals)
     return rows
 
 
@@ -201,7 +205,7 @@ def _by_compiled(path: str, names: bytes) -> File | None:
     buffer = file_buffers.take()
     if buffer is None:
         return _by_python(path)
-    (row,) = _rows(names, 1, buffer.address, FileBuffers.ORDINARY, 0).tolist()
+    (row,) = _rows(names, _work.place, buffer.address, FileBuffers.ORDINARY, 0).tolist()
     state, size = row[of.STATE], row[of.READ]
     if state <= of.LARGE:
         file_buffers.give_back(buffer)

@@ -61,15 +61,11 @@ def _source(
 def read_together(paths: Sequence[Any], selection: Selection, most: int) -> Sequence[Source | None]:
     """Read the files of a batch, all at once if possible; return their sources, None for those not claimed by Pillow's
     hook (``by_pillow``), which is asked of plain pictures only if they have more than ``most`` pixels."""
-    on_device = bool(backend_of(selection).devices)
-    together = None
-    if not (cached.in_use and on_device):  # what a cache has of a file has no place in ``Files`` that are sent
-        together = batch_memory.read_together(paths, selection, _slot(selection, len(paths)), most)
+    together = batch_memory.read_together(paths, selection, _slot(selection, len(paths)), most)
     if together is None:
         return [_source(path, reader.read(path), None, selection, by_pillow) for path in paths]
     memory, table = together
-    rows = table.rows
-    places = batch_memory.places_of(rows[:, of.READ])
+    rows, places = table.rows, table.places
     headers: dict[int, Header] = {}
     refused: set[int] = set()
     if table.unusual:
@@ -85,7 +81,10 @@ def read_together(paths: Sequence[Any], selection: Selection, most: int) -> Sequ
                 reader.put_header(rows[number], header)
     end = int(places[-1].sum())
     files = Files(memory.content[:end], places, rows, headers, paths, selection, memory)
-    return [None if number in refused else files[number] for number in range(len(files))] if refused else files
+    apart = cached.in_use and backend_of(selection).devices  # what a cache has of a file is not sent with ``Files``
+    if refused or apart:
+        return [None if number in refused else files[number] for number in range(len(files))]
+    return files
 
 
 def into_slot(selection: Selection | None, count: int) -> AbstractContextManager[None]:
@@ -95,7 +94,9 @@ def into_slot(selection: Selection | None, count: int) -> AbstractContextManager
 
 def _slot(selection: Selection, count: int) -> torch.Tensor | None:
     """A slot for a batch of so many images; None if this worker has none, or it is not known how large it must be."""
-    return None if cached.in_use else slot_pool.slot(batch_memory.slot_size(selection, count))
+    pool = None if cached.in_use else slot_pool.of_worker()
+    size = 0 if pool is None else batch_memory.slot_size(selection, count)
+    return None if pool is None or not size else pool.empty((size,), torch.uint8)
 
 
 def header_of(file: File) -> Header | None:

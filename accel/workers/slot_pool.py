@@ -250,12 +250,6 @@ def of_worker() -> SlotPool | None:
     return _pool
 
 
-def slot(size: int) -> torch.Tensor | None:
-    """A slot of so many bytes, uint8 [size], of this worker's pool; None if it has no pool, or ``size`` is 0."""
-    pool = of_worker() if size else None
-    return None if pool is None else pool.empty((size,), torch.uint8)
-
-
 def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor for this worker to send: in a slot if it has a pool, else in new shared memory."""
     return memory.shared(shape, dtype) if _pool is None or not prod(shape) else _pool.empty(shape, dtype)

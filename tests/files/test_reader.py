@@ -188,15 +188,17 @@ def test_files_behind_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Path(path).write_bytes(content)
     table, memory = into(paths, most=40 * 30 - 1)
     assert table is not None
-    at = 0
+    at, ends = 0, []
     for row, path, content in zip(table.rows.tolist(), paths, contents, strict=True):
         assert memory[at : at + len(content)] == content
         assert reader.key(row) == key_of(os.stat(path)) is not None
         header = claim(content)
         assert row[of.STATE] == (of.OTHER if header is None else of.PLAIN)
         assert header is None or reader.plain_header(row) == header
+        ends.append([at, len(content)])
         at += -(-row[of.READ] // ALIGNED) * ALIGNED
-    assert table[1:] == (0, 0, max(map(len, contents)), at, 4)  # one plain picture has few pixels
+    assert table.places.tolist() == ends
+    assert table[2:] == (0, 0, max(map(len, contents)), at, 4)  # one plain picture has few pixels
     few, memory = into([*paths, str(tmp_path / "none")], at - ALIGNED + 4)  # a file leaves a byte at the end
     assert few is not None
     assert (few.missing, few.no_room, few.needed) == (1, 1, at)
