@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accel.codec import foreign
-from accel.codec.file_buffers import file_buffers
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
+from accel.files import reader
+from accel.files.batch_memory import Place
+from accel.files.buffers import file_buffers
 from accel.options import Selection
 from accel.system.memory import Key
 
@@ -65,6 +67,7 @@ class Source:
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
         path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
             others. cached: what the cache knows of the file behind ``path`` (``accel.runtime.cached``); None: nothing.
+        buffer: the memory that ``data`` is a view of, which is used for other files when the source is gone.
         way: how the images made from it are recorded, for ``accel.stats()``.
     """
 
@@ -79,7 +82,7 @@ class Source:
             "asked",
             "shared",
             "picture",
-            "_buffer",
+            "buffer",
             "path",
             "cached",
             "way",
@@ -93,18 +96,17 @@ class Source:
         header: Header | Raw,
         name: str,
         selection: Selection,
-        buffer: bytes | bytearray | None = None,
+        buffer: bytes | bytearray | Place | None = None,
         origin: Recipe | None = None,
         key: Key | None = None,
         path: Any = None,
         cached: Any = None,
     ) -> None:
-        """``data``: None if the file was not read. ``buffer``: the memory that ``data`` is a view of, which is used
-        for other files when the source is gone."""
+        """``data``: None if the file was not read."""
         if data is not None:
             self.data = data
         self.header, self.name, self.selection = header, name, selection
-        self.origin, self.key, self._buffer = origin, key, buffer
+        self.origin, self.key, self.buffer = origin, key, buffer
         self.asked, self.shared = 0, False
         self.picture = self.path = self.cached = None
         self.way = recording.way
@@ -145,24 +147,28 @@ class Source:
         """
         if isinstance(self.path, Encoded):
             return self.path.data
-        read = file_buffers.read(self.path)
+        read = reader.read(self.path)
         if read is None:
             raise DecodeError(f"{self.name}: the file, of which a cache has a part, cannot be read any more")
-        buffer, size, key = read
+        buffer, size, key, _ = read
         if key != self.key:
             raise DecodeError(f"{self.name}: the file was changed after it was opened")
         if isinstance(self.header, Raw):
             return memoryview(buffer)[:size]
-        self._buffer = buffer
+        self.buffer = buffer
         return memoryview(buffer)[:size].toreadonly()
 
-    def __del__(self, give_back: Callable[[bytes | bytearray], None] = file_buffers.give_back) -> None:
-        if self._buffer is not None and isinstance(self.data, memoryview):
+    def leave(self) -> None:
+        """Copy the bytes out of the memory of its batch, because somebody keeps the source longer."""
+        self.data, self.buffer = bytes(self.data), None
+
+    def __del__(self, give_back: Callable[[Any], None] = file_buffers.give_back) -> None:
+        if self.buffer is not None and isinstance(self.data, memoryview):
             try:
                 self.data.release()
             except BufferError:  # another view of it is in use
                 return
-            give_back(self._buffer)
+            give_back(self.buffer)
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = bytes(self.data) if self.is_read else None

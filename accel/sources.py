@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
@@ -10,11 +11,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from accel.codec import opening
-from accel.codec import opening_fields as of
-from accel.codec.header import Header, Raw
+from accel.codec.header import Header, Raw, channels_of
 from accel.codec.store import Keys
 from accel.codec.store import row as row_of_key
+from accel.files import fields as of
+from accel.files import reader
+from accel.files.batch_memory import BatchMemory
 from accel.options import Selection
 from accel.recipe import Source
 
@@ -88,7 +90,7 @@ def sizes_of(table: Numbers) -> Sizes:
 
 def table_of(headers: Iterable[Header | Raw]) -> Numbers:
     """The table (``Sources.table``) of pictures with these headers: int64 [pictures, 3]."""
-    found = [(COLOURED if each.mode == "RGB" else 1, each.height, each.width) for each in headers]
+    found = [(each.channels, each.height, each.width) for each in headers]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
@@ -122,7 +124,7 @@ class Pictures(Sources):
 
     def apart(self) -> PicturesApart:
         """The same images as ``PicturesApart``."""
-        shape = *self.pixels.shape[:3], 3 if self.header.mode == "RGB" else 1
+        shape = *self.pixels.shape[:3], self.header.channels
         return PicturesApart(self.pixels.reshape(-1), even(*shape), self.header.mode, self.name, self.selection)
 
     def _several(self, places: slice) -> Pictures:
@@ -156,14 +158,14 @@ class PicturesApart(Sources):
 
     def _one(self, place: int) -> Source:
         begin, height, width = self.parts[place].tolist()
-        end = begin + height * width * (3 if self.mode == "RGB" else 1)
+        end = begin + height * width * channels_of(self.mode)
         return Source(
             self.pixels[begin:end].data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection
         )
 
     def table(self) -> Numbers:
         table = self.parts.copy()
-        table[:, 0] = COLOURED if self.mode == "RGB" else 1
+        table[:, 0] = channels_of(self.mode)
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,12 +184,13 @@ class Files(Sources):
 
     Attributes:
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], each file's offset and size.
-        known: int64 [files, FIELDS], the fields of ``codec.opening_fields``; the size of the picture is always set.
+        known: int64 [files, FIELDS], the fields of ``files.fields``; the size of the picture is always set.
         headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
-        asked: bool [files], whether a file was decoded, as ``Source.asked``.
+        asked: bool [files], whether a file was decoded, as ``Source.asked``. memory: what ``content`` is a part of, if
+            it is reused for other batches.
     """
 
-    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "names", "places")
+    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "memory", "names", "places")
 
     def __init__(
         self,
@@ -197,9 +200,11 @@ class Files(Sources):
         headers: Mapping[int, Header],
         names: Names,
         selection: Selection,
+        memory: BatchMemory | None = None,
     ) -> None:
         super().__init__(selection)
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
+        self.memory = memory
         self.asked = np.zeros(len(places), np.bool_)
         self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
 
@@ -236,10 +241,9 @@ class Files(Sources):
             header, keys = source.header, Keys.of([source.key])
             assert isinstance(header, Header)
             assert keys.trusted.all()
-            components = 3 if header.mode == "RGB" else 1
             known[place, : of.DEVICE] = of.OTHER, 0
             known[place, of.DEVICE : of.CHANGED + 1] = keys.rows[0].view(np.int64)
-            known[place, of.SCAN :] = header.scan, components, header.height, header.width
+            reader.put_header(known[place], header)
             headers[place] = header
         self.known, self.places, self.headers = known, begins, headers
         self.names = self._split = [names[place] for place in range(count)]
@@ -251,9 +255,11 @@ class Files(Sources):
         row = self.known[place].tolist()
         start, size = self.places[place].tolist()
         data = self.content[start : start + size].data.toreadonly()
-        header = self.headers.get(place) or opening.plain_header(row)
-        source = Source(data, header, self._split[place], self.selection, key=opening.key(row))
+        header = self.headers.get(place) or reader.plain_header(row)
+        source = Source(data, header, self._split[place], self.selection, key=reader.key(row))
         source.asked = int(self.asked[place])
+        if self.memory is not None:
+            self.memory.sources.append(weakref.ref(source))
         return source
 
     def table(self) -> Numbers:
@@ -288,10 +294,9 @@ _SIGNED = Struct("=5q")
 
 def known_of(source: Source, header: Header) -> list[int]:
     """The row of ``Files.known`` for a source."""
-    width, height, mode = header[:3]
-    components = 3 if mode == "RGB" else 1
     key = _SIGNED.unpack(row_of_key(*(source.key or (0, 0, 0, -1, -1))))
-    row = [of.PLAIN, len(source.data), *key, header.scan, components, height, width]
-    if opening.plain_header(row) != header:
+    row = [of.PLAIN, len(source.data), *key]
+    reader.put_header(row, header)
+    if reader.plain_header(row) != header:
         row[of.STATE] = of.OTHER
     return row

@@ -21,6 +21,7 @@ ROOMS = (
     ("system", "the process and the machine: forks, memory, cores, counters, the log, replaced files"),
     ("native", "functions compiled to machine code, and their cache"),
     ("codec", "bytes to pixels: headers, JPEG decoders, Pillow's memory"),
+    ("files", "files read whole, into memory that is used again"),
     ("cache", "what is kept from run to run: a folder with a table and segments; knows no pixels"),
     ("options", "a backend's options, and the selection of a backend: plain data"),
     ("recipe", "a source of pixels and the steps recorded on it: plain data"),

@@ -22,8 +22,9 @@ MOST_FILES = 35
 MOST_RETURNS, OF_VALUES = 4, 9
 
 ROOT = Path(accel.__file__).resolve().parent
-APART = ("accel/codec/", "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
-"""The decoder, what calls compiled code, and programs of compositions: a way of their own."""
+READER = ("accel/files/reader.py", "accel/files/buffers.py")
+APART = ("accel/codec/", *READER, "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
+"""The decoder, the reader of files, what calls compiled code, and programs of compositions: a way of their own."""
 
 GROUND = (
     *("accel/system/", "accel/ops/", "accel/options.py", "accel/errors.py"),

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from accel.cache import reading_fields as rd
 from accel.cache.entry import Entry
-from accel.codec import opening
 from accel.codec.jpeg import sound_parts
+from accel.files import reader
+from accel.files.fields import PREAD
 from accel.native import units
 from accel.native.calls import Call
 
 UNIT = units.Unit(
     "reading",
-    *("cache/reading_kernels.py", "cache/reading_fields.py", "codec/opening_kernels.py", "codec/opening_fields.py"),
+    *("cache/reading_kernels.py", "cache/reading_fields.py", "files/kernels.py", "files/fields.py"),
     *("codec/header.py", "codec/progressive.py", "codec/jpeg/digest.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py"),
     seconds=0.5,
 )
@@ -49,7 +50,7 @@ def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | 
 
     None if compiled code cannot be used.
     """
-    if not opening.agrees():
+    if not reader.agrees():
         return None
     rows = array("q")
     try:
@@ -92,7 +93,7 @@ def call(out: npt.NDArray[np.uint8]) -> Call:
 
 @cache
 def _pread() -> int:
-    return int(opening.calls()[2])
+    return int(reader.calls()[PREAD])
 
 
 def _by_python(wanted: Sequence[Wanted], view: memoryview) -> int:

@@ -10,7 +10,7 @@ from numba import njit, types
 from accel.cache import reading_fields as rd
 from accel.codec.jpeg.digest import digest
 from accel.codec.jpeg.memory import i64, pointer_to, u64
-from accel.codec.opening_kernels import _address, _called
+from accel.files.kernels import _address, _called
 from accel.native.intrinsics import emitted
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)

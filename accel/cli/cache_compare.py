@@ -75,8 +75,9 @@ def _pairs(
     if header is None:
         return
     if known.planes is not None:
-        box, channels = (0, 0, header.height, header.width), 1 if header.mode == "L" else 3
-        yield "planes", planes.region(source, box, channels), Recipe(Source(data, header, source.name, reference))
+        box = 0, 0, header.height, header.width
+        found = planes.region(source, box, header.channels)
+        yield "planes", found, Recipe(Source(data, header, source.name, reference))
     for entry in (known.result, known.pixels):
         if entry is None or (made := result_entries.made_of(entry)) is None:
             continue

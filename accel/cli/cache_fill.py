@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from accel import switch
 from accel.cli.arguments import WrongUsage
-from accel.codec.file_buffers import file_buffers
 from accel.codec.header import claim
 from accel.codec.jpeg import UNIT, planes
+from accel.files import reader
 from accel.native import units
 from accel.recipe import Source
 from accel.runtime import cached
@@ -68,21 +68,21 @@ def _filled(place: str, paths: list[Path]) -> Filled:
     cache = cached.of(selection.options)
     counts = dict.fromkeys(Filled._fields, 0)
     for path in paths:
-        read = file_buffers.read(path)
-        header = None if read is None else claim(read[0], read[1])
-        if cache is None or read is None or read[2] is None or header is None:
+        file = reader.read(path)
+        header = None if file is None else file.header or claim(file.buffer, file.size)
+        if cache is None or file is None or file.key is None or header is None:
             counts["others"] += 1
             continue
-        source = Source(memoryview(read[0])[: read[1]], header, str(path), selection, read[0], key=read[2])
+        data = memoryview(file.buffer)[: file.size]
+        source = Source(data, header, str(path), selection, file.buffer, key=file.key)
         if not runtime.fits(source):
             counts["others"] += 1
-        elif (known := cached.known(read[2], selection)) is not None and known.planes is not None:
+        elif (known := cached.known(file.key, selection)) is not None and known.planes is not None:
             counts["known"] += 1
         elif not runtime.to_fill(source):
             counts["full"] += 1
         else:
-            channels = 1 if header.mode == "L" else 3
-            made = runtime.decoded(source, (0, 0, 1, 1), channels, "auto")
+            made = runtime.decoded(source, (0, 0, 1, 1), header.channels, "auto")
             counts["new" if made is not None else "others"] += 1
     cached.flush()
     return Filled(**counts)

@@ -21,6 +21,11 @@ LARGEST_SIDE = 65500
 _MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
 
 
+def channels_of(mode: str) -> int:
+    """The number of channels of a picture of Pillow's mode "RGB" (3) or "L" (1)."""
+    return 3 if mode == "RGB" else 1
+
+
 class Header(NamedTuple):
     """The header of a file that accel may claim: its size in pixels and Pillow's mode ("L" or "RGB").
 
@@ -44,6 +49,10 @@ class Header(NamedTuple):
         """Whether a decoder for baseline files only may take it."""
         return self.ordinary and not self.progressive
 
+    @property
+    def channels(self) -> int:
+        return channels_of(self.mode)
+
 
 class Raw(NamedTuple):
     """The header of raw pixels: uint8, row by row, channels interleaved; ``mode``: "L" or "RGB".
@@ -55,6 +64,10 @@ class Raw(NamedTuple):
     height: int
     mode: str
     decoder: str = ""
+
+    @property
+    def channels(self) -> int:
+        return channels_of(self.mode)
 
 
 def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:

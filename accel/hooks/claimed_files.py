@@ -1,46 +1,102 @@
-"""Reading files whole when they are opened, and deciding which of them accel claims."""
+"""Reading files when they are opened, and deciding which of them accel claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image, ImageFile
 
 from accel import switch
-from accel.codec import opening
-from accel.codec.file_buffers import file_buffers
+from accel.backend import backend_of
 from accel.codec.header import Header, claim
-from accel.codec.opening import File
+from accel.files import batch_memory, reader
+from accel.files import fields as of
+from accel.files.batch_memory import BatchMemory
+from accel.files.buffers import file_buffers
+from accel.files.reader import File
 from accel.options import Selection
 from accel.recipe import Source
+from accel.runtime import cached
+from accel.sources import Files
 from accel.system.private_names import private
-from accel.workers import reading
+from accel.workers import slot_pool
 
 private("PIL.Image", "_decompression_bomb_check")
 
-
 Claimed = Callable[[File], Header | None]
+"""Returns the header of a file; None for one that accel does not claim."""
 
 
 def read(path: Any, selection: Selection, claimed: Claimed) -> Source | None:
     """Read a file, into a worker's slot if there is one; return its source, or None if ``claimed`` gives no header."""
-    into_slot = reading.current(selection)
-    file = None if into_slot is None else into_slot.read(path)
-    if file is None or into_slot is None:
-        return source(path, opening.read_one(path), selection, claimed)
-    header = claimed(file)
-    return None if header is None else into_slot.kept(file, header, str(path))
+    slot = batch_memory.current(selection)
+    file = None if slot is None else slot.read(path)
+    if file is None:
+        return _source(path, reader.read(path), None, selection, claimed)
+    return _source(path, file, slot, selection, claimed)
 
 
-def source(path: Any, file: File | None, selection: Selection, claimed: Claimed) -> Source | None:
-    """The source of a file that was read; None if there is no file or ``claimed`` gives no header."""
+def _source(
+    path: Any, file: File | None, slot: BatchMemory | None, selection: Selection, claimed: Claimed
+) -> Source | None:
+    """The source of a file that was read, or None, into a slot or not; None if ``claimed`` gives no header."""
     header = None if file is None else claimed(file)
     if file is None or header is None:
         file_buffers.give_back(file and file.buffer)
         return None
-    buffer, size, key, _ = file
-    return Source(memoryview(buffer)[:size].toreadonly(), header, str(path), selection, buffer, key=key)
+    if slot is None:
+        data = memoryview(file.buffer)[: file.size].toreadonly()
+        return Source(data, header, str(path), selection, file.buffer, key=file.key)
+    data, place = slot.keep(file, header)
+    source = Source(data, header, str(path), selection, place, key=file.key)
+    slot.sources.append(weakref.ref(source))
+    return source
+
+
+def read_together(paths: Sequence[Any], selection: Selection, most: int) -> Sequence[Source | None]:
+    """Read the files of a batch, all at once if possible; return their sources, None for those not claimed by Pillow's
+    hook (``by_pillow``), which is asked of plain pictures only if they have more than ``most`` pixels."""
+    together = batch_memory.read_together(paths, selection, _slot(selection, len(paths)), most)
+    if together is None:
+        return [_source(path, reader.read(path), None, selection, by_pillow) for path in paths]
+    memory, table = together
+    rows, places = table.rows, table.places
+    headers: dict[int, Header] = {}
+    refused: set[int] = set()
+    if table.unusual:
+        unusual = (rows[:, of.STATE] == of.OTHER) | (rows[:, of.HEIGHT] * rows[:, of.WIDTH] > most)
+        for number in np.flatnonzero(unusual).tolist():
+            (start, size), row = places[number].tolist(), rows[number].tolist()
+            plain = reader.plain_header(row) if row[of.STATE] == of.PLAIN else None
+            header = by_pillow(File(memory.content[start : start + size].tobytes(), size, None, plain))
+            if header is None:
+                refused.add(number)
+            elif plain is None:
+                headers[number] = header
+                reader.put_header(rows[number], header)
+    end = int(places[-1].sum())
+    files = Files(memory.content[:end], places, rows, headers, paths, selection, memory)
+    apart = cached.in_use and backend_of(selection).devices  # what a cache has of a file is not sent with ``Files``
+    if refused or apart:
+        return [None if number in refused else files[number] for number in range(len(files))]
+    return files
+
+
+def into_slot(selection: Selection | None, count: int) -> AbstractContextManager[None]:
+    """Have files of a batch of ``count`` samples read into a slot in the block, if this worker has one."""
+    return batch_memory.filling(None if selection is None else _slot(selection, count), selection)
+
+
+def _slot(selection: Selection, count: int) -> torch.Tensor | None:
+    """A slot for a batch of so many images; None if this worker has none, or it is not known how large it must be."""
+    pool = None if cached.in_use else slot_pool.of_worker()
+    size = 0 if pool is None else batch_memory.slot_size(selection, count)
+    return None if pool is None or not size else pool.empty((size,), torch.uint8)
 
 
 def header_of(file: File) -> Header | None:

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate, get_worker_info
 from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
-from accel.hooks import timm
+from accel.hooks import claimed_files, timm
 from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.tv_files import ahead
@@ -28,7 +28,7 @@ from accel.runtime import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
-from accel.workers import reading, sending, slot_pool
+from accel.workers import sending, slot_pool
 from accel.workers.leaving import leaves
 
 worker = private("torch.utils.data._utils.worker")
@@ -95,7 +95,7 @@ def _made(original: Function, self: Any, index: Any) -> tuple[Any, list[LazyTens
         way = f"one by one: {made or 'the loader makes no batches'}" if maps else "one by one: the dataset is iterable"
         try:
             with (
-                reading.reading(switch.active(), len(index) if type(index) is list else 0),
+                claimed_files.into_slot(switch.active(), len(index) if type(index) is list else 0),
                 recording.batch(way, made is not None and not isinstance(made, batch.OwnSamples)),
             ):
                 return _located(original, self, index), None

@@ -22,6 +22,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from accel import switch
 from accel.codec.header import Header, claim
+from accel.files import batch_memory
 from accel.hooks import claimed_files, patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy import pillow_file
@@ -36,7 +37,6 @@ from accel.system.content import key_of_content
 from accel.system.imports import LazyModule
 from accel.system.memory import Key
 from accel.system.replaced import replaced
-from accel.workers import reading
 
 _mpo = LazyModule("accel.lazy.mpo_file")
 
@@ -125,7 +125,7 @@ def _known_path(path: Any) -> Any:
 def _in_slot(path: str) -> Any:
     """The image of a file that is read into a DataLoader worker's slot; None if Pillow must open it."""
     selection = switch.active()
-    if selection is None or reading.current(selection) is None:
+    if selection is None or batch_memory.current(selection) is None:
         return None
     source = claimed_files.read(path, selection, claimed_files.by_pillow)
     return None if source is None else LazyJpegFile.open(source, path)

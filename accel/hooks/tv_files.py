@@ -15,7 +15,6 @@ from torchvision.datasets import folder
 
 from accel import switch
 from accel.backend import backend_of
-from accel.codec import opening
 from accel.codec.header import Header
 from accel.codec.store import Keys
 from accel.hooks import claimed_files, pillow_open
@@ -24,25 +23,12 @@ from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.options import Selection
 from accel.recipe import Source, recording
-from accel.runtime import batch_files, cached, cached_together
+from accel.runtime import cached, cached_together
 from accel.runtime.cached_together import CachedFiles
 from accel.sources import Files
 from accel.system.private_names import private
-from accel.workers import slot_files
 
 private("PIL.Image", "_decompression_bomb_check")
-
-
-def _read_together(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
-    ways = [slot_files.read, batch_files.read]
-    if cached.in_use:  # a slot has no place for what a cache has
-        ways = [] if backend_of(selection).devices else [batch_files.read]
-    most = _many_pixels()
-    for read in ways:
-        if (together := read(paths, selection, most, claimed_files.by_pillow)) is not None:
-            return together
-    files = zip(paths, opening.read(paths), strict=True)
-    return [claimed_files.source(path, file, selection, claimed_files.by_pillow) for path, file in files]
 
 
 def _default_loader(original: Function, path: Any) -> Any:
@@ -90,7 +76,7 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
     if not cached.in_use:
-        return _read_together(paths, selection)
+        return claimed_files.read_together(paths, selection, _many_pixels())
     looks_first = cached_together.finds(selection)
     found = dict[int, Source]()
     if looks_first:
@@ -99,7 +85,8 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
             return looked
         found = looked.by_numbers()
     others = [number for number in range(len(paths)) if number not in found]
-    together = _read_together([paths[each] for each in others], selection) if others else []
+    rest = [paths[number] for number in others]
+    together = claimed_files.read_together(rest, selection, _many_pixels()) if rest else []
     if not looks_first:
         found = cached_together.opened(paths, selection, _keys(together)).by_numbers()
     allowed = {number: source for number, source in found.items() if cached.allowed(source.header)}

@@ -18,7 +18,7 @@ import torchvision
 from accel import switch
 from accel.codec import decode, foreign
 from accel.codec.header import SOI, Header, Raw
-from accel.codec.opening import File
+from accel.files.reader import File
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
@@ -229,7 +229,7 @@ def _lazy(source: Source, mode: Any) -> LazyTensor:
     steps: tuple[Step, ...] = (("pil_to_tensor", ()),)
     if to_rgb:
         steps = (("convert", ("RGB",)), *steps)
-    shape = (3 if to_rgb or header.mode == "RGB" else 1, header.height, header.width)
+    shape = (3 if to_rgb else header.channels, header.height, header.width)
     return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
 
 

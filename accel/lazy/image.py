@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from accel.backend import backend_of
-from accel.codec.header import Raw
+from accel.codec.header import Raw, channels_of
 from accel.errors import DecodeError
 from accel.lazy import pillow_methods
 from accel.lazy.image_base import LazyImageBase, StandsFor, send
@@ -132,7 +132,7 @@ class LazyImage(LazyImageBase):
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
         """This image as a lazy tensor of a class and of ``dtype``, by this step."""
         width, height = self._size
-        shape = (3 if self._mode == "RGB" else 1, height, width)
+        shape = (channels_of(self._mode), height, width)
         source, steps = self.used()
         if source.origin is not None and not steps:  # a tensor that was made an image, and nothing done to it
             source, steps = source.origin

@@ -19,7 +19,8 @@ from PIL import Image, ImageFile
 
 from accel import switch
 from accel.codec import foreign
-from accel.codec.file_buffers import file_buffers
+from accel.files import reader
+from accel.files.buffers import file_buffers
 from accel.lazy.image import LazyPlainImage
 from accel.options import Selection
 from accel.recipe import Recipe, Source
@@ -130,10 +131,10 @@ def read(path: Any, selection: Selection) -> Source | None:
     """
     if cached.of(selection.options) is None:
         return None
-    found = file_buffers.read(path)
-    if found is None:
+    file = reader.read(path)
+    if file is None:
         return None
-    buffer, size, key = found
+    buffer, size, key, _ = file
     begin = thread_time()
     try:
         image = Image.open(BytesIO(memoryview(buffer)[:size])) if key is not None else None

@@ -110,7 +110,7 @@ def plans_of(
     for number, (source, steps, value_steps, _) in enumerate(images):
         header = source.header
         # grey that is converted to RGB at any step has three equal channels from the start
-        channels = 3 if header.mode == "RGB" or any(name == "convert" for name, _ in steps) else 1
+        channels = 3 if header.channels == 3 or any(name == "convert" for name, _ in steps) else 1
         box, stages, depth = chain((header.height, header.width), channels, steps)
         size = stages[-1].output_size
         table, patches = values.table_and_patches(depth, value_steps)

@@ -32,7 +32,7 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.pillow_open.opened": READ,
     "accel.lazy.jpeg_file.Unread.read": READ,
     "accel.hooks.claimed_files.read": READ,
-    "accel.hooks.tv_files._read_together": READ,
+    "accel.hooks.claimed_files.read_together": READ,
     "accel.hooks.compiled.batch.fetched": RECORD,
     "accel.runtime.read.pixels": DECODE,
     "accel.runtime.compute._run_all": TRANSFORM,

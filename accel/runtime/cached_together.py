@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accel.cache.entry import File, packed_key
-from accel.codec import opening
 from accel.codec.store import Keys, key_of_row
+from accel.files import reader
 from accel.options import Options, Selection
 from accel.recipe import Source
 from accel.runtime import cached
@@ -95,7 +95,7 @@ def _whole(path: Any) -> Any:
 
 def _names(paths: Sequence[Any]) -> list[bytes | None]:
     """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted."""
-    keys = opening.keys(paths)
+    keys = reader.keys(paths)
     if keys is not None:
         return keys.packed()
     return [None if key is None else packed_key(key) for key in map(_key, paths)]

@@ -109,13 +109,12 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
     header = source.header
     if not again or isinstance(header, Raw):
         return None
-    channels = 1 if header.mode == "L" else 3
 
     def whole() -> Pixels | None:
         try:
             box = (0, 0, header.height, header.width)
-            return decoded(source.data, header, box, channels, choose(header, engine))
+            return decoded(source.data, header, box, header.channels, choose(header, engine))
         except Exception:
             return None  # decoding the region will raise it
 
-    return kept.pixels(source, header.height * header.width * channels, whole)
+    return kept.pixels(source, header.height * header.width * header.channels, whole)

@@ -11,11 +11,11 @@ import torch
 
 from accel.backend import backend_of
 from accel.cache.cache import Cache
-from accel.codec import opening_fields as of_file
 from accel.codec import stream_index
 from accel.codec.engines import Pixels
 from accel.codec.header import Header
 from accel.codec.store import key_of_row
+from accel.files import fields as of_file
 from accel.planning import columns
 from accel.recipe import Source
 from accel.rows import Rows, Structure

@@ -6,7 +6,7 @@ those of the backend: the arrays that it has computed ahead of a device (``Accel
 
 So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
 that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
-(``slot_files``).
+(``files.batch_memory``).
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, backend_of
-from accel.codec import opening_fields as of
 from accel.codec.header import Header
+from accel.files import batch_memory
+from accel.files import fields as of
+from accel.files.batch_memory import HEADER, Place
+from accel.files.fields import ALIGNED
 from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.recipe import Recipe, Source, Step, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
-from accel.runtime import batch_files, cached
-from accel.runtime.batch_files import ALIGNED
+from accel.runtime import cached
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.system.page_locks import Block
-from accel.workers import reading, slot_files, slot_pool, uses
-from accel.workers.slot_files import HEADER, SlotFiles
+from accel.workers import slot_pool, uses
 
 VERSION = 4
 Bytes = npt.NDArray[np.uint8]
@@ -58,7 +59,7 @@ class Part(IntEnum):
 
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
-    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``codec.opening_fields``)
+    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``files.fields``)
     NUMBERS = 3  # int64 [images, columns]: the rows' numbers
     NAMES = 4  # the files' names, separated by zeros
     HEADERS = 5  # pickled: headers of files that are no plain JPEG files, by their numbers; empty: there are none
@@ -112,22 +113,22 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
     except Exception as error:
         _failed(error)
         room = 0
-    size = len(files.content) if isinstance(files, SlotFiles) else int(files.places[-1].sum())
+    size = len(files.content) or int(files.places[-1].sum())
     names = encoded(files.names)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
     others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
     fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
-    slot_files.note(selection, len(rows), fixed + room)
-    data = files.taken(fixed + room) if isinstance(files, SlotFiles) else None
+    batch_memory.note(selection, len(rows), fixed + room)
+    data = None if files.memory is None else files.memory.hand_over(fixed + room)
     copied = data is None
     if data is None:
-        data = slot_pool.shared((slot_files.rounded(fixed + room),), torch.uint8)
+        data = slot_pool.shared((batch_memory.rounded(fixed + room),), torch.uint8)
     slot = _Slot(data.numpy())
     content = slot.take(size)
     if copied:
         for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
-        files.content = content  # which the plan refers to
+        files.content, files.memory = content, None  # the plan refers to the content
     for each in others:
         slot.put(each)
     alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
@@ -153,13 +154,15 @@ def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Row
     sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
     if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
         return None
-    files = reading.files_of(sources) or _described(sources, selection)
+    files = _described(sources, selection)
     rows = None if files is None else Rows.of(recipes)
     return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
 
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
-    """Sources as ``Files`` without content yet; None if any is not a file that was read."""
+    """Sources as ``Files``, without content yet unless all lie in one slot; None if any is not a file that was read."""
+    at = [source.buffer for source in sources if type(source.buffer) is Place]
+    memory = at[0].memory if at and len(at) == len(sources) and len({each.memory for each in at}) == 1 else None
     known, headers = [], {}
     for number, source in enumerate(sources):
         header, name = source.header, source.name
@@ -167,14 +170,16 @@ def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
             return None
         if source.cached is not None or source.origin is not None or source.selection != selection:
             return None
-        known.append(known_of(source, header))
+        known.append(known_of(source, header) if memory is None else at[number].row)
         if known[-1][of.STATE] != of.PLAIN:
             headers[number] = header
     table = np.array(known, np.int64)
-    sizes = table[:, of.READ]
     names = [source.name for source in sources]
-    places = np.stack([batch_files.starts(sizes), sizes], 1)
-    return Files(np.zeros(0, np.uint8), places, table, headers, names, selection)
+    places = batch_memory.places_of(table[:, of.READ])
+    if memory is not None:
+        places[:, 0] = [each.start for each in at]
+    content = np.zeros(0, np.uint8) if memory is None else memory.kept()
+    return Files(content, places, table, headers, names, selection, memory)
 
 
 _ALIKE = 1 << 14

@@ -17,8 +17,9 @@ from accel.backends.cpu import effects, passes, plane_shares, result_shares, row
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
-from accel.codec import decode, opening, store, stream_index
+from accel.codec import decode, store, stream_index
 from accel.codec.jpeg import planes as jpeg_planes
+from accel.files import reader
 from accel.native import units
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
@@ -76,7 +77,7 @@ class CpuBackend(HostBackend):
                 kept = [] if self.options.cache_size is None else of_cache
                 units.ready([columns.UNIT, passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
                 decode.prepare(self.options.decode)
-                opening.agrees()  # checked here, so that forked workers inherit it
+                reader.agrees()  # checked here, so that forked workers inherit it
                 stages.resizes_as_pillow()
                 self._prepared = True
 

@@ -8,12 +8,12 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cpu import pass_fields as ps
-from accel.codec import opening_fields as of
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg.memory import i64, pointer_to
+from accel.files import fields as of
 from accel.native.call_fields import FIRST
 from accel.native.call_kernels import caller, length, show
 

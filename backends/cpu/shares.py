@@ -40,7 +40,7 @@ STEPS = (
 
 _SOURCES = (
     *("backends/cpu/share_kernels.py", "backends/cpu/share_bands.py"),
-    *("codec/store_kernels.py", "codec/store_fields.py", "codec/opening_fields.py"),
+    *("codec/store_kernels.py", "codec/store_fields.py", "files/fields.py"),
 )
 UNIT = units.Unit("share", *_SOURCES, *STEPS, seconds=1)
 _run_share = UNIT.function(

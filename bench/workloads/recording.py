@@ -19,7 +19,7 @@ from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
 from accel.cli.harness import Batch, Contestant, check
-from accel.codec import opening
+from accel.files import reader
 from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload
@@ -134,14 +134,12 @@ def _reading(epochs: _Epochs, seed: int) -> float:
 
         return read
 
-    originals = {name: getattr(opening, name) for name in ("_read", "_read_behind")}
+    original = reader._read
     try:
-        for name, original in originals.items():
-            setattr(opening, name, timed(original))
+        reader._read = timed(original)  # type: ignore[assignment]
         epochs.run(seed)
     finally:
-        for name, original in originals.items():
-            setattr(opening, name, original)
+        reader._read = original
     return spent[0]
 
 

@@ -17,7 +17,7 @@ from accel.cache.entry import INDEX, PLANES, RESULT, packed, unpacked
 from accel.cache.faults import ENTRY
 from accel.cache.folder import Unusable
 from accel.cache.segments import name_of
-from accel.codec import opening
+from accel.files import reader
 from tests.cache.kept import (
     close_all,
     fallbacks,
@@ -110,7 +110,7 @@ def test_a_check_that_is_not_made_would_be_noticed(
     close_all()
     shutil.rmtree(folder)
     monkeypatch.setattr(module, name, lambda *given: True)
-    monkeypatch.setattr(opening, "agrees", lambda: False)  # compiled code makes its checks itself
+    monkeypatch.setattr(reader, "agrees", lambda: False)  # compiled code makes its checks itself
     with pytest.raises(AssertionError):
         attacked(20, folder, tmp_path / "again", 40, only)
 
@@ -198,7 +198,7 @@ def test_a_row_with_a_right_checksum_names_no_other_files_content(
             connection.execute("UPDATE entries SET row = ? WHERE id = ?", (packed(entry), number))
     connection.close()
     if not compiled:
-        monkeypatch.setattr(opening, "agrees", lambda: False)
+        monkeypatch.setattr(reader, "agrees", lambda: False)
     cache = opened(folder)
     with fallbacks() as counted:
         assert [right(cache, number) for number in range(4)] == [2, 0, 2, 2]

@@ -11,8 +11,8 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.codec import opening
 from accel.errors import DecodeError
+from accel.files import reader
 from accel.planning import columns
 from accel.rows import Rows
 from accel.runtime import compute, result_entries, results
@@ -58,7 +58,7 @@ def test_a_batch_of_results_is_rows(
 ) -> None:
     """Those of any sizes, of whatever part is shown, are read together; one picture is grey."""
     if not compiled:
-        monkeypatch.setattr(opening, "agrees", lambda: False)
+        monkeypatch.setattr(reader, "agrees", lambda: False)
     dataset = ImageFolder(folder, transform)
     for number in range(2):
         check(dataset, place, number)

@@ -13,14 +13,13 @@ import accel
 from accel import switch
 from accel.cache.entry import KINDS, packed_key
 from accel.cache.numbers import Numbers
-from accel.codec import opening
-from accel.codec import opening_fields as of
 from accel.codec.store import key_of_row
+from accel.files import fields as of
+from accel.files import reader
 from accel.hooks import tv_files
 from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
 from accel.runtime import cached_together, lacking, read
-from accel.runtime.batch_files import ReadFiles
 from accel.runtime.cached_together import CachedFiles
 from accel.runtime.pace import Pace
 from accel.sources import Files
@@ -91,7 +90,7 @@ def test_some_are_in_the_cache(
         for finds in (True, False):
             cached_together._finding[selection.options] = finds
             together = tv_files.opened_together(files, selection)
-            assert type(together) is (CachedFiles if finds and part == COUNT else ReadFiles)
+            assert type(together) is (CachedFiles if finds and part == COUNT else Files)
             assert list(map(said, together)) == list(map(said, one_by_one))  # type: ignore[arg-type]
             assert [bytes(each.data) for each in together] == [Path(path).read_bytes() for path in files]  # type: ignore[union-attr]
             assert cached_together.finds(selection) is (part >= COUNT / 8)
@@ -109,7 +108,7 @@ def test_files_between_those_that_are_there(folder: Path, files: list[str], plac
         selection = switch.current()
         cached_together._finding[selection.options] = True
         together = tv_files.opened_together(files, selection)
-        assert isinstance(together, ReadFiles)
+        assert isinstance(together, Files)
         there = dict(together.made())
         assert there
         only = read.which_only_decode(together)
@@ -141,12 +140,12 @@ def test_keys_by_path(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None
     assert None not in expected[:3]
     assert cached_together._names(paths) == [each and cached_together.packed_key(each) for each in expected]
     os.utime(files[1], ns=(1 << 62, 1 << 62))  # later than any clock
-    found = opening.keys(paths)
+    found = reader.keys(paths)
     assert found is not None
     assert found.trusted.tolist() == [True, False, True, False, True]
-    assert opening.keys(["a\0b"]) is None
+    assert reader.keys(["a\0b"]) is None
     monkeypatch.setattr(os, "stat", lambda *given, **more: pytest.fail("asked otherwise"))
-    assert opening.keys(paths) is None
+    assert reader.keys(paths) is None
 
 
 def test_places_that_have_numbers() -> None:

@@ -12,7 +12,8 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.backends.cpu import plane_shares, shares
 from accel.cache.worth import Rate
-from accel.codec import jpeg, opening
+from accel.codec import jpeg
+from accel.files import reader
 from accel.runtime import cached
 from accel.runtime.pace import Pace
 from tests.support import helpers
@@ -60,7 +61,7 @@ def test_what_may_not_be_read_by_compiled_code_is_read_one_by_one(
 ) -> None:
     dataset = full(folder, place)
     shared.clear()
-    monkeypatch.setattr(opening, "agrees", lambda: False)
+    monkeypatch.setattr(reader, "agrees", lambda: False)
     counts = Counts()
     same(dataset, place, 9)
     assert counts() == {"planes used": COUNT}

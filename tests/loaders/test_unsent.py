@@ -15,9 +15,9 @@ from torchvision import transforms as T
 
 import accel
 from accel import sources
-from accel.codec import opening
+from accel.files import batch_memory, reader
+from accel.files import fields as of
 from accel.lazy.batch import Batch
-from accel.runtime import batch_files
 from accel.system import counters, memory
 from accel.workers import packing, sending, sent_files, slot_pool
 from accel.workers.slot_pool import SlotPool
@@ -86,7 +86,7 @@ ERRORS = [OverflowError("too large"), MemoryError(), IndexError("no such"), Cust
 STEPS: dict[str, tuple[Any, str]] = {
     "the rows of files": (sent_files, "_rows_of_files"),
     "the table of files": (sent_files, "known_of"),
-    "the files' places": (batch_files, "starts"),
+    "the files' places": (batch_memory, "places_of"),
     "a slot": (slot_pool, "shared"),
     "filling it": (sent_files._Slot, "take"),
     "what all have in common": (sent_files, "_dumped"),
@@ -316,7 +316,7 @@ def test_bytes_with_a_cache(tmp_path: Any) -> None:
 @pytest.mark.parametrize("inode", [(1 << 63) + 5, (1 << 64) - 1])
 def test_large_inodes(paths: list[str], monkeypatch: pytest.MonkeyPatch, inode: int) -> None:
     """Of file systems that hash 64 bits: the parent has the same key of a file as its worker."""
-    described, read = sources.known_of, opening.read_to
+    described, read = sources.known_of, reader.read_one_to
 
     def known_of(source: Any, header: Any) -> Any:
         source.key = (source.key[0], inode, *source.key[2:])
@@ -325,7 +325,7 @@ def test_large_inodes(paths: list[str], monkeypatch: pytest.MonkeyPatch, inode: 
     def read_to(*place: Any) -> Any:
         row = read(*place)
         if row is not None:
-            row[opening.of.INODE] = inode - (1 << 64)
+            row[of.INODE] = inode - (1 << 64)
         return row
 
     monkeypatch.setattr(memory, "SETTLED", -1.0)
@@ -333,7 +333,7 @@ def test_large_inodes(paths: list[str], monkeypatch: pytest.MonkeyPatch, inode: 
         expected = epoch(Values(paths))
     before = accel.stats()["fallbacks"]
     monkeypatch.setattr(sent_files, "known_of", known_of)
-    monkeypatch.setattr(opening, "read_to", read_to)
+    monkeypatch.setattr(reader, "read_one_to", read_to)
     with accel.image_backend("cuda", device="cpu"):
         torch.manual_seed(3)
         for (images, labels), wanted in zip(

@@ -4,13 +4,15 @@ import gc
 import random
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torchvision.datasets.folder import default_loader
 
 import accel
-from accel.codec.file_buffers import FileBuffers
+from accel.files import reader
+from accel.files.buffers import FileBuffers
 from accel.planning import stages
 from accel.system import memory
 from accel.system.memory import Results
@@ -108,10 +110,16 @@ def test_what_is_remembered_of_plans_is_bounded() -> None:
 SMALL, ORDINARY = 1 << 14, 1 << 18
 
 
+@pytest.fixture(params=[str, Path])
+def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``reader.read`` with buffers of its own; by compiled code or, for a ``Path``, by Python."""
+    monkeypatch.setattr(reader, "file_buffers", FileBuffers())
+    return lambda path: reader.read(request.param(path))
+
+
 @pytest.mark.parametrize("kept", [0, 300])
-def test_files_are_read_whole(tmp_path: Path, kept: int) -> None:
+def test_files_are_read_whole(tmp_path: Path, read: Any, kept: int) -> None:
     """Whatever the size, and however many others are in use."""
-    buffers = FileBuffers()
     contents = {
         size: random.Random(size).randbytes(size)
         for edge in (0, SMALL, ORDINARY, 3 * ORDINARY)
@@ -119,33 +127,28 @@ def test_files_are_read_whole(tmp_path: Path, kept: int) -> None:
     }
     for size, content in contents.items():
         (tmp_path / f"{size}").write_bytes(content)
-    others = [buffers.read(tmp_path / f"{size}") for size in (SMALL, ORDINARY - 1) for _ in range(kept)]
+    others = [read(tmp_path / f"{size}") for size in (SMALL, ORDINARY - 1) for _ in range(kept)]
     for _ in range(2):
         for size, content in contents.items():
-            read = buffers.read(str(tmp_path / f"{size}"))
-            assert read is not None
-            found, length, _ = read
-            assert (length, bytes(found[:length])) == (size, content)
-            buffers.give_back(found)
+            file = read(tmp_path / f"{size}")
+            assert (file.size, bytes(file.buffer[: file.size])) == (size, content)
+            reader.file_buffers.give_back(file.buffer)
     assert len(others) == 2 * kept
-    assert buffers.read(tmp_path / "missing") is None
+    assert read(tmp_path / "missing") is None
 
 
-def test_buffers_of_files_are_used_again(tmp_path: Path) -> None:
-    buffers, places = FileBuffers(), set()
+def test_buffers_of_files_are_used_again(tmp_path: Path, read: Any) -> None:
+    places = set()
     (tmp_path / "file").write_bytes(bytes(100_000))
     for _ in range(300):
-        read = buffers.read(tmp_path / "file")
-        assert read is not None
-        places.add(id(read[0]))
-        buffers.give_back(read[0])
-    kept = [buffers.read(tmp_path / "file") for _ in range(300)]
-    assert len({id(read[0]) for read in kept if read is not None}) == 300
-    del kept, read  # never given back: others may be made in their place
-    read = buffers.read(tmp_path / "file")
-    assert read is not None
+        file = read(tmp_path / "file")
+        places.add(id(file.buffer))
+        reader.file_buffers.give_back(file.buffer)
+    kept = [read(tmp_path / "file") for _ in range(300)]
+    assert len({id(file.buffer) for file in kept}) == 300
+    del kept, file  # never given back: others may be made in their place
     assert len(places) == 1
-    assert len(read[0]) == ORDINARY
+    assert len(read(tmp_path / "file").buffer) == ORDINARY
 
 
 @pytest.mark.parametrize(("side", "quality"), [(64, 85), (400, 95)])

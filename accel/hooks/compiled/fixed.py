@@ -13,7 +13,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from accel import switch
-from accel.codec.header import Raw
+from accel.codec.header import Raw, channels_of
 from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.recording import tensor_geometry
@@ -75,7 +75,7 @@ class Recorded(NamedTuple):
 def kind_of(image: Any, before: Kind) -> Recorded | None:
     """The kind, size and steps of an image; None if it is not lazy any more."""
     if isinstance(image, LazyImage) and image.recipe is not None:
-        kind = Kind(None, 3 if image.mode == "RGB" else 1)
+        kind = Kind(None, channels_of(image.mode))
         return Recorded(kind, (image.height, image.width), image.recipe.steps)
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy

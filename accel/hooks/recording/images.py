@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from accel.codec.header import channels_of
 from accel.hooks.patch import Function
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.image import LazyImage
@@ -79,7 +80,7 @@ def recorder(row: Op, accept: Accept, lazy_only: bool, original: Function) -> Fu
         lazy = lazy_image(image) if not lazy_only or is_lazy(image) else None
         if lazy is not None:
             width, height = lazy.size
-            channels = 3 if lazy.mode == "RGB" else 1
+            channels = channels_of(lazy.mode)
             params = call.params(Picture((channels, height, width)), args[1:], kwargs)
             if params is not None and (not is_lut or _makes_levels(row.name, params, channels)):
                 return lazy.then(row.name, params, "RGB" if row.channels(channels, params) == 3 else "L")

@@ -11,9 +11,8 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.codec import opening
+from accel.files import batch_memory, reader
 from accel.hooks import tv_files
-from accel.runtime import batch_files
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TOGETHER, ways
 from tests.support import helpers
 
@@ -86,10 +85,10 @@ def test_files_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: py
     place = helpers.write_image_folder(tmp_path / "photos", 8)
     _png(place / "dog" / "006.jpg")
     dataset = ImageFolder(str(place), PIPELINES["train"]())
-    read, one, together = [], opening._file, opening.read_behind
-    monkeypatch.setattr(opening, "_file", lambda path, *more: read.append(path) or one(path, *more))
-    monkeypatch.setattr(opening, "read_behind", lambda paths, *more: read.extend(paths) or together(paths, *more))
-    monkeypatch.setattr(batch_files, "_each", 1e5)
+    read, one, together = [], reader.read, reader.read_to
+    monkeypatch.setattr(reader, "read", lambda path: read.append(path) or one(path))
+    monkeypatch.setattr(reader, "read_to", lambda paths, *more: read.extend(paths) or together(paths, *more))
+    monkeypatch.setattr(batch_memory, "_each", 1e5)
     with accel.image_backend("cpu"):
         _ = [*DataLoader(dataset, 8), *DataLoader(dataset, 8)]
     assert all(read.count(path) == (4 if "006" in path else 2) for path, _ in dataset.samples)

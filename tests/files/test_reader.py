@@ -4,17 +4,19 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from ctypes import CFUNCTYPE, c_char, c_int, c_size_t, c_ssize_t, c_void_p, cast
+from ctypes import CFUNCTYPE, addressof, c_char, c_int, c_size_t, c_ssize_t, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from accel.codec import opening
-from accel.codec.file_buffers import FileBuffers, file_buffers
 from accel.codec.header import claim
-from accel.system.memory import SETTLED
+from accel.files import fields as of
+from accel.files import reader
+from accel.files.buffers import FileBuffers, file_buffers
+from accel.files.fields import ALIGNED, PREAD
+from accel.system.memory import key_of
 from tests.support import helpers
 from tests.support.helpers import jpeg
 from tests.support.processes import descriptors
@@ -24,15 +26,15 @@ SMALL, ORDINARY = FileBuffers.SMALL, FileBuffers.ORDINARY
 compiled = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere Python reads")
 
 
-@pytest.fixture(params=["together", "one by one", "by Python"])
+@pytest.fixture(params=["compiled", "by Python"])
 def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "by Python":
-        monkeypatch.setattr(opening, "_by_compiled", None)  # not called, as somebody has replaced ``open``
+        monkeypatch.setattr(reader, "_by_compiled", None)  # not called, as somebody has replaced ``open``
         monkeypatch.setattr(os, "open", lambda *given, own=os.open, **more: own(*given, **more))
     elif sys.platform.startswith("linux"):
-        assert opening.agrees()
-        monkeypatch.setattr(opening, "_by_python", _large(opening._by_python))
-    return opening.read if request.param != "one by one" else lambda paths: [opening.read_one(path) for path in paths]
+        assert reader.agrees()
+        monkeypatch.setattr(reader, "_by_python", _large(reader._by_python))
+    return lambda paths: [reader.read(path) for path in paths]
 
 
 def _large(own: Any) -> Any:
@@ -45,9 +47,11 @@ def _large(own: Any) -> Any:
     return by_python
 
 
-def settled(path: Path) -> None:
-    past = path.stat().st_mtime - 10 * SETTLED
-    os.utime(path, (past, past))
+def into(paths: list[str], capacity: int = 1 << 17, most: int = 1 << 62) -> tuple[reader.Table | None, bytearray]:
+    """The files' table, read into memory of so many bytes that held something else, and the memory."""
+    memory = bytearray(b"\xa5") * capacity
+    pointed = (c_char * capacity).from_buffer(memory)
+    return reader.read_to(paths, addressof(pointed), capacity, most), memory
 
 
 def test_files_are_those_that_python_reads(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +62,9 @@ def test_files_are_those_that_python_reads(tmp_path: Path, read: Any, monkeypatc
     monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)  # their times are now
     for order in (names, names[::-1], 9 * names[:3]):
         for name, file in zip(order, read(order), strict=True):
-            expected = file_buffers.read(name)
             assert file is not None
-            assert expected is not None
-            assert bytes(file.buffer[: file.size]) == bytes(expected[0][: expected[1]]) == Path(name).read_bytes()
-            assert file.key == expected[2] is not None
+            assert bytes(file.buffer[: file.size]) == Path(name).read_bytes()
+            assert file.key == key_of(os.stat(name)) is not None
             assert file.header is None
 
 
@@ -115,7 +117,7 @@ def test_headers_are_those_that_claim_gives(tmp_path: Path) -> None:
         content = content[:cut] + rng.choice((b"", b"", b"\0", b"\xff\xd9"))
         path = tmp_path / f"{number % 7}.jpg"
         path.write_bytes(content)
-        file = opening.read_one(str(path))
+        file = reader.read(str(path))
         assert file is not None
         assert bytes(file.buffer[: file.size]) == content
         if file.header is not None:
@@ -133,10 +135,10 @@ def test_intact_files_are_plain(tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{number}.jpg"
         path.write_bytes(content)
-        for file in (opening.read_one(str(path)), *opening.read([str(path)])):
-            assert file is not None
-            assert file.header is not None
-            assert file.header == claim(content)
+        file = reader.read(str(path))
+        assert file is not None
+        assert file.header is not None
+        assert file.header == claim(content)
 
 
 @compiled
@@ -145,9 +147,9 @@ def test_who_listens_for_opened_files_hears_of_them(tmp_path: Path) -> None:
     path = str(tmp_path / "a.jpg")
     heard: list[Sequence[Any]] = []
     sys.addaudithook(lambda event, given: heard.append(given) if event == "open" and given[0] == path else None)
-    file_buffers.read(path)
-    opening.read_one(path)
-    opening.read([path, path])
+    os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    reader.read(path)
+    into([path, path])
     assert heard == 4 * [heard[0]]
 
 
@@ -156,17 +158,71 @@ def test_file_systems_that_give_less_than_they_have(tmp_path: Path, monkeypatch:
     content = random.Random(0).randbytes(60_000)
     path = tmp_path / "a.jpg"
     path.write_bytes(content)
-    own, into = os.pread, os.preadv
+    pread, preadv = os.pread, os.preadv
 
     @CFUNCTYPE(c_ssize_t, c_int, c_void_p, c_size_t, c_ssize_t)
     def few(descriptor: int, place: int, _: int, at: int) -> int:
-        return into(descriptor, [(c_char * 1000).from_address(place)], at)
+        return preadv(descriptor, [(c_char * 1000).from_address(place)], at)
 
-    calls = np.array(opening.calls())
-    calls[2] = cast(few, c_void_p).value
-    monkeypatch.setattr(opening, "calls", lambda: calls)
-    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: own(descriptor, min(size, 1000), at))
-    monkeypatch.setattr(os, "preadv", lambda file, buffers, at: into(file, [memoryview(buffers[0])[:1000]], at))
-    for file in (*opening.read([str(path)]), opening.read_one(str(path)), file_buffers.read(str(path))):
+    calls = np.array(reader.calls())
+    calls[PREAD] = cast(few, c_void_p).value
+    monkeypatch.setattr(reader, "calls", lambda: calls)
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, 1000), at))
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, at: preadv(file, [memoryview(buffers[0])[:1000]], at))
+    for name in (str(path), path):  # compiled code reads it, and Python
+        file = reader.read(name)
         assert file is not None
-        assert bytes(file[0][: file[1]]) == content
+        assert bytes(file.buffer[: file.size]) == content
+    table, _ = into([str(path)])
+    assert table is not None
+    assert table.no_room == 1
+
+
+@compiled
+def test_files_behind_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At multiples of ``ALIGNED``, with their fields and the numbers for all, whatever the memory held."""
+    monkeypatch.setattr("accel.system.memory.SETTLED", -1.0)
+    contents = [jpeg(40, 30), b"", random.Random(1).randbytes(ALIGNED), jpeg(33, 7, "L"), b"text"]
+    paths = [str(tmp_path / f"{number}") for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        Path(path).write_bytes(content)
+    table, memory = into(paths, most=40 * 30 - 1)
+    assert table is not None
+    at, ends = 0, []
+    for row, path, content in zip(table.rows.tolist(), paths, contents, strict=True):
+        assert memory[at : at + len(content)] == content
+        assert reader.key(row) == key_of(os.stat(path)) is not None
+        header = claim(content)
+        assert row[of.STATE] == (of.OTHER if header is None else of.PLAIN)
+        assert header is None or reader.plain_header(row) == header
+        ends.append([at, len(content)])
+        at += -(-row[of.READ] // ALIGNED) * ALIGNED
+    assert table.places.tolist() == ends
+    assert table[2:] == (0, 0, max(map(len, contents)), at, 4)  # one plain picture has few pixels
+    few, memory = into([*paths, str(tmp_path / "none")], at - ALIGNED + 4)  # a file leaves a byte at the end
+    assert few is not None
+    assert (few.missing, few.no_room, few.needed) == (1, 1, at)
+    assert few.rows[:, of.STATE].tolist()[4:] == [of.LARGE, of.NONE]
+    assert into(paths, at - ALIGNED + 5)[0].no_room == 0  # type: ignore[union-attr]
+
+
+@compiled
+@pytest.mark.parametrize("replaced", ["open", "stat", "access"])
+def test_compiled_code_is_not_used_if_python_was_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
+) -> None:
+    """Neither where a function was replaced, nor for names that are no text, or that no system has."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(jpeg(8, 8))
+    both = {"reading": lambda names: into(names)[0], "keys": reader.keys}
+    for way in both.values():
+        assert way([str(path)]) is not None
+        for names in ([], [str(path), path], [str(path), "a\0b"], [str(path), "\ud800"]):
+            assert way(names) is None
+    own = getattr(os, replaced)
+    monkeypatch.setattr(os, replaced, lambda *given, **more: own(*given, **more))
+    left = "reading" if replaced == "open" else "keys"
+    assert [name for name, way in both.items() if way([str(path)]) is None] == [left]
+    file = reader.read(str(path))
+    assert file is not None
+    assert (file.header is None) == (replaced == "open")

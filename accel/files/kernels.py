@@ -14,7 +14,7 @@ from accel.codec.header import LARGEST_SIDE
 from accel.codec.jpeg.memory import i64, pointer_to
 from accel.native.intrinsics import emitted
 
-from . import opening_fields as of
+from . import fields as of
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
 _HERE, _EMPTY_PATH, _BASIC, _TO_READ = -100, 0x1000, 0x7FF, 4  # AT_FDCWD, AT_EMPTY_PATH, STATX_BASIC_STATS, R_OK
@@ -70,80 +70,75 @@ def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
 
 
 @njit
-def read(calls: Any, names: Any, flags: int, places: Any, room: int, status: Any, found: Any) -> Any:
-    """Read files and fill a row of ``found`` for each; ``names``: their names one after another, each ending with a 0.
+def read(
+    calls: Any,
+    names: Any,
+    address: int,
+    capacity: int,
+    oldest: int,
+    most: int,
+    status: Any,
+    rows: Any,
+    places: Any,
+    totals: Any,
+) -> Any:
+    """Read files to an address with so much capacity, one behind another, at multiples of ``ALIGNED``.
 
     Args:
-        calls: the addresses of open, statx, pread and close. places: each file's address, with ``room`` bytes.
-        status: int64 [32], working memory.
+        calls: the addresses of open, statx, pread and close, and the flags of open (``fields``).
+        names: the files' names one after another, each ending with a 0.
+        oldest: the latest time, in nanoseconds, that is trusted; others become -1.
+        most: the most pixels of a picture that is not counted as ``UNUSUAL``.
+        status: int64 [32], working memory. rows: int64 [files, FIELDS], each file's fields.
+        places: int64 [files, 2], each file's offset and size.
+        totals: int64 [TOTALS], numbers for all files.
     """
-    begin = 0
-    for i in range(len(found)):
-        end = _end(names, begin)
-        _file(calls, names, begin, end, flags, places[i], room, status, found, i)
-        begin = end + 1
-
-
-@njit
-def read_behind(
-    calls: Any, names: Any, flags: int, room: Any, aligned: int, oldest: int, most: int, status: Any, found: Any,
-    places: Any, said: Any,
-) -> Any:  # fmt: skip
-    """``read`` files into ``room`` one after another, at multiples of ``aligned``.
-
-    Args:
-        oldest: the latest time, in nanoseconds, that is trusted. most: the most pixels of a picture not in ``ASKED``.
-        places: int64 [files, 2], each file's offset and size. said: int64 [SAID], see ``opening_fields``.
-    """
-    begin, at = i64(0), i64(0)
-    for field in range(of.SAID):
-        said[field] = 0
-    for i in range(len(found)):
-        end = _end(names, begin)
-        for field in range(of.FIELDS):
-            found[i, field] = 0
-        _file(calls, names, begin, end, flags, _address(pointer_to(room)) + at, len(room) - at, status, found, i)
-        begin = end + 1
-        state = found[i, of.STATE]
-        if not _is_believed(found, i, oldest):
-            found[i, of.WRITTEN], found[i, of.CHANGED] = -1, -1
-        places[i, 0], places[i, 1] = at, found[i, of.READ]
+    begin, end = i64(0), i64(0)
+    totals[:] = 0
+    rows[:] = 0
+    for i in range(len(rows)):
+        name_end = _end(names, begin)
+        state = _file(calls, names, begin, name_end, address + end, capacity - end, status, rows, i)
+        rows[i, of.STATE] = state
+        begin = name_end + 1
+        if not _is_believed(rows, i, oldest):
+            rows[i, of.WRITTEN], rows[i, of.CHANGED] = -1, -1
+        places[i, 0], places[i, 1] = end, rows[i, of.READ]
         if state >= of.OTHER:
-            said[of.END] = at + found[i, of.READ]
-            at += _whole(found[i, of.READ], aligned)
-        said[of.GONE] += state == of.NONE
-        said[of.NO_ROOM] += state == of.LARGE
-        said[of.LARGEST] = max(said[of.LARGEST], found[i, of.BYTES])
-        said[of.NEEDED] += _whole(found[i, of.BYTES], aligned)
-        said[of.ASKED] += state == of.OTHER or found[i, of.HEIGHT] * found[i, of.WIDTH] > most
+            end += _whole(rows[i, of.READ])
+        totals[of.MISSING] += state == of.NONE
+        totals[of.NO_ROOM] += state == of.LARGE
+        totals[of.LARGEST] = max(totals[of.LARGEST], rows[i, of.BYTES])
+        totals[of.NEEDED] += _whole(rows[i, of.BYTES])
+        totals[of.UNUSUAL] += state == of.OTHER or rows[i, of.HEIGHT] * rows[i, of.WIDTH] > most
 
 
 @njit
-def look(calls: Any, names: Any, oldest: int, status: Any, found: Any) -> Any:
-    """Fill a row of ``found`` for each file without opening it: the key, and as state ``PLAIN`` if the key is trusted
-    and the file may be read, else ``NONE``.
+def look(calls: Any, names: Any, oldest: int, status: Any, rows: Any) -> Any:
+    """Fill a row for each file without opening it: the key, and as state ``PLAIN`` if the key is trusted and the file
+    may be read, else ``NONE``.
 
-    ``calls``: as above, and the address of access. ``names``, ``oldest``, ``status``: as above.
+    ``calls``: the addresses of statx and access. The other arguments are those of ``read``.
     """
     begin, name = i64(0), _address(pointer_to(names))
-    for i in range(len(found)):
-        found[i, of.STATE] = of.NONE
-        if _status(calls[1], _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
-            _key(status, found, i)
-            if _is_believed(found, i, oldest) and _access(calls[4], name + begin) == 0:
-                found[i, of.STATE] = of.PLAIN
+    for i in range(len(rows)):
+        rows[i, of.STATE] = of.NONE
+        if _status(calls[of.STATX], _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
+            _key(status, rows, i)
+            if _is_believed(rows, i, oldest) and _access(calls[of.ACCESS], name + begin) == 0:
+                rows[i, of.STATE] = of.PLAIN
         begin = _end(names, begin) + 1
 
 
 @njit
-def _is_believed(found: Any, i: int, oldest: int) -> Any:
+def _is_believed(rows: Any, i: int, oldest: int) -> Any:
     """Whether a file's times are so old that it cannot change again without changing them."""
-    return 0 <= found[i, of.WRITTEN] <= found[i, of.CHANGED] <= oldest
+    return 0 <= rows[i, of.WRITTEN] <= rows[i, of.CHANGED] <= oldest
 
 
 @njit
-def _whole(size: int, aligned: int) -> Any:
-    return (size + aligned - 1) // aligned * aligned
+def _whole(size: int) -> Any:
+    return (size + of.ALIGNED - 1) // of.ALIGNED * of.ALIGNED
 
 
 @njit
@@ -156,44 +151,43 @@ def _end(names: Any, begin: int) -> Any:
 
 @njit
 def _file(
-    calls: Any, names: Any, begin: int, end: int, flags: int, place: int, room: int, status: Any, found: Any, i: int
-) -> None:
-    """Read the file with the name names[begin:end] to the address ``place`` with so much room."""
-    name = _address(pointer_to(names))
-    descriptor = _open(calls[0], name + begin, flags)
-    found[i, of.STATE] = of.NONE
+    calls: Any, names: Any, begin: int, end: int, address: int, capacity: int, status: Any, rows: Any, i: int
+) -> int:
+    """Read the file with the name names[begin:end] to an address with so much capacity; return its state."""
+    name, state = _address(pointer_to(names)), of.NONE
+    descriptor = _open(calls[of.OPEN], name + begin, calls[of.FLAGS])
     if descriptor >= 0:
-        if _status(calls[1], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status))) == 0:
-            _key(status, found, i)
-            if found[i, of.BYTES] >= room:
-                found[i, of.STATE] = of.LARGE
-            else:
-                found[i, of.STATE] = _content(calls, descriptor, place, room, found, i)
-        _close(calls[3], descriptor)
+        if _status(calls[of.STATX], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status))) == 0:
+            _key(status, rows, i)
+            state = of.LARGE
+            if rows[i, of.BYTES] < capacity:
+                state = _content(calls, descriptor, address, capacity, rows, i)
+        _close(calls[of.CLOSE], descriptor)
+    return state
 
 
 _BILLION, _LOW = 1000000000, 0xFFFFFFFF
 
 
 @njit
-def _key(status: Any, found: Any, i: int) -> None:
+def _key(status: Any, rows: Any, i: int) -> None:
     """Fill the fields of a ``memory.Key`` from the system's struct statx."""
     major, minor = status[17] & _LOW, (status[17] >> 32) & _LOW
     device = (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xFFFFFF00) << 12 | (major & 0xFFFFF000) << 32
-    found[i, of.DEVICE], found[i, of.INODE], found[i, of.BYTES] = device, status[4], status[5]
-    found[i, of.WRITTEN] = status[14] * _BILLION + (status[15] & _LOW)
-    found[i, of.CHANGED] = status[12] * _BILLION + (status[13] & _LOW)
+    rows[i, of.DEVICE], rows[i, of.INODE], rows[i, of.BYTES] = device, status[4], status[5]
+    rows[i, of.WRITTEN] = status[14] * _BILLION + (status[15] & _LOW)
+    rows[i, of.CHANGED] = status[12] * _BILLION + (status[13] & _LOW)
 
 
 @njit
-def _content(calls: Any, descriptor: int, place: int, room: int, found: Any, i: int) -> Any:
-    size = _pread(calls[2], descriptor, place, room)
-    found[i, of.READ] = size
+def _content(calls: Any, descriptor: int, address: int, capacity: int, rows: Any, i: int) -> Any:
+    size = _pread(calls[of.PREAD], descriptor, address, capacity)
+    rows[i, of.READ] = size
     if size < 0:
         return of.NONE
-    if size >= room or size < found[i, of.BYTES]:  # some file systems return less than they have
+    if size >= capacity or size < rows[i, of.BYTES]:  # some file systems return less than they have
         return of.LARGE
-    return of.PLAIN if _plain(_bytes(place), size, found, i) else of.OTHER
+    return of.PLAIN if _plain(_bytes(address), size, rows, i) else of.OTHER
 
 
 @njit
@@ -202,7 +196,7 @@ def _u16(data: Any, at: int) -> Any:
 
 
 @njit
-def _plain(data: Any, size: int, found: Any, i: int) -> bool:
+def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
     """Whether this is a complete, sequential JPEG file with one picture, as far as its header says; fills its fields.
 
     The same as ``header.claim`` decides, which must be asked about all other files.
@@ -223,7 +217,7 @@ def _plain(data: Any, size: int, found: Any, i: int) -> bool:
         if marker == 0xDA:
             if components == 0 or data[at] > components:
                 return False
-            found[i, of.SCAN], found[i, of.COMPONENTS] = position, components
+            rows[i, of.SCAN], rows[i, of.COMPONENTS] = position, components
             return True
         if marker in (0xC0, 0xC1):
             if components != 0 or length < 6 or data[at] != 8:
@@ -234,7 +228,7 @@ def _plain(data: Any, size: int, found: Any, i: int) -> bool:
                 return False
             if max(height, width) > LARGEST_SIDE:
                 return False
-            found[i, of.HEIGHT], found[i, of.WIDTH] = height, width
+            rows[i, of.HEIGHT], rows[i, of.WIDTH] = height, width
         elif not _harmless(data, marker, at, length):
             return False
         position = at + length

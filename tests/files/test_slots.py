@@ -1,6 +1,7 @@
 """Files that a worker reads straight into the slot in which it sends them."""
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,20 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
+from torchvision.io import read_image
 
 import accel
 from accel import switch
-from accel.codec import opening
 from accel.codec.store import Keys
+from accel.files import batch_memory
+from accel.files.batch_memory import BatchMemory, Place
+from accel.files.fields import ALIGNED
 from accel.hooks import claimed_files, tv_files
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import batch_files
+from accel.sources import Files
 from accel.system import memory
-from accel.workers import reading, slot_files, slot_pool
-from accel.workers.slot_files import SlotFiles
+from accel.workers import sent_files, slot_pool
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux
@@ -34,13 +37,13 @@ pytestmark = [linux, needs_compiler]
 @pytest.fixture
 def selection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Selection]:
     """That of a worker of a loader whose slots have room."""
-    monkeypatch.setattr(slot_files, "_needed", {})
+    monkeypatch.setattr(batch_memory, "_needed", {})
     monkeypatch.setattr(memory, "SETTLED", -1.0)
     monkeypatch.setattr(slot_pool, "_pool", None)
     with accel.image_backend("cuda", device="cpu"), slot_pool.loader() as until:
         found = switch.current()
         assert found is not None
-        slot_files.note(found, 1, 40_000)
+        batch_memory.note(found, 1, 40_000)
         yield found
         slot_pool._pool = None
         until(_Iterator())
@@ -64,19 +67,30 @@ def one_by_one(paths: list[str], selection: Selection) -> list[Source | None]:
     return [claimed_files.read(path, selection, claimed_files.by_pillow) for path in paths]
 
 
+def in_slot(found: Any) -> bool:
+    """Whether files were read into a slot, which can be sent."""
+    return isinstance(found, Files) and found.memory is not None and found.memory.hand_over(1) is not None
+
+
+def files_of(sources: Any, selection: Selection) -> Files | None:
+    """Sources as they are sent, if they lie in one slot."""
+    files = sent_files._described(sources, selection)
+    return files if files is not None and files.memory is not None else None
+
+
 def said(source: Source | None) -> Any:
     return source and (bytes(source.data), source.header, source.name, source.key, source.selection)
 
 
 def test_the_same_sources(paths: list[str], selection: Selection) -> None:
     found = tv_files.opened_together(paths, selection)
-    assert isinstance(found, SlotFiles)
+    assert in_slot(found)
     assert list(map(said, found)) == list(map(said, one_by_one(paths, selection)))
     keys, expected = found.keys(), Keys.of([source.key for source in found])
     np.testing.assert_array_equal(keys.trusted, expected.trusted)
     np.testing.assert_array_equal(keys.rows[keys.trusted], expected.rows[keys.trusted])
     assert found.plain().tolist() == [source.header.plain for source in found]  # type: ignore[union-attr]
-    assert (found.places[:, 0] % batch_files.ALIGNED == 0).all()
+    assert (found.places[:, 0] % ALIGNED == 0).all()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"no picture" * 50, b"\x89PNG\r\n\x1a\n" + bytes(50)])
@@ -111,12 +125,12 @@ def test_a_limit_of_no_pixels_is_a_limit(
 
 
 def test_room_is_learnt(paths: list[str], selection: Selection) -> None:
-    slot_files._needed[selection] = 2000.0
+    batch_memory._needed[selection] = 2000.0
     found = tv_files.opened_together(paths, selection)
-    assert not isinstance(found, SlotFiles)
+    assert not in_slot(found)
     assert list(map(said, found)) == list(map(said, one_by_one(paths, selection)))
     del found
-    again = [isinstance(tv_files.opened_together(paths, selection), SlotFiles) for _ in range(3)]
+    again = [in_slot(tv_files.opened_together(paths, selection)) for _ in range(3)]
     assert again[-1]
 
 
@@ -127,22 +141,22 @@ def test_one_large_file_does_not_make_large_slots(paths: list[str], selection: S
     comments = (b"\xff\xfe\xff\xff" + bytes(65_533)) * 200
     Path(paths[2]).write_bytes(content[:2] + comments + content[2:] if claimed else content + bytes(len(comments)))
     found = tv_files.opened_together(paths, selection)
-    assert not isinstance(found, SlotFiles)
-    slot_files.note(selection, len(paths), len(comments))  # as it is sent
-    assert slot_files._needed[selection] <= 160_000
+    assert not in_slot(found)
+    batch_memory.note(selection, len(paths), len(comments))  # as it is sent
+    assert batch_memory._needed[selection] <= 160_000
 
 
 def test_a_guess_far_too_large_is_soon_forgotten(selection: Selection) -> None:
     """The large file may be of the first batch."""
-    slot_files._needed[selection] = 100e6
+    batch_memory._needed[selection] = 100e6
     for _ in range(12):
-        slot_files.note(selection, 4, 80_000)
-    assert slot_files._needed[selection] < 80_000
+        batch_memory.note(selection, 4, 80_000)
+    assert batch_memory._needed[selection] < 80_000
 
 
 def test_nothing_was_sent_yet(paths: list[str], selection: Selection) -> None:
-    slot_files._needed.clear()
-    assert not isinstance(tv_files.opened_together(paths, selection), SlotFiles)
+    batch_memory._needed.clear()
+    assert not in_slot(tv_files.opened_together(paths, selection))
 
 
 def test_a_slot_comes_back_when_nobody_looks(paths: list[str], selection: Selection) -> None:
@@ -169,12 +183,14 @@ def test_damaged_room_is_not_taken_for_files(paths: list[str], selection: Select
     assert pool is not None
     pool.empty((1 << 19,), torch.uint8).fill_(0xA5)
     found = tv_files.opened_together(paths, selection)
-    assert isinstance(found, SlotFiles)
+    assert in_slot(found)
     assert [bytes(source.data) for source in found] == [Path(path).read_bytes() for path in paths]
 
 
 def test_names_that_no_system_has(paths: list[str], selection: Selection) -> None:
-    assert opening.read_behind([paths[0], "a\0b"], np.zeros(1 << 16, np.uint8), 64, 0) is None
+    assert tv_files.opened_together([paths[0], "a\0b"], selection)[1] is None
+    with claimed_files.into_slot(selection, len(paths)):
+        assert one_by_one([paths[0], "a\0b"], selection)[1] is None
 
 
 CROPS = T.Compose([T.RandomResizedCrop(40, scale=(0.05, 0.6)), T.RandomHorizontalFlip(), T.ToTensor()])
@@ -188,15 +204,15 @@ def test_what_is_sent_is_what_was_read(tmp_path: Path, grows: bool, monkeypatch:
         size = (60 + 20 * number, 50 + 20 * number) if grows else (90, 70 + number)
         (tmp_path / "a" / f"{number:02}.jpg").write_bytes(jpeg(*size, seed=number))
     (tmp_path / "taken").touch()
-    own: Callable[..., Any] = SlotFiles.taken
+    own: Callable[..., Any] = BatchMemory.hand_over
 
-    def taken(files: SlotFiles, size: int) -> Any:
-        slot = own(files, size)
+    def taken(batch: BatchMemory, size: int) -> Any:
+        lent, slot = batch._slot is None, own(batch, size)
         with (tmp_path / "taken").open("a") as log:
-            log.write("copied " if slot is None else "read ")
+            log.write("" if lent else "copied " if slot is None else "read ")
         return slot
 
-    monkeypatch.setattr(SlotFiles, "taken", taken)
+    monkeypatch.setattr(BatchMemory, "hand_over", taken)
 
     def epoch() -> list[Any]:
         torch.manual_seed(3)
@@ -214,56 +230,88 @@ def test_what_is_sent_is_what_was_read(tmp_path: Path, grows: bool, monkeypatch:
     assert set(ways) == {"copied" if grows else "read"}
 
 
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_source_that_is_kept_leaves_the_memory_of_its_batch(
+    paths: list[str], selection: Selection, slots: bool
+) -> None:
+    """Unless the whole batch is kept."""
+    pool = slot_pool.of_worker()
+    assert pool is not None
+    if not slots:
+        batch_memory._needed.clear()
+    kept, whole = tv_files.opened_together(paths, selection)[2], tv_files.opened_together(paths, selection)
+    content, expected = weakref.ref(kept.data.obj), said(kept)  # type: ignore[union-attr]
+    used = whole[1]
+    whole_memory = used.data.obj  # type: ignore[union-attr]
+    for number in range(2 * batch_memory._PATIENCE):
+        assert (content() is not None) == (number < batch_memory._PATIENCE - 1)
+        tv_files.opened_together(paths, selection)
+    assert said(kept) == expected
+    assert used.data.obj is whole_memory  # type: ignore[union-attr]
+    assert len(pool.looked_at) == slots
+
+
 # -- files that a dataset opens one by one --------------------------------------------------------------------
 
 
 def test_one_by_one_into_a_slot(paths: list[str], selection: Selection) -> None:
     expected = list(map(said, one_by_one(paths, selection)))
-    with reading.reading(selection, len(paths)):
+    with claimed_files.into_slot(selection, len(paths)):
         found = one_by_one(paths, selection)
     assert list(map(said, found)) == expected
     sources = [source for source in found if source is not None]
-    files = reading.files_of(sources[::-1])
+    files = files_of(sources[::-1], selection)
     assert files is not None
     assert list(map(said, files)) == expected[::-1]
     assert files.plain().tolist() == [source.header.plain for source in sources[::-1]]  # type: ignore[union-attr]
-    assert files.taken(1) is not None
-    some = reading.files_of(sources[2:4])
+    assert files.memory.hand_over(1) is not None
+    some = files_of(sources[2:4], selection)
     assert some is not None
-    assert some.taken(1) is None, "it is another's to send"
+    assert some.memory.hand_over(1) is None, "it is another's to send"
     assert said(some[1]) == expected[3]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_whose_pixels_are_wanted_is_sent(paths: list[str], selection: Selection) -> None:
+    """``torchvision.io`` gives another header than Pillow's hook does, which must not be lost on the way."""
+    with claimed_files.into_slot(selection, len(paths)):
+        images: Any = [read_image(path) for path in paths]
+    sources = [image.lazy.recipes[0].source for image in images]
+    assert [source.header.reference for source in sources] == ["torchvision"] * len(paths)
+    files = files_of(sources, selection)
+    assert files is not None
+    assert list(map(said, files)) == list(map(said, sources))
 
 
 def test_what_is_kept_leaves_the_slot(paths: list[str], selection: Selection) -> None:
     pool = slot_pool.of_worker()
     assert pool is not None
-    with reading.reading(selection, len(paths)):
+    with claimed_files.into_slot(selection, len(paths)):
         kept = one_by_one(paths, selection)[2]
     expected, slots = said(kept), set(pool.looked_at)
-    for _ in range(reading._PATIENCE):
+    for _ in range(batch_memory._PATIENCE):
         assert slots <= pool.looked_at.keys()
-        with reading.reading(selection, len(paths)):
+        with claimed_files.into_slot(selection, len(paths)):
             pass
     assert not slots & pool.looked_at.keys()
     assert said(kept) == expected
-    assert reading.files_of([kept]) is None  # type: ignore[list-item]
+    assert files_of([kept], selection) is None  # type: ignore[list-item]
 
 
 def test_what_finds_no_room(paths: list[str], selection: Selection) -> None:
-    slot_files._needed[selection] = 1500.0
+    batch_memory._needed[selection] = 1500.0
     expected = list(map(said, one_by_one(paths, selection)))
-    with reading.reading(selection, len(paths)):
+    with claimed_files.into_slot(selection, len(paths)):
         found = one_by_one(paths, selection)
     assert list(map(said, found)) == expected
-    kinds = {type(source) for source in found}
-    assert kinds == {Source, reading.SlotSource}
-    assert reading.files_of(found) is None  # type: ignore[arg-type]
+    assert {type(source.buffer) is Place for source in found} == {True, False}  # type: ignore[union-attr]
+    assert files_of(found, selection) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"no picture" * 50, b"\x89PNG\r\n\x1a\n" + bytes(50)])
 def test_what_is_not_claimed_is_opened_by_pillow(paths: list[str], selection: Selection, content: bytes) -> None:
     Path(paths[2]).write_bytes(content)
-    with reading.reading(selection, len(paths)):
+    with claimed_files.into_slot(selection, len(paths)):
         found = one_by_one(paths, selection)
         with pytest.raises(OSError, match="cannot identify"):
             Image.open(paths[2])
@@ -280,7 +328,10 @@ def test_small_pictures_of_too_many_pixels(
     paths: list[str], selection: Selection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 120 * 92 // 2)
-    with reading.reading(selection, len(paths)), pytest.warns(Image.DecompressionBombWarning, match="exceeds limit"):
+    with (
+        claimed_files.into_slot(selection, len(paths)),
+        pytest.warns(Image.DecompressionBombWarning, match="exceeds limit"),
+    ):
         assert [source is not None for source in one_by_one(paths, selection)] == [number <= 2 for number in range(6)]
-    with reading.reading(selection, len(paths)), pytest.raises(Image.DecompressionBombError):
+    with claimed_files.into_slot(selection, len(paths)), pytest.raises(Image.DecompressionBombError):
         Image.open(paths[5])

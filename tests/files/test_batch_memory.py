@@ -5,7 +5,6 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -14,11 +13,8 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel import switch
-from accel.codec import opening
-from accel.codec import opening_fields as of
+from accel.files import batch_memory
 from accel.hooks import claimed_files, tv_files
-from accel.runtime import batch_files
-from accel.runtime.batch_files import ReadFiles
 from accel.sources import Files, encoded
 from accel.system import memory
 from tests.support.helpers import assert_same, jpeg
@@ -29,7 +25,7 @@ pytestmark = linux
 
 @pytest.fixture(autouse=True)
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_files, "_each", 0.0)
+    monkeypatch.setattr(batch_memory, "_each", 0.0)
     monkeypatch.setattr(memory, "SETTLED", -1.0)
 
 
@@ -61,7 +57,7 @@ def test_the_same_sources(folder: Path) -> None:
         one_by_one = [claimed_files.read(path, switch.current(), claimed_files.by_pillow) for path in paths]
         for _ in range(3):  # with too little room, and with enough
             found = opened(paths)
-            assert type(found) is ReadFiles
+            assert type(found) is Files
             assert list(map(said, found)) == list(map(said, one_by_one))
 
 
@@ -77,26 +73,9 @@ def test_what_is_not_claimed_is_none(folder: Path, content: bytes) -> None:
 def test_what_cannot_be_read_is_left_to_others(folder: Path) -> None:
     paths = paths_in(folder)
     with accel.image_backend("cpu"):
-        assert batch_files.read([*paths, "no such file"], switch.current(), 1 << 62, claimed_files.by_pillow) is None
-        os.truncate(paths[1], batch_files._LARGEST + 1)
-        assert batch_files.read(paths, switch.current(), 1 << 62, claimed_files.by_pillow) is None
-
-
-def test_what_is_said_of_all(folder: Path) -> None:
-    paths = [*paths_in(folder), str(folder / "a" / "none"), str(folder / "a" / "text")]
-    Path(paths[-1]).write_bytes(b"no picture")
-    sizes = [os.path.getsize(path) for path in paths if os.path.exists(path)]
-    for room in (sum(sizes), sum(sizes) + 64 * len(sizes)):
-        found = opening.read_behind(paths, np.zeros(room, np.uint8), 64, 90 * 200)
-        assert found is not None
-        state = found.known[:, of.STATE].tolist()
-        assert (found.gone, found.no_room) == (1, state.count(of.LARGE))
-        assert found.largest == max(sizes)
-        assert found.needed == sum(-(-size // 64) * 64 for size in sizes)
-        assert found.end == max(found.places.sum(1))
-        pixels = found.known[:, of.HEIGHT] * found.known[:, of.WIDTH]
-        assert found.asked == state.count(of.OTHER) + (pixels > 90 * 200).sum() > 2
-    assert state.count(of.LARGE) == 0
+        assert batch_memory.read_together([*paths, "no such file"], switch.current(), None, 1 << 62) is None
+        os.truncate(paths[1], batch_memory._LARGEST + 1)
+        assert batch_memory.read_together(paths, switch.current(), None, 1 << 62) is None
 
 
 @pytest.mark.parametrize(("limit", "most"), [(None, 1 << 62), (float("inf"), 1 << 62), (99.5, 99), (0, 0), (-5, -1)])
@@ -134,7 +113,7 @@ def test_a_source_that_is_kept_keeps_no_others(folder: Path, damaged: bool) -> N
     with accel.image_backend("cpu"):
         kept = opened(paths)[5]
         content = weakref.ref(kept.data.obj)
-        for number in range(batch_files._PATIENCE):
+        for number in range(batch_memory._PATIENCE):
             assert content() is not None, number
             opened(paths)
     assert content() is None
@@ -146,7 +125,7 @@ def test_a_batch_that_is_kept_stays_in_one_piece(folder: Path) -> None:
     with accel.image_backend("cpu"):
         sources = opened(paths)
         content = sources[5].data.obj
-        for _ in range(2 * batch_files._PATIENCE):
+        for _ in range(2 * batch_memory._PATIENCE):
             opened(paths)
     assert sources[5].data.obj is content
 
@@ -163,7 +142,7 @@ def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
             torch.manual_seed(1)
             batch, _ = next(iter(loader))
         sources = batch.lazy.recipes.sources
-        assert type(sources) is ReadFiles
+        assert type(sources) is Files
         if looks == "before":
             assert sources[0].asked == 0
         assert_same(batch * 2, expected * 2)

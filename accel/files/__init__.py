@@ -1,0 +1,1 @@
+"""Files read whole: one reader, and the memory that it reads into."""
