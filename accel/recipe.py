@@ -205,8 +205,9 @@ def selection_of(recipes: Sequence[Recipe]) -> Selection:
 
 
 def ways_of(recipes: Sequence[Recipe]) -> Mapping[str, int]:
-    """How many images were recorded in which way (``Source.way``); all of rows as their first one."""
+    """How many images were recorded in which way (``Source.way``), which is the same for files read together."""
     rows: Any = getattr(recipes, "ahead", None) or getattr(recipes, "sources", None)
     if rows is None:
         return Counter([source.way for source, _ in recipes])
-    return {getattr(rows, "way", None) or rows[0].way: len(recipes)}
+    way = getattr(rows, "way", None)
+    return Counter([source.way for source in rows]) if way is None else {way: len(recipes)}

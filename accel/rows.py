@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple, overload
@@ -164,7 +165,10 @@ class Rows(Sequence[Recipe]):
 
     @staticmethod
     def of(recipes: Sequence[Recipe]) -> Rows | None:
-        """The same recipes as rows; None if they have no structure in common, or a step's parameters have no hash."""
+        """The same recipes as rows.
+
+        None if they have no structure in common, or a parameter is large, as a tensor is: structures are kept.
+        """
         if isinstance(recipes, Rows):
             return recipes
         found = separated([recipe.steps for recipe in recipes])
@@ -266,6 +270,8 @@ def separated(images: Sequence[Steps]) -> tuple[Structure, Numbers] | None:
             for values in zip(*given, strict=True):
                 kinds = {type(value) for value in values}
                 if _same(values):
+                    if not _is_small(values[0]):
+                        return None
                     params.append(values[0])
                 elif kinds in ({int}, {float}):
                     params.append(Slot(len(columns), kinds == {float}))
@@ -273,10 +279,10 @@ def separated(images: Sequence[Steps]) -> tuple[Structure, Numbers] | None:
                 else:
                     return None
             forms.append(Form(parts[0][0][place][0], tuple(params)))
-    numbers = np.array(columns, np.int64).reshape(len(columns), len(images)).T
     try:
+        numbers = np.array(columns, np.int64).reshape(len(columns), len(images)).T
         return Structure.of(*forms), np.ascontiguousarray(numbers)
-    except TypeError:  # a parameter has no hash
+    except (TypeError, OverflowError):  # a parameter has no hash, or a number more than 64 bits
         return None
 
 
@@ -292,6 +298,20 @@ def _parts(steps: Steps) -> tuple[list[Step], list[list[Step]]]:
                 plain.append(step)
                 drawn.append([])
     return plain, drawn
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_small, value))
+    return (
+        value is None
+        or isinstance(value, (int, float, str, Enum, torch.dtype, torch.memory_format))
+        or (isinstance(value, bytes) and len(value) <= _LONGEST)
+    )
+
+
+_LONGEST = 1 << 12
+"""The most bytes of a parameter of a structure; tables of levels have 768."""
 
 
 def _same(values: tuple[Any, ...]) -> bool:

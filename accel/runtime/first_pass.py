@@ -25,7 +25,8 @@ _STEPS = frozenset({"convert", "crop", "hflip", "vflip", "pad"})  # besides one 
 def together(recipes: Sequence[Recipe], backend: Backend, run: Run) -> Sequence[Recipe]:
     """Replace the images' sources and first steps by pixels, made by one plan.
 
-    They are returned as they are if they do not begin alike, or one cannot be decoded, which is raised later.
+    They are returned as they are if they do not begin alike, a later step shows only a part of what that pass makes, or
+    one cannot be decoded, which is raised later.
     """
     if len(recipes) < _LEAST or not backend.runs_apart:
         return recipes
@@ -38,9 +39,15 @@ def together(recipes: Sequence[Recipe], backend: Backend, run: Run) -> Sequence[
     planned = None if begun is None else columns.plan_apart(begun)
     if planned is None:
         return recipes
-    selection = recipes[0].source.selection
+    sizes = planned.columns.parts[:, 1:].tolist()
+    for (on_pixels, _, _), count, (height, width) in zip(split, counts, sizes, strict=True):
+        if any(OPS[name].size((height, width), params) != (height, width) for name, params in on_pixels[count:]):
+            return recipes
+    selection, asked = recipes[0].source.selection, [recipe.source.asked for recipe in recipes]
     values = run(selection, [planned])[0]
     if not isinstance(values, torch.Tensor):
+        for recipe, times in zip(recipes, asked, strict=True):
+            recipe.source.asked = times
         return recipes
     mode = "RGB" if planned.columns.channels == 3 else "L"
     sources = PicturesApart(values.numpy(), planned.columns.parts, mode, "images of a batch", selection)

@@ -12,7 +12,7 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 import accel
-from accel.planning import columns
+from accel.runtime import first_pass
 from tests.support import helpers
 
 SIZES = [(64, 48), (40, 90), (33, 35), (200, 150), (64, 48), (128, 61), (50, 50), (31, 47)]
@@ -23,6 +23,11 @@ def colours(*first: Any) -> Any:
     return v1.Compose([*first, v1.ColorJitter(0.4, 0.4, 0.4, 0.1), v1.ToTensor(), v1.Normalize([0.5], [0.25])])
 
 
+def colours_before(*last: Any) -> Any:
+    return v1.Compose([v1.RandomHorizontalFlip(1.0), v1.ColorJitter(0.4, 0, 0, 0.1), *last, v1.ToTensor()])
+
+
+INVERTED = [v1.RandomInvert(0.5), v1.RandomPosterize(4, 0.5)]
 PIPELINES: dict[str, Any] = {
     "crop and flip": colours(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip()),
     "resize and crop": colours(v1.Resize(32), v1.CenterCrop(24)),
@@ -34,9 +39,14 @@ PIPELINES: dict[str, Any] = {
     "tensors": v2.Compose([v2.ToImage(), v2.RandomResizedCrop(32), v2.RandomPosterize(3), v2.RandomSolarize(99.0)]),
     "kernels on tensors": v2.Compose([v2.ToImage(), v2.RandomResizedCrop(32), v2.RandomPhotometricDistort(), SHIFTS]),
     "some warped": v2.Compose([v2.Resize((32, 32)), v2.RandomApply([SHIFTS]), v2.PILToTensor()]),
+    "cropped later": v1.Compose(
+        [v1.RandomHorizontalFlip(1.0), v1.RandomOrder(INVERTED), v1.RandomCrop(24), v1.ToTensor()]
+    ),
+    "resized later": colours_before(v1.RandomResizedCrop(24)),
     "erased": v2.Compose([v2.RandomResizedCrop(32), v2.TrivialAugmentWide(), v2.ToImage(), v2.RandomErasing()]),
 }
-MAY_BEGIN_APART = {"crop beyond the image", "two resizes", "kernels on tensors"}
+BEGIN_APART = {"two resizes", "kernels on tensors", "cropped later", "resized later"}
+MAY_BEGIN_APART = {"crop beyond the image", *BEGIN_APART}
 
 
 class Photos(torch.utils.data.Dataset[Any]):
@@ -63,15 +73,17 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of images of each first pass that was planned for several."""
-    found, original = list[int](), columns.plan_apart
+    """The numbers of images of each first pass that was run for several."""
+    found, original = list[int](), first_pass.together
 
-    def plan_apart(rows: Any) -> Any:
-        planned = original(rows)
-        found.extend([] if planned is None else [len(rows)])
-        return planned
+    def together(recipes: Any, backend: Any, run: Any) -> Any:
+        def counted(selection: Any, plans: Any) -> Any:
+            found.append(len(recipes))
+            return run(selection, plans)
 
-    monkeypatch.setattr(columns, "plan_apart", plan_apart)
+        return original(recipes, backend, counted)
+
+    monkeypatch.setattr(first_pass, "together", together)
     return found
 
 
@@ -80,6 +92,7 @@ def test_batches(folder: Path, begun: list[int], name: str) -> None:
     for seed in range(3):
         helpers.assert_equal_runs(lambda: list(DataLoader(Photos(folder, PIPELINES[name]), batch_size=8)), seed)
     assert name in MAY_BEGIN_APART or begun == [8] * 3
+    assert name not in BEGIN_APART or not begun, "more would be computed than is shown"
 
 
 def test_of_a_few_images_each_is_planned_alone(folder: Path, begun: list[int]) -> None:
@@ -95,11 +108,13 @@ def test_views_of_one_image(folder: Path) -> None:
 
 def test_a_damaged_file_is_named(folder: Path, begun: list[int]) -> None:
     (folder / "3.jpg").write_bytes(helpers.undecodable())
+    kept = accel.stats()["kept"]
     with accel.image_backend("cpu"):
         (batch,) = DataLoader(Photos(folder, PIPELINES["crop and flip"]), batch_size=8)
         with pytest.raises(accel.DecodeError, match=r"3\.jpg.*\(image 3 of a batch of 8\).*\(dataset index 3\)"):
             batch.sum()
     assert begun == [8]
+    assert accel.stats()["kept"] == kept, "no file is asked for repeatedly"
 
 
 def test_a_damaged_file_is_replaced_and_counted_once(folder: Path) -> None:

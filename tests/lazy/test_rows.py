@@ -1,6 +1,9 @@
 """Lazy tensors of rows: what is recorded on them, sent and submitted stays rows, and gives what recipes would."""
 
+import gc
 import pickle
+import weakref
+from collections import Counter
 from io import BytesIO
 from typing import Any
 
@@ -108,3 +111,39 @@ def test_submitted_as_rows() -> None:
         _, parts = coalesce([one.lazy, batch().lazy])
         assert [part.first for part in parts] == [0, 3]
         assert len(parts[0].task.recipes) == 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [F.adjust_brightness, F.adjust_gamma, F.adjust_contrast, F.adjust_saturation, F.adjust_sharpness, F.solarize],
+)
+def test_numbers_beyond_64_bits_are_no_rows(change: Any) -> None:
+    def run() -> torch.Tensor:
+        images = [Image.open(BytesIO(data)).resize((20, 20)) for data in FILES]
+        return torch.stack([F.to_tensor(change(image, 10**20 + n)) for n, image in enumerate(images)])
+
+    helpers.assert_equal_runs(run, lazy=True)
+
+
+def test_no_structure_holds_what_images_were_given() -> None:
+    patch = torch.rand(3, 4, 5)
+    gone = weakref.ref(patch)
+    with accel.image_backend("cpu"):
+        image = F.to_tensor(Image.open(BytesIO(FILES[0])))
+        single = torch.stack([F.erase(image, 1, 2, 4, 5, patch)])
+        assert single[0, :, 1:5, 2:7].equal(patch)
+    del patch, single, image
+    gc.collect()
+    assert gone() is None
+
+
+def test_each_image_keeps_its_own_way() -> None:
+    def counted() -> Counter[str]:
+        return Counter(accel.stats()["ways"])
+
+    before = counted()
+    with accel.image_backend("cpu"):
+        tensors = [F.to_tensor(Image.open(BytesIO(data)).resize((20, 20))) for data in FILES]
+        tensors[1].lazy.recipes[0].source.way = "another way"  # type: ignore[attr-defined]
+        torch.stack(tensors).sum()
+    assert counted() - before == {"alone, function by function": 2, "another way": 1}
