@@ -18,6 +18,7 @@ from torchvision.transforms import v2
 
 import accel
 from tests.support.backends import Backend, on_backends
+from tests.support.gaussian import fallbacks as counted
 from tests.support.helpers import is_lazy, jpeg, random_states, seed_everything
 from tests.support.transforms import KINDS, OF_BOTH, OF_V2, SETTINGS, made
 
@@ -133,9 +134,9 @@ def check(case: Case, backend: Backend, among: bool = False, seeds: int = SEEDS)
         plain = [epoch(pipeline, grey, seeds) for grey in greys]
     with backend.chosen():
         for grey, expected in zip(greys, plain, strict=True):
-            before = accel.stats()["fallbacks"]
+            before = counted()
             compare(case, backend, epoch(pipeline, grey, seeds), expected)
-            fallbacks = dict(accel.stats()["fallbacks"].items() - before.items())
+            fallbacks = dict(counted().items() - before.items())
             if case.name == "AugMix" and backend.name == "cuda":  # whose steps on images follow tensors
                 fallbacks.pop("tensors that became Pillow images again were computed on the host up to there", None)
             # torchvision refuses it; or the fallbacks of dali say what another backend ran

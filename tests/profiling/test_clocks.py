@@ -26,6 +26,7 @@ from torchvision.transforms import v2
 import accel
 from accel.profiling import collect, fetching, sampler
 from accel.profiling.measured import Measured, Process
+from accel.runtime import read
 from accel.system import clocks, measuring, row_words, sums
 from accel.system.divided import divided
 from tests.profiling.measure import EACH, Sleeping, main, measured, workers
@@ -108,6 +109,7 @@ def test_stages_of_accel_are_told_apart(
         loader = DataLoader(Sleeping(folder), 4, num_workers=1)
         measured(loader)
         module, _, name = place.rpartition(".")
+        monkeypatch.setattr(read, "only_decodes", lambda source: False)  # compiled code would decode
         monkeypatch.setattr(place, napping(getattr(sys.modules[module], name)))
         assert_moved(workers(measured(loader)), stage, times * SLEEP)
 
@@ -117,6 +119,7 @@ def test_stages_of_accel_are_told_apart(
 def test_stages_add_up(backend: str, count: int, folder: Path, monkeypatch: pytest.MonkeyPatch, slept: None) -> None:
     """To the time of their process, whatever else the machine does meanwhile."""
     monkeypatch.setattr(T.Normalize, "forward", napping(T.Normalize.forward, 0.03))
+    monkeypatch.setattr(read, "only_decodes", lambda source: False)  # compiled code has a clock of its own
     with accel.image_backend(backend):
         loader = DataLoader(Sleeping(folder, user=0.05), 1, num_workers=count, collate_fn=slow_collate)
         result = measured(loader, epochs=4, step=lambda batch: (batch[0].sum(), time.sleep(0.2)))
@@ -165,7 +168,7 @@ def test_what_is_left_when_nobody_measures(folder: Path) -> None:
                 images.sum()
         finally:
             sys.setprofile(None)
-    assert sum(calls.values()) <= EACH / 2
+    assert sum(calls.values()) <= EACH / 2 + 1  # and for the loader
 
 
 def test_a_fork_in_the_middle_of_a_stage() -> None:

@@ -139,7 +139,7 @@ def test_backend_preparing() -> None:
 def held_decoding(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Have this process, and not its children, wait in the decoder: (that it has begun there, that it may go on)."""
     begun, done = threading.Event(), threading.Event()
-    decode, parent = engines.accel, os.getpid()
+    decode, parent = engines.pillow, os.getpid()
 
     def slowly(*arguments: Any) -> Any:
         if os.getpid() == parent:
@@ -147,14 +147,14 @@ def held_decoding(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, thr
             done.wait(60)
         return decode(*arguments)
 
-    monkeypatch.setattr(engines, "accel", slowly)
+    monkeypatch.setattr(engines, "pillow", slowly)
     return begun, done
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pytest.MonkeyPatch, grouped: bool) -> None:
     expected = plain(lambda: F.to_tensor(opened()))
-    accel.set_image_backend("cpu")
+    accel.set_image_backend("cpu", decode="pillow")
     assert batch().shape == (3, 3, 48, 64)
     tensors = [F.to_tensor(opened()) for _ in range(2)]
     if grouped:
@@ -173,7 +173,7 @@ def test_what_another_thread_computes_is_computed_by_the_child(monkeypatch: pyte
 
 
 def test_what_was_submitted_is_computed_by_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    accel.set_image_backend("cpu")
+    accel.set_image_backend("cpu", decode="pillow")
     expected = batch() + 0
     begun, done = held_decoding(monkeypatch)
     future = accel.submit(batch())
