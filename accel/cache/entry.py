@@ -75,14 +75,9 @@ class Entry(NamedTuple):
         return len(self.numbers) // 12
 
     @property
-    def row_size(self) -> int:
-        """The bytes of its row."""
-        return _HEAD.size + len(self.numbers) + len(self.key) + len(self.header) + len(self.meta)
-
-    @property
     def charge(self) -> int:
-        """The bytes of the budget that it takes: its content, and its row twice, as table pages may be half full."""
-        return self.size + 2 * (self.row_size + _OF_TABLE)
+        """The bytes of the budget that it takes."""
+        return charges_of([self], [self.size])[0]
 
     @property
     def size(self) -> int:
@@ -101,18 +96,31 @@ class Entry(NamedTuple):
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
+def charges_of(entries: Sequence[Entry], sizes: Sequence[int]) -> list[int]:
+    """The bytes of the budget that entries take, whose contents have these sizes: these, and twice their rows, as table
+    pages may be half full."""
+    return [
+        size + 2 * (_HEAD.size + len(numbers) + len(key) + len(header) + len(meta) + _OF_TABLE)
+        for (key, _, _, _, header, meta, numbers), size in zip(entries, sizes, strict=True)
+    ]
+
+
+def rows_of(entries: Sequence[Entry]) -> list[int]:
+    """The ``Entry.number`` of each."""
+    return [place_of(key) + kind for key, kind, *_ in entries]
+
+
 class File:
     """The cache's entries of one file, by kind, and the header that was put in with them.
 
-    ``believed``, ``begun``: what the caller derives from these, remembered for the next look-up.
+    ``believed``: what the caller derives from these, remembered for the next look-up.
     """
 
-    __slots__ = ("begun", "believed", "entries", "header")
+    __slots__ = ("believed", "entries", "header")
 
     def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
         self.header, self.entries = header, entries
         self.believed: Any = None
-        self.begun: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:

@@ -10,19 +10,21 @@ import struct
 from array import array
 from ast import literal_eval
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel.cache.entry import PIXELS, RESULT, Entry, Given
+from accel.cache.entry import PIXELS, RESULT, Entry
 from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
 from accel.ops import OPS
 from accel.planning.order import Steps
 from accel.planning.prefix import pipeline, resamples, text
-from accel.recipe import Recipe, Source
+from accel.recipe import Source
 from accel.rows import Structure
 from accel.runtime import cached
+from accel.runtime.cached import Known
 from accel.system import counters
 from accel.system.memory import Key
 
@@ -54,51 +56,77 @@ class Found(NamedTuple):
     length: int
 
 
-class Beginning:
-    """The steps on pixels that a recipe begins with, and the text by which entries identify the first ``count``."""
+class Prefix:
+    """The first steps on pixels of recipes, and the decoder whose pixels they begin with.
 
-    __slots__ = ("_told", "steps")
+    Equal ones are the same object if the steps can be hashed (``prefix_of``).
+    """
 
-    def __init__(self, on_pixels: Steps) -> None:
-        self.steps = on_pixels
-        self._told: dict[int, bytes] = {}
+    __slots__ = ("_texts", "reference", "steps")
 
-    def told(self, count: int) -> bytes:
-        return self._told.get(count) or self._told.setdefault(count, repr(self.steps[:count]).encode())
+    def __init__(self, reference: int, steps: Steps) -> None:
+        """``reference``: see ``reference_of``."""
+        self.reference, self.steps = reference, steps
+        self._texts: dict[int, bytes] = {}
+
+    def text(self, count: int) -> bytes:
+        """The text by which entries identify the first ``count`` steps."""
+        return self._texts.get(count) or self._texts.setdefault(count, repr(self.steps[:count]).encode())
 
 
-def found_of(source: Source, begins: Beginning, *entries: Entry | None) -> Found | None:
-    """The first of the entries that is a result of the recipe's first steps; None if none is."""
+@lru_cache(maxsize=1024)
+def _prefix(reference: int, steps: Steps) -> Prefix:
+    return Prefix(reference, steps)
+
+
+def prefix_of(reference: int, steps: Steps) -> Prefix:
+    """The prefix that all these steps are."""
+    try:
+        return _prefix(reference, steps)
+    except TypeError:  # a parameter has no hash
+        return Prefix(reference, steps)
+
+
+@lru_cache(maxsize=1024)
+def prefix_of_row(reference: int, structure: Structure, row: tuple[int, ...]) -> Prefix:
+    """The prefix that all steps of a row are."""
+    return prefix_of(reference, structure.steps(row))
+
+
+def reference_of(header: Header | Raw) -> int:
+    """The number by which entries name the decoder whose pixels a file's recipes begin with."""
+    return _REFERENCES.index(header.reference if isinstance(header, Header) else header.decoder or "none")
+
+
+JPEG = _REFERENCES.index("pillow")
+"""``reference_of`` a JPEG file that Pillow would open."""
+
+
+def found_of(known: Known, prefix: Prefix) -> Found | None:
+    """A result of a file that a recipe with these first steps may begin with; None if there is none."""
+    if known.last[0] is not prefix:
+        known.last = prefix, found_in((known.result, known.pixels), prefix)
+    found: Found | None = known.last[1]
+    return found
+
+
+def found_in(entries: Sequence[Entry | None], prefix: Prefix) -> Found | None:
+    """The first of the entries that is a result of some of the first steps; None if none is."""
     for entry in entries:
-        raw = None if entry is None else _fits(source, begins, entry)
-        if entry is not None and raw is not None:
-            return Found(entry, raw, steps_of(entry))
+        if entry is None or not entry.meta.startswith(cached.tag()):
+            continue
+        reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
+        raw = Raw(width, height, _MODES[mode])
+        if reference != prefix.reference or count > len(prefix.steps) or entry.size != size_of(raw):
+            continue
+        if entry.meta[cached.MARK + _META.size :] == prefix.text(count):
+            return Found(entry, raw, count)
     return None
 
 
 def steps_of(entry: Entry) -> int:
     """The number of steps that an entry is the result of."""
     return int(_META.unpack_from(entry.meta, cached.MARK)[2])
-
-
-def _fits(source: Source, begins: Beginning, entry: Entry) -> Raw | None:
-    """The size and mode of an entry's pixels, if it is a result of the first steps; else None."""
-    if not entry.meta.startswith(cached.tag()):
-        return None
-    reference, mode, count, width, height = _META.unpack_from(entry.meta, cached.MARK)
-    if reference != _reference(source) or count > len(begins.steps):
-        return None
-    if entry.meta[cached.MARK + _META.size :] != begins.told(count):
-        return None
-    raw = Raw(width, height, _MODES[mode])
-    return raw if entry.size == size_of(raw) else None
-
-
-def variant(source: Source, steps: Steps) -> bytes:
-    """The key of a further result of a file that has one already."""
-    return cached.variant(
-        cached.place(source), bytes([_reference(source)]) + (kind_of(Recipe(source, steps)).text or b"")
-    )
 
 
 def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
@@ -111,54 +139,45 @@ def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
     return _REFERENCES[reference], Raw(width, height, _MODES[mode]), steps
 
 
-def _reference(source: Source) -> int:
-    header = source.header
-    return _REFERENCES.index(header.reference if isinstance(header, Header) else header.decoder or "none")
-
-
 class Kind(NamedTuple):
     """Properties shared by all results of pictures of one size by the same steps.
 
-    ``shelf``: theirs in the cache. ``text``: the steps; None if a parameter is no plain value.
-    ``resized``: whether a resize is among them.
+    Attributes:
+        raw: their size and mode. shelf: theirs in the cache (``accel.cache.worth``).
+        meta: of their entries, behind ``cached.tag()``; None if a parameter of a step is no plain value.
+        ends: where their bands end, in bytes. size: their bytes. length: the number of steps.
+        pays: whether they are worth their bytes.
     """
 
     raw: Raw
     shelf: int
-    text: bytes | None
-    resized: bool
-
-
-def kind_of(before: Recipe) -> Kind:
-    """The kind of the result of a recipe."""
-    (width, height, *_), steps = before.source.header, before.steps
-    given = height, width, channels(before.source.header), steps
-    try:
-        return _kind(*given)
-    except TypeError:  # a parameter has no hash
-        return _kind.__wrapped__(*given)
+    meta: bytes | None
+    ends: Sequence[int]
+    size: int
+    length: int
+    pays: bool
 
 
 @lru_cache(maxsize=4096)
-def _kind(height: int, width: int, count: int, steps: Steps) -> Kind:
-    size, depth = (height, width), 3 if any(name == "convert" for name, _ in steps) else count
+def kind_of(prefix: Prefix, height: int, width: int, count: int) -> Kind:
+    """The kind of the results of a prefix of pictures of ``count`` channels."""
+    steps, size = prefix.steps, (height, width)
+    depth = 3 if any(name == "convert" for name, _ in steps) else count
     for name, params in steps:
         op = OPS[name]
         size, depth = op.size(size, params), op.channels(depth, params)
-    raw = Raw(size[1], size[0], "RGB" if depth == 3 else "L")
-    return Kind(raw, shelf_of(RESULT, pipeline((height, width), steps)), text(steps), resamples(steps))
+    raw, of_steps = Raw(size[1], size[0], "RGB" if depth == 3 else "L"), text(steps)
+    own, meta = size_of(raw), None
+    if of_steps is not None:
+        meta = _META.pack(prefix.reference, _MODES.index(raw.mode), len(steps), raw.width, raw.height) + of_steps
+    most = max(3 * height * width, _SMALL) if resamples(steps) else height * width
+    pays = bool(steps) and meta is not None and own <= most
+    return Kind(raw, shelf_of(RESULT, pipeline((height, width), steps)), meta, _ends(raw), own, len(steps), pays)
 
 
-def is_worth_it(before: Recipe) -> bool:
-    """Whether to keep the result of a recipe: it has steps, and few enough pixels to be worth their bytes."""
-    (width, height, *_), kind = before.source.header, kind_of(before)
-    return bool(before.steps) and _pays(kind, height * width)
-
-
-def _pays(kind: Kind, pixels: int) -> bool:
-    """Whether to keep results of a kind, made of pictures of ``pixels`` pixels."""
-    own = size_of(kind.raw)
-    return kind.text is not None and own <= (max(3 * pixels, _SMALL) if kind.resized else pixels)
+def variant(key: Key | bytes, prefix: Prefix) -> bytes:
+    """The key of a further result of a file that has one already; ``key``: the file's."""
+    return cached.variant(key, bytes([prefix.reference]) + (text(prefix.steps) or b""))
 
 
 def pays_as_a_whole(source: Source) -> bool:
@@ -177,51 +196,16 @@ def keep_all(source: Source) -> None:
     known, raw = source.cached, source.header
     if known is None or not known.fills or not isinstance(raw, Raw):
         return
-    source.cached = known._replace(fills=False)
+    source.cached = replace(known, fills=False)
     content = memoryview(source.data).cast("B")
     known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
-    if known.cache.room(PIXELS, content.nbytes):
-        put([(Recipe(source, ()), cached.place(source), raw)], PIXELS, content)
-
-
-class Told(NamedTuple):
-    """The entry to put in for results of JPEG pictures of one size by the same steps.
-
-    ``said``: its meta without the versions; None if it is not worth keeping. ``ends``: where its bands end.
-    """
-
-    raw: Raw
-    shelf: int
-    said: bytes | None
-    ends: Sequence[int]
-
-
-@lru_cache(maxsize=4096)
-def told(structure: Structure, height: int, width: int, count: int, row: tuple[int, ...]) -> Told:
-    """Describe the entry of a result of pictures of ``count`` channels by all steps of a row, at least one."""
-    steps = structure.steps(row)
-    raw, shelf, as_text, _ = kind = _kind(height, width, count, steps)
-    said = None
-    if as_text is not None and _pays(kind, height * width):
-        said = _packed(_REFERENCES.index("pillow"), raw, steps, as_text)
-    return Told(raw, shelf, said, _ends(raw))
-
-
-def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content: memoryview) -> None:
-    """Keep results, given with their keys and sizes, whose pixels lie side by side in ``content``."""
-    cache = cached.of(results[0][0].source.selection.options)
-    files: list[Given] = []
-    for (source, steps), key, raw in results:
-        header, said = cached.packed(source), _said(source, steps, raw)
-        if header is not None and said is not None:
-            files.append((key, header, said, _ends(raw)))
-    if cache is None or len({each[0] for each in files}) < len(results):  # a file came twice, or cannot be kept
-        for each in results if cache is not None and len(results) > 1 else ():
-            size = size_of(each[-1])
-            put([each], shelf, content[:size])
-            content = content[size:]
-        return
-    counters.count(counters.RESULTS, sum(cache.put_all(files, shelf, content)))
+    header, kind = (
+        cached.packed(source),
+        kind_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, channels(raw)),
+    )
+    if header is not None and kind.meta is not None and known.cache.room(PIXELS, content.nbytes):
+        files = [(cached.place(source), header, cached.tag() + kind.meta, kind.ends)]
+        counters.count(counters.RESULTS, sum(known.cache.put_all(files, PIXELS, content)))
 
 
 def _ends(raw: Raw) -> array[int]:
@@ -229,13 +213,3 @@ def _ends(raw: Raw) -> array[int]:
     size, row = size_of(raw), raw.width * channels(raw)
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
     return array("I", [*range(band, size, band), size])
-
-
-def _said(source: Source, steps: Steps, raw: Raw) -> bytes | None:
-    """The meta of a result's entry; None if a parameter of a step is no plain value."""
-    as_text = kind_of(Recipe(source, steps)).text
-    return None if as_text is None else cached.tag() + _packed(_reference(source), raw, steps, as_text)
-
-
-def _packed(reference: int, raw: Raw, steps: Steps, as_text: bytes) -> bytes:
-    return _META.pack(reference, _MODES.index(raw.mode), len(steps), raw.width, raw.height) + as_text

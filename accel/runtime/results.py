@@ -1,251 +1,226 @@
-"""Cached results of steps that are the same each time a file comes: recipes that begin with one, or make one.
+"""Results of steps that are the same each time a file comes: looked up in a cache, made where it lacks them, and kept.
 
-A recipe is rewritten with pixels as its source and the remaining steps, so that a backend runs it as any other.
+Recipes are rewritten with pixels as their sources and the remaining steps, so that a backend runs them as any other.
+Images of which no result is to be kept are decoded, and their planes or pixels may be put in instead (``planes``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import cycle, repeat
-from math import prod
-from typing import NamedTuple
+from time import process_time
 
-from accel.backend import backend_of
-from accel.cache.cache import Cache
+import numpy as np
+from torch import Tensor
+
+from accel.backend import Backend, backend_of
 from accel.cache.entry import RESULT, Entry
-from accel.ops import OPS
-from accel.ops.row import TensorOp
+from accel.codec import stream_index
+from accel.codec.engines import Pixels
+from accel.options import Selection
+from accel.planning import columns
 from accel.planning.order import Steps, parts
-from accel.planning.prefix import ENOUGH, Prefixes
-from accel.recipe import Branch, Recipe, Source
-from accel.rows import Rows, Structure
+from accel.planning.plan import Plan, plans_of
+from accel.recipe import Recipe, Source
+from accel.rows import Pictures, Rows
 from accel.runtime import cached
-from accel.runtime.lacking import Lacking, of_images
-from accel.runtime.result_entries import (
-    Beginning,
-    Found,
-    found_of,
-    is_worth_it,
-    kind_of,
-    pays_as_a_whole,
-    size_of,
-    variant,
-)
-from accel.runtime.result_making import Begins, Wanted
-from accel.runtime.result_pixels import Compute, Result, structure_after
+from accel.runtime.planes import Fill
+from accel.runtime.result_entries import Kind, found_in, prefix_of, reference_of, variant
+from accel.runtime.result_lookup import Batch
+from accel.runtime.result_pixels import Compute, Unread, on_device, split
+from accel.sources import PicturesApart
+from accel.system import counters
+from accel.system.memory import Key
 
-_NOTED, _ASKED = 16, 2
-"""The number of images of a batch from which is learnt which steps come each time; and the number of those with a
-result of some steps for which a result of more steps is looked for."""
+Run = Callable[[Selection, Sequence[Plan]], list[Tensor | Exception]]
+"""Runs plans on a backend, with results on the host."""
 
-_again = cycle([True, False, False, False])
-"""Whether to learn from the next batch whose first steps are known: from one in four."""
-
-ALONG = 1 << 16
-"""The most pixels, for each image of a batch, to decode beyond what crops need so that all images begin alike: that
-takes as long as planning an image by itself."""
-
-Fill = Callable[[Lacking], None]
-
-prefixes = Prefixes()
+Made = tuple[Sequence[int], Pixels]
+"""The numbers of images, and the pixels of their results, side by side."""
 
 
-class _Image(NamedTuple):
-    """An image that the cache may have entries of: its number, its source, and its steps on pixels."""
-
-    number: int
-    source: Source
-    begins: Beginning
-
-    @property
-    def on_pixels(self) -> Steps:
-        return self.begins.steps
-
-
-def begun(recipes: Sequence[Recipe], compute: Compute, fill: Fill) -> tuple[Begins, list[Wanted]]:
-    """Find the cached pixels that recipes can begin with, and the results to be made for others.
+def applied(recipes: Sequence[Recipe], backend: Backend, run: Run, fill: Fill, compute: Compute) -> Sequence[Recipe]:
+    """Let recipes begin with pixels that a cache has, or with results that are made, and kept there.
 
     Args:
-        compute: computes the pixels of a recipe, in place of a damaged entry.
+        backend: makes the results. run: runs its plans, with results on the host.
         fill: called with the files that the cache lacks and whose recipes begin otherwise each time, so that planes
             or all pixels should be kept.
+        compute: computes the pixels of a recipe, in place of a damaged entry.
     """
-    begins: dict[int, tuple[_Image, Found]] = {}
-    made: dict[tuple[int, int], Result] = {}
-    wanted: list[Wanted] = []
-
-    def result(image: _Image, found: Found) -> Result:
-        """The source of an entry, the same object for all recipes of a file."""
-        entry, raw, count = found
-        known = made.get((id(image.source), count))
-        if known is None:
-            before = Recipe(image.source, image.begins.steps[:count])
-            known = made[id(image.source), count] = Result(before, entry, raw, compute)
-        return known
-
-    others: list[tuple[_Image, Found | None]] = []
-    lacking: list[_Image] = []
-    for number, (source, own) in enumerate(_on_pixels(recipes)):
-        known = source.cached
-        if known is None and (source.key is None or cached.of(source.selection.options) is None):
-            continue
-        if own is None:
-            continue
-        image = _Image(number, source, own)
-        found = None if known is None else found_of(source, image.begins, known.result, known.pixels)
-        if found is not None and found.length == len(image.begins.steps):
-            begins[number] = image, found
-        else:
-            others.append((image, found))
-    if others:
-        there = [each for each in others if each[1] is not None]
-        prefixes.note([(_size_of(image.source), image.on_pixels) for image, _ in others[:_NOTED]])
-        if all(_longer(*each, lacking) is each[1] for each in there[:_ASKED]):  # images of a batch have one pipeline
-            begins.update({image.number: (image, found) for image, found in there if found is not None})
-            others = [each for each in others if each[1] is None]
-    for image, found in others:
-        longer = _longer(image, found, lacking)
-        if isinstance(longer, Wanted):
-            if found is not None:
-                longer = longer._replace(made_of=Recipe(result(image, found), longer.before.steps[found.length :]))
-            wanted.append(longer)
-        elif longer is not None:
-            begins[image.number] = image, longer
-    if lacking:
-        fill(of_images([(image.source, image.on_pixels) for image in lacking]))
-    if isinstance(recipes, Rows) and (begins or wanted) and not backend_of(recipes.selection).devices:
-        lengths = {number: found.length for number, (_, found) in begins.items()}
-        wanted += _along(recipes, lengths | {each.number: len(each.before.steps) for each in wanted})
-    return {number: (result(image, found), found.length) for number, (image, found) in begins.items()}, wanted
+    batch = Batch(recipes, compute)
+    if batch.lacking:
+        fill(batch.sources, np.array(batch.lacking, np.int64), batch.regions())
+    made = _made(batch, backend, run) if batch.wanted else []
+    for each in made:
+        _keep(batch, *each)
+    return _after(batch, made) if batch.found or made else recipes
 
 
-def _along(rows: Rows, lengths: Mapping[int, int]) -> list[Wanted]:
-    """Results to be made, not kept, of a batch's other images, so that all begin alike and are rows; none if decoding
-    only the others' regions takes much less.
+# -- compute ------------------------------------------------------------------------------------------------
 
-    ``lengths``: by the images' numbers, the number of steps that there is a result of.
+
+def _made(batch: Batch, backend: Backend, run: Run) -> list[Made]:
+    """Make the results that are wanted; return those of each plan, without those of files that cannot be decoded:
+    running their recipes will raise the error."""
+    plans = _plans(batch, [*batch.wanted], backend)
+    # indexes are useful for files that another pipeline has decoded, and for those that will be decoded again
+    again = any(key is None for key, _ in batch.wanted.values())
+    selection = strict(batch.selection, indexed=again or stream_index.knows(batch.file_key(next(iter(batch.wanted)))))
+    since = process_time()
+    done = run(selection, [plan for _, plan in plans])
+    _took(batch, process_time() - since)
+    found = [(numbers, values) for (numbers, _), values in zip(plans, done, strict=True)]
+    failed = [numbers for numbers, values in found if len(numbers) > 1 and not isinstance(values, Tensor)]
+    if failed:  # at least one of each is damaged; the others are kept
+        alone = [number for numbers in failed for number in numbers]
+        single = [plan for number in alone for _, plan in _one_by_one(batch, [number])]
+        found += [([number], values) for number, values in zip(alone, run(selection, single), strict=True)]
+    return [(numbers, _in_memory(values)) for numbers, values in found if isinstance(values, Tensor)]
+
+
+def _plans(batch: Batch, numbers: Sequence[int], backend: Backend) -> list[tuple[Sequence[int], Plan]]:
+    """Interleaved plans of images of any sizes, each with the images' numbers."""
+    rows = batch.rows_before(numbers) or Rows.of([batch.recipe_of(number) for number in numbers])
+    if rows is not None:
+        planned = columns.plan_apart(rows) if backend.runs_apart else columns.plan(rows, interleaved=True)
+        if planned is not None:
+            return [(numbers, planned)]
+    return _one_by_one(batch, numbers)
+
+
+def _one_by_one(batch: Batch, numbers: Sequence[int]) -> list[tuple[Sequence[int], Plan]]:
+    given = [(source, *parts(steps)) for source, steps in map(batch.recipe_of, numbers)]
+    return [([numbers[each] for each in places], plan) for plan, places in plans_of(given, (True,) * len(given))]
+
+
+@lru_cache(maxsize=16)
+def strict(selection: Selection, *, indexed: bool) -> Selection:
+    """The same selection, except that a damaged file is an error, as a black image must not be kept.
+
+    ``indexed``: whether it uses stream indexes.
     """
-    others = [number for number in range(len(rows)) if number not in lengths]
-    if not others or sum([prod(_size_of(rows.sources[each])) for each in others]) > ALONG * len(rows):
-        return []
-    wanted, counts = [], dict(lengths)
-    for number in others:
-        source, steps = rows[number]
-        on_pixels, *_ = parts(steps)
-        counts[number] = prefixes.length(_size_of(source), on_pixels) or 0
-        before = Recipe(source, on_pixels[: counts[number]])
-        wanted.append(Wanted(number, before, None, 0, kind_of(before).raw, before))
-    alike = structure_after(rows, [counts[number] for number in range(len(rows))]) is not None
-    return wanted if alike else []
+    options = selection.options
+    cache = options.cache if indexed else None
+    return selection._replace(options=dataclasses.replace(options, on_error="raise", cache=cache))
 
 
-def first_steps(rows: Rows) -> int | None:
-    """The number of first steps that come each time, without the one that only grey files have, judging by some images;
-    None if each image must be looked at."""
-    looked = ENOUGH if next(_again) else _ASKED
-    heights, widths, _ = (each[:looked].tolist() for each in rows.sizes())
-    steps = [parts(rows.structure.steps(row)) for row in rows.numbers[:looked].tolist()]
-    some = [*zip(zip(heights, widths, strict=True), steps, strict=True)]
-    lengths = {None if _branches(tail) else _length(size, steps) for size, (steps, _, tail) in some[:_ASKED]}
-    length = lengths.pop()
-    if lengths or length is None:
-        return None
-    if looked > _ASKED:
-        prefixes.note([(size, steps) for size, (steps, _, _) in some])
-    return length
+def _took(batch: Batch, seconds: float) -> None:
+    """Record the time that making all results took, as what they save (less reading them)."""
+    sizes: dict[int, int] = {}
+    for key, kind in batch.wanted.values():
+        if key is not None:
+            sizes[kind.shelf] = sizes.get(kind.shelf, 0) + kind.size
+    whole = sum([kind.size for _, kind in batch.wanted.values()])
+    for shelf, own in sizes.items():
+        batch.in_use.worth.made(shelf, 1e6 * seconds * own / whole, own)
 
 
-def _length(size: tuple[int, int], steps: Steps) -> int | None:
-    """The number of steps that come each time, without the one that only grey files have; None if not known."""
-    length = prefixes.length(size, steps)
-    return length - (steps[0][0] == "convert") if length else length
+def _in_memory(values: Tensor) -> Pixels:
+    """Interleaved pixels as one flat array, in their order in memory."""
+    pixels = values.numpy() if values.ndim == 1 else values.permute(0, 2, 3, 1).numpy()
+    return pixels.reshape(-1)
 
 
-def _longer(image: _Image, found: Found | None, lacking: list[_Image]) -> Wanted | Found | None:
-    """A result of more first steps than ``found``, cached or to be made; else ``found``. A file of which no result is
-    to be kept, and which the cache lacks, is added to ``lacking``.
-    """
-    number, source, on_pixels = image.number, image.source, image.on_pixels
-    cache, known = cached.of(source.selection.options), source.cached
-    count = prefixes.length(_size_of(source), on_pixels)
-    if cache is None or source.key is None or count is None or (found is not None and count <= found.length):
-        return found
-    before = Recipe(source, on_pixels[:count])
-    if not is_worth_it(before):
-        if found is None and (known is None or known.planes is None) and pays_as_a_whole(source):
-            lacking.append(image)
-        return found
-    key = cached.place(source)
-    if known is not None and known.result is not None:  # another result has the file's own key
-        key = variant(source, before.steps)
-        if (there := _result_at(cache, key, source, before.steps)) is not None:
-            return there
-    raw, shelf, *_ = kind_of(before)
-    return Wanted(number, before, key, shelf, raw, before) if cache.room(shelf, size_of(raw)) else found
+# -- keep ---------------------------------------------------------------------------------------------------
 
 
-def _result_at(cache: Cache, key: bytes, source: Source, steps: Steps) -> Found | None:
-    file = cache.look(key)
-    return None if file is None else found_of(source, Beginning(steps), file.entries.get(RESULT))
+def _keep(batch: Batch, numbers: Sequence[int], pixels: Pixels) -> None:
+    """Keep the results that have keys."""
+    shelves: dict[int, dict[Key | bytes, tuple[int, int, Kind]]] = {}
+    for number, begin, kind in _places(batch, numbers):
+        if (key := batch.wanted[number].key) is not None:
+            shelves.setdefault(kind.shelf, {}).setdefault(key, (number, begin, kind))
+    for shelf, own in shelves.items():
+        mark, headers = cached.tag(), batch.headers([number for number, *_ in own.values()])
+        files, begins = [], []
+        for (key, (_, begin, kind)), header in zip(own.items(), headers, strict=True):
+            if header is not None and kind.meta is not None:
+                files.append((key, header, mark + kind.meta, kind.ends))
+                begins.append(begin)
+        counters.count(counters.RESULTS, sum(batch.in_use.put_all(files, shelf, pixels.data, begins)))
+
+
+def _places(batch: Batch, numbers: Sequence[int]) -> list[tuple[int, int, Kind]]:
+    """Where the pixels of each result begin, side by side, and its kind."""
+    found, begin = [], 0
+    for number in numbers:
+        kind = batch.wanted[number].kind
+        found.append((number, begin, kind))
+        begin += kind.size
+    return found
+
+
+# -- begin with results -------------------------------------------------------------------------------------
+
+
+def _after(batch: Batch, made: Sequence[Made]) -> Sequence[Recipe]:
+    """The recipes that begin with the results that were found or made."""
+    recipes, rows = batch.recipes, batch.rows
+    lengths = {number: own.length for number, own in batch.found.items()}
+    lengths |= {number: batch.wanted[number].kind.length for numbers, _ in made for number in numbers}
+    if rows is not None and len(lengths) == len(rows):
+        halves = split(rows.structure, rows.numbers, [lengths[number] for number in range(len(rows))])
+        if halves is not None:
+            _, structure = halves
+            sources: Sequence[Source] | None = _sources(batch, made)
+            numbers = rows.numbers[:, : structure.columns]
+            if backend_of(batch.selection).devices:
+                sources = on_device(_sources(batch, made), structure, numbers[0].tolist())
+            if sources is not None:
+                return Rows(sources, structure, numbers)
+    begun = list(recipes)
+    for number, source in _each(batch, made).items():
+        on_pixels, on_values, tail = parts(recipes[number].steps)
+        begun[number] = Recipe(source, (*on_pixels[lengths[number] :], *on_values, *tail))
+    return begun
+
+
+def _sources(batch: Batch, made: Sequence[Made]) -> Sequence[Source]:
+    """The results of all images: unread, or in one piece of memory, if they are of one mode."""
+    count = len(batch.known)
+    if not made and len({own.raw.mode for own in batch.found.values()}) == 1:
+        return Unread([batch.found[number] for number in range(count)], batch.known[0].cache, batch)
+    if len(made) == 1 and [*made[0][0]] == [*range(count)]:
+        (numbers, pixels), name = made[0], "results that a cache takes"
+        raws = [kind.raw for _, kind in batch.wanted.values()]
+        (_, height, mode, _), selection = raws[0], batch.selection
+        if raws.count(raws[0]) == count:
+            shape = (count, height, -1, 3) if mode == "RGB" else (count, height, -1)
+            return Pictures(pixels.reshape(shape), name, selection)
+        if all(raw.mode == mode for raw in raws):
+            places = [(begin, kind.raw.height, kind.raw.width) for _, begin, kind in _places(batch, numbers)]
+            return PicturesApart(pixels, np.array(places, np.int64), mode, name, selection)
+    return [source for _, source in sorted(_each(batch, made).items())]
+
+
+def _each(batch: Batch, made: Sequence[Made]) -> dict[int, Source]:
+    """The results that were found or made, each as a source."""
+    found: dict[int, Source] = {number: batch.result(number, own) for number, own in batch.found.items()}
+    for numbers, pixels in made:
+        for number, begin, kind in _places(batch, numbers):
+            content, name = pixels[begin : begin + kind.size].data, batch.sources[number].name
+            found[number] = Source(content, kind.raw, name, batch.selection)
+    return found
+
+
+# -- explain ------------------------------------------------------------------------------------------------
 
 
 def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
     """The cached entries that an image's recipe may begin with, and the steps that each is the result of; None for
     planes."""
     source, on_pixels = recipe.source, parts(recipe.steps)[0]
-    known = source.cached
+    known, reference = source.cached, reference_of(source.header)
     if known is None or source.key is None:
         return
-    others = [known.cache.look(variant(source, on_pixels[:count])) for count in range(len(on_pixels), 0, -1)]
-    entries = [known.result, *[file.entries.get(RESULT) for file in others if file is not None], known.pixels]
-    for entry in entries:
-        found = found_of(source, Beginning(on_pixels), entry)
-        if found is not None:
+    prefix, entries = prefix_of(reference, on_pixels), [known.result]
+    for count in range(len(on_pixels), 0, -1):
+        file = known.cache.look(variant(cached.place(source), prefix_of(reference, on_pixels[:count])))
+        entries += [] if file is None else [file.entries.get(RESULT)]
+    for entry in (*entries, known.pixels):
+        if (found := found_in([entry], prefix)) is not None:
             yield found.entry, on_pixels[: found.length]
     if known.planes is not None:
         yield known.planes, None
-
-
-def _on_pixels(recipes: Sequence[Recipe]) -> Iterable[tuple[Source, Beginning | None]]:
-    """The sources, each with its steps on pixels; None in their place if steps branch."""
-    if not isinstance(recipes, Rows):
-        return [(source, _beginning(steps)) for source, steps in recipes]
-    return zip(recipes.sources, beginnings(recipes), strict=True)
-
-
-def beginnings(rows: Rows) -> Iterable[Beginning | None]:
-    """The steps on pixels of each image, one object for equal ones; None if steps branch."""
-    structure = structure_on_pixels(rows.structure)
-    if structure is None:
-        return repeat(None, len(rows))
-    return map(beginning_of_row, repeat(structure), map(tuple, rows.numbers.tolist()))
-
-
-def _beginning(steps: Steps) -> Beginning | None:
-    on_pixels, _, tail = parts(steps)
-    return None if tail and _branches(tail) else Beginning(on_pixels)
-
-
-@lru_cache(maxsize=1024)
-def beginning_of_row(structure: Structure, row: tuple[int, ...]) -> Beginning:
-    """The beginning of a row: cached, as the steps that come each time differ only by the size of pictures."""
-    return Beginning(structure.steps(row))
-
-
-@lru_cache(maxsize=256)
-def structure_on_pixels(structure: Structure) -> Structure | None:
-    """A structure's steps on pixels; None if steps branch."""
-    pixels, values, tail = parts(tuple([(form.name, form.params) for form in structure.forms]))
-    forms = structure.forms[: len(pixels) + len(values)]
-    if _branches(tail):
-        return None
-    return Structure.of(*[form for form in forms if not isinstance(OPS[form.name], TensorOp)])
-
-
-def _branches(steps: Steps) -> bool:
-    return any(isinstance(each, Branch) for _, params in steps for each in params)
-
-
-def _size_of(source: Source) -> tuple[int, int]:
-    return source.header.height, source.header.width
