@@ -18,6 +18,7 @@ from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.hooks.compiled import single
+from accel.runtime import cached
 from accel.system import memory
 from accel.workers import slot_pool
 from tests.support import helpers
@@ -228,6 +229,7 @@ def iterations(loader: DataLoader[Any]) -> Iterator[Callable[[], Any]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(memory, "SETTLED", 0.0)  # files may be kept however young they are
+    monkeypatch.setattr(cached, "_caches", {})  # those of other tests are flushed too
     for number in range(BATCH * BATCHES):
         path = tmp_path / "data" / f"class{number % 2}" / f"{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -68,9 +68,10 @@ class Batch:
 
     Attributes:
         recipes: the images. rows: the same as rows; None if they have no structure in common.
-        halves: their structure before and after the results; None if these end after different steps.
+        lengths: the number of first steps on pixels of which each should have a result; None if that is not known.
+        halves: their structure before and after these; None if they are different steps.
         sources: the images' sources. files: the same if they are ``Files``, else None. known: what a cache has of each.
-        prefixes: the first steps of which each should have a result; None if its steps branch.
+        prefixes: the steps themselves, or all where that is not known; None if an image's steps branch.
         found, wanted: by the images' numbers, the results that they begin with, and those to be made.
         lacking: the numbers of those whose planes or pixels may be put in.
     """
@@ -182,7 +183,7 @@ class Batch:
     def _find(self, lengths: Sequence[int | None]) -> list[Found | None]:
         """Look for results of the first ``lengths`` steps on pixels of each image, or of fewer; of all where that is
         None."""
-        self.prefixes = self._first(lengths)
+        self.lengths, self.prefixes = lengths, self._first(lengths)
         return [
             None
             if known is None or prefix is None
@@ -193,10 +194,8 @@ class Batch:
         ]
 
     def _first(self, lengths: Sequence[int | None]) -> list[Prefix | None]:
-        rows, given = self.rows, [each for each in lengths if each is not None]
-        self.halves = (
-            split(rows.structure, rows.numbers, given) if rows is not None and len(given) == len(rows) else None
-        )
+        rows = self.rows
+        self.halves = None if rows is None or None in lengths else self.split(lengths)
         if rows is not None and self.halves is not None:
             before, _ = self.halves
             numbers = rows.numbers[:, : before.columns].tolist()
@@ -206,6 +205,12 @@ class Batch:
             None if (steps := self._steps(number)) is None else prefix_of(self._references[number], steps[:length])
             for number, length in enumerate(lengths)
         ]
+
+    def split(self, lengths: Sequence[int | None]) -> tuple[Structure, Structure] | None:
+        """The structure before and after the first ``lengths`` steps on pixels of each image, all rows; None if
+        these are different steps."""
+        assert self.rows is not None
+        return split(self.rows.structure, self.rows.numbers, [each or 0 for each in lengths])
 
     @cached_property
     def _keys(self) -> Sequence[Key | bytes | None]:

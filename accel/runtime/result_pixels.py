@@ -158,7 +158,7 @@ def converted(rows: Rows) -> npt.NDArray[np.bool_]:
     """Whether each image begins with the step that only grey files have (a conversion): bool [images]."""
     name, _, drawn = (rows.structure.forms or (Form(""),))[0]
     if name != "convert" or drawn < 0:
-        return np.full(len(rows), name == "convert")
+        return np.full(len(rows.numbers), name == "convert")
     found: npt.NDArray[np.bool_] = rows.numbers[:, drawn] != 0
     return found
 

@@ -28,7 +28,7 @@ from accel.runtime import cached
 from accel.runtime.planes import Fill
 from accel.runtime.result_entries import Kind, found_in, prefix_of, reference_of, variant
 from accel.runtime.result_lookup import Batch
-from accel.runtime.result_pixels import Compute, Unread, on_device, split
+from accel.runtime.result_pixels import Compute, Unread, on_device
 from accel.sources import PicturesApart
 from accel.system import counters
 from accel.system.memory import Key
@@ -160,8 +160,9 @@ def _after(batch: Batch, made: Sequence[Made]) -> Sequence[Recipe]:
     recipes, rows = batch.recipes, batch.rows
     lengths = {number: own.length for number, own in batch.found.items()}
     lengths |= {number: batch.wanted[number].kind.length for numbers, _ in made for number in numbers}
-    if rows is not None and len(lengths) == len(rows):
-        halves = split(rows.structure, rows.numbers, [lengths[number] for number in range(len(rows))])
+    if rows is not None and len(lengths) == len(batch.known):
+        given = [lengths[number] for number in range(len(lengths))]
+        halves = batch.halves if given == batch.lengths else batch.split(given)
         if halves is not None:
             _, structure = halves
             sources: Sequence[Source] | None = _sources(batch, made)
