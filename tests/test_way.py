@@ -18,7 +18,7 @@ from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.hooks.compiled import single
-from accel.runtime import cached
+from accel.memo import cached
 from accel.system import memory
 from accel.workers import slot_pool
 from tests.support import helpers
@@ -193,7 +193,7 @@ MOST = {
     "full, train": Counts(58, 109, 474),
     "full, evaluation": Counts(50, 99, 316),
 }
-"""For one batch of 16. Of a training batch the account pays for no file at first (``accel.runtime.pace``)."""
+"""For one batch of 16. Of a training batch the account pays for no file at first (``accel.memo.pace``)."""
 
 
 def measured(dataset: Any, counts: dict[str, int], **options: Any) -> Counts:

@@ -21,9 +21,10 @@ from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Source, recording
-from accel.runtime import batch_files, cached
+from accel.runtime import batch_files
 from accel.sources import Files
 from accel.system.private_names import private
 from accel.workers import slot_files

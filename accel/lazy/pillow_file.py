@@ -21,9 +21,9 @@ from accel import switch
 from accel.codec import foreign
 from accel.codec.file_buffers import file_buffers
 from accel.lazy.image import LazyPlainImage
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.runtime import cached
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
 

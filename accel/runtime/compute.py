@@ -17,6 +17,7 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
+from accel.memo import cached, planes, results
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import has_tail
@@ -24,7 +25,7 @@ from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
-from accel.runtime import cached, planes, results, sharing, torch_ops
+from accel.runtime import sharing, torch_ops
 from accel.runtime.finished import from_worker
 from accel.runtime.parallel import ParallelFor
 from accel.sources import Files, Sources

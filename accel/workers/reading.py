@@ -18,9 +18,9 @@ import torch
 from accel.codec import opening
 from accel.codec import opening_fields as of
 from accel.codec.header import Header
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached
 from accel.runtime.batch_files import ALIGNED
 from accel.workers import slot_files
 from accel.workers.slot_files import HEADER, SlotFiles

@@ -24,13 +24,14 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of
 from accel.codec import opening_fields as of
 from accel.codec.header import Header
+from accel.memo import cached
 from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.recipe import Recipe, Source, Step, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
-from accel.runtime import batch_files, cached
+from accel.runtime import batch_files
 from accel.runtime.batch_files import ALIGNED
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters

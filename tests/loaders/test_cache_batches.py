@@ -13,10 +13,11 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.codec import opening
 from accel.errors import DecodeError
+from accel.memo import result_entries, result_lookup
+from accel.memo.result_pixels import Unread
 from accel.planning import columns
 from accel.rows import Rows
-from accel.runtime import compute, result_entries, result_lookup
-from accel.runtime.result_pixels import Unread
+from accel.runtime import compute
 from accel.sources import Files, Pictures, PicturesApart
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch

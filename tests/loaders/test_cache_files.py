@@ -17,11 +17,12 @@ from accel.codec import opening
 from accel.codec import opening_fields as of
 from accel.codec.store import key_of_row
 from accel.hooks import tv_files
+from accel.memo import cached, result_lookup
+from accel.memo.pace import Pace
 from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
-from accel.runtime import cached, read, result_lookup
+from accel.runtime import read
 from accel.runtime.batch_files import ReadFiles
-from accel.runtime.pace import Pace
 from accel.sources import Files
 from accel.system import memory
 from tests.support import helpers

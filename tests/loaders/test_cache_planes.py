@@ -13,8 +13,8 @@ import accel
 from accel.backends.cpu import plane_shares, shares
 from accel.cache.worth import Rate
 from accel.codec import jpeg, opening
-from accel.runtime import cached
-from accel.runtime.pace import Pace
+from accel.memo import cached
+from accel.memo.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same

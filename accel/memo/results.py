@@ -18,17 +18,17 @@ from accel.backend import Backend, backend_of
 from accel.cache.entry import RESULT, Entry
 from accel.codec import stream_index
 from accel.codec.engines import Pixels
+from accel.memo import cached
+from accel.memo.planes import Fill
+from accel.memo.result_entries import Kind, found_in, prefix_of, reference_of, variant
+from accel.memo.result_lookup import Batch
+from accel.memo.result_pixels import Compute, Unread, on_device
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipe import Recipe, Source
 from accel.rows import Pictures, Rows
-from accel.runtime import cached
-from accel.runtime.planes import Fill
-from accel.runtime.result_entries import Kind, found_in, prefix_of, reference_of, variant
-from accel.runtime.result_lookup import Batch
-from accel.runtime.result_pixels import Compute, Unread, on_device
 from accel.sources import PicturesApart
 from accel.system import counters
 from accel.system.memory import Key

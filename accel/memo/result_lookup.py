@@ -16,14 +16,8 @@ import numpy.typing as npt
 from accel.backend import backend_of
 from accel.cache.cache import Cache
 from accel.cache.entry import RESULT
-from accel.ops import OPS
-from accel.ops.row import TensorOp
-from accel.planning.order import Steps, parts
-from accel.planning.prefix import ENOUGH, Prefixes
-from accel.recipe import Branch, Recipe, Source, selection_of
-from accel.rows import Form, Numbers, Rows, Slot, Structure
-from accel.runtime import cached
-from accel.runtime.result_entries import (
+from accel.memo import cached
+from accel.memo.result_entries import (
     JPEG,
     Found,
     Kind,
@@ -38,7 +32,13 @@ from accel.runtime.result_entries import (
     steps_of,
     variant,
 )
-from accel.runtime.result_pixels import Compute, Result, converted, split
+from accel.memo.result_pixels import Compute, Result, converted, split
+from accel.ops import OPS
+from accel.ops.row import TensorOp
+from accel.planning.order import Steps, parts
+from accel.planning.prefix import ENOUGH, Prefixes
+from accel.recipe import Branch, Recipe, Source, selection_of
+from accel.rows import Form, Numbers, Rows, Slot, Structure
 from accel.sources import Files, sizes_of, table_of
 from accel.system.memory import Key
 

@@ -18,13 +18,13 @@ from accel.cache.entry import PIXELS, RESULT, Entry
 from accel.cache.worth import shelf_of
 from accel.codec.foreign import DECODERS
 from accel.codec.header import Header, Raw
+from accel.memo import cached
+from accel.memo.cached import Known
 from accel.ops import OPS
 from accel.planning.order import Steps
 from accel.planning.prefix import pipeline, resamples, text
 from accel.recipe import Source
 from accel.rows import Structure
-from accel.runtime import cached
-from accel.runtime.cached import Known
 from accel.system import counters
 from accel.system.memory import Key
 

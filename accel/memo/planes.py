@@ -18,9 +18,9 @@ from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes_fields import META_SIZE
+from accel.memo import cached, pace
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached, pace
 from accel.sources import Files, Numbers
 from accel.system import counters
 from accel.system.memory import Scratch

@@ -21,11 +21,11 @@ from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
 from accel.codec.header import Raw
+from accel.memo.result_entries import Found, channels
 from accel.options import Selection
 from accel.planning.order import parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows, Structure
-from accel.runtime.result_entries import Found, channels
 from accel.sources import Pictures, Sources, table_of
 from accel.system import counters, memory
 from accel.system.memory import Scratch
