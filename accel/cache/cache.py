@@ -26,7 +26,6 @@ from accel.cache.entry import (
     place_of,
     rows_of,
     sides,
-    size_of,
     unpacked,
 )
 from accel.cache.faults import Faults
@@ -207,7 +206,7 @@ class Cache:
         """
         if not self._filling.writes():
             return [False] * len(files)
-        sizes = [size_of(each[-1]) for each in files]
+        sizes = [ends[-1] if len(ends) else 0 for *_, ends in files]
         longest = max(map(len, chain.from_iterable([each[1:] for each in files])), default=0)
         if longest > LONGEST or max(sizes, default=0) > LARGEST:
             self._faults.too_large()

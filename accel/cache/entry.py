@@ -155,7 +155,7 @@ def numbers_of(
 
 def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
     """Make the entries of files whose contents begin at ``begins``; their segments and offsets are not set yet."""
-    keys = [packed_key(key) for key, *_ in files]
+    keys = [key if isinstance(key, bytes) else packed_key(key) for key, *_ in files]
     numbers = numbers_of(content, [each[-1] for each in files], [place_of(key) + kind for key in keys], begins)
     return [
         Entry(key, kind, 0, 0, bytes(header), bytes(meta), own)
@@ -168,22 +168,24 @@ def size_of(ends: Sequence[int]) -> int:
     return ends[-1] if len(ends) else 0
 
 
-def sides(sizes: Iterable[int]) -> Iterator[int]:
-    """Where contents of these sizes begin if they lie side by side, and where the last one ends."""
-    return accumulate(sizes, initial=0)
+def sides(sizes: Iterable[int], begin: int = 0) -> Iterator[int]:
+    """Where contents of these sizes begin if they lie side by side from ``begin`` on, and where the last one ends."""
+    return accumulate(sizes, initial=begin)
 
 
 def packed(entry: Entry) -> bytes:
     """Pack an entry into a row."""
-    return packed_at(entry, entry.segment, entry.offset)
+    return packed_at([entry], entry.segment, [entry.offset])[0]
 
 
-def packed_at(entry: Entry, segment: int, offset: int) -> bytes:
-    """Pack an entry into a row, with this segment and offset in place of its own."""
-    key, kind, _, _, header, meta, numbers = entry
-    head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
-    row = b"".join((head, numbers, key, header, meta))
-    return crc32(row).to_bytes(4, byteorder) + row
+def packed_at(entries: Sequence[Entry], segment: int, offsets: Sequence[int]) -> list[bytes]:
+    """Pack entries into rows, with this segment and these offsets in place of their own."""
+    rows = list[bytes]()
+    for (key, kind, _, _, header, meta, numbers), offset in zip(entries, offsets, strict=True):
+        head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+        row = b"".join((head, numbers, key, header, meta))
+        rows.append(crc32(row).to_bytes(4, byteorder) + row)
+    return rows
 
 
 def unpacked(row: Any) -> Entry | None:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of
+from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of, sides
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
@@ -49,11 +49,9 @@ class _Piece:
 
     def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
         """Add the rows of entries that were written."""
-        segment, at = self.claim.segment, self.at
-        for number, entry, size in zip(rows_of(entries), entries, sizes, strict=True):
-            self.rows[number] = packed_at(entry, segment, at)
-            at += size
-        self.at, self.left = at, self.left - sum(charges)
+        *offsets, end = sides(sizes, self.at)
+        self.rows.update(zip(rows_of(entries), packed_at(entries, self.claim.segment, offsets), strict=True))
+        self.at, self.left = end, self.left - sum(charges)
 
 
 class Filling:

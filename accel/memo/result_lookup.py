@@ -120,15 +120,13 @@ class Batch:
                 return
         if not any(self.known) and (self.cache is None or not any(self._keys)):  # pixels of no file
             return
-        lengths, rest = self._learnt(), list[int]()
+        lengths, varying, missing = self._learnt(), list[int](), list[int]()
         for number, (own, length) in enumerate(zip(self._find(lengths), lengths, strict=True)):
             if own is not None and (length is None or self.cache is None or own.length == length):
                 self.found[number] = own
-            elif length is None or self.cache is None or (key := self._keys[number]) is None:
-                continue
-            elif not (length and self._wants(number, key)):
-                rest.append(number)
-        self._without(rest)
+            elif length is not None and self.cache is not None and self._keys[number] is not None:
+                (missing if length else varying).append(number)
+        self._without(sorted([*varying, *self._plan(missing)]))
         self._fit()
         self._along()
 
@@ -221,22 +219,25 @@ class Batch:
 
     # -- plan what is missing -------------------------------------------------------------------------------
 
-    def _wants(self, number: int, key: Key | bytes) -> bool:
-        """Whether an image should begin with a result of more steps than were found; it is looked for, or wanted."""
-        known, prefix = self.known[number], self.prefixes[number]
-        assert prefix is not None
-        kind = kind_of(prefix, self._heights[number], self._widths[number], self._channels[number])
-        if not kind.pays:
-            return False
-        if known is not None and known.result is not None:  # another result has the file's own key
-            key = variant(key, prefix)
-            file = known.cache.look(key)
-            there = None if file is None else found_in([file.entries.get(RESULT)], prefix)
-            if there is not None:
+    def _plan(self, numbers: Sequence[int]) -> list[int]:
+        """Look for results of more steps than were found, or want them; return the numbers of images whose results are
+        not worth their bytes."""
+        others = list[int]()
+        for number in numbers:
+            known, prefix, key = self.known[number], self.prefixes[number], self._keys[number]
+            assert prefix is not None
+            kind, there = kind_of(prefix, self._heights[number], self._widths[number], self._channels[number]), None
+            if kind.pays and key is not None and known is not None and known.result is not None:
+                key = variant(key, prefix)  # another result has the file's own key
+                file = known.cache.look(key)
+                there = None if file is None else found_in([file.entries.get(RESULT)], prefix)
+            if not kind.pays:
+                others.append(number)
+            elif there is not None:
                 self.found[number] = there
-                return True
-        self.wanted[number] = Wanted(key, kind)
-        return True
+            else:
+                self.wanted[number] = Wanted(key, kind)
+        return others
 
     def _without(self, numbers: Sequence[int]) -> None:
         """Let images do with the results that were found; note the files of which the cache has none, and no planes."""
