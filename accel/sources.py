@@ -206,11 +206,6 @@ class Files(Sources):
     def __len__(self) -> int:
         return len(self.places)
 
-    @property
-    def untouched(self) -> bool:
-        """Whether all files are ``PLAIN`` by their state, and no source was made (``made``)."""
-        return not self._made and not self.headers
-
     def made(self) -> list[tuple[int, Source]]:
         """The (place, source) pairs of sources that were made on access or that lie elsewhere (``take``)."""
         return [*self._made.items()]
