@@ -36,14 +36,9 @@ _REFERENCES = "pillow", "torchvision", "none", *DECODERS
 _MODES = "", "L", "RGB"
 
 
-def channels(raw: Raw | Header) -> int:
-    """The number of channels: 3 for RGB, else 1."""
-    return 3 if raw.mode == "RGB" else 1
-
-
 def size_of(raw: Raw) -> int:
     """The bytes of the pixels."""
-    return raw.height * raw.width * channels(raw)
+    return raw.height * raw.width * raw.channels
 
 
 class Found(NamedTuple):
@@ -132,7 +127,7 @@ class Kind(NamedTuple):
 def kind_of(before: Recipe) -> Kind:
     """The kind of the result of a recipe."""
     (width, height, *_), steps = before.source.header, before.steps
-    given = height, width, channels(before.source.header), steps
+    given = height, width, before.source.header.channels, steps
     try:
         return _kind(*given)
     except TypeError:  # a parameter has no hash
@@ -168,7 +163,7 @@ def pays_as_a_whole(source: Source) -> bool:
     """
     if isinstance(source.header, Header):
         return True
-    pixels = source.header.height * source.header.width * channels(source.header)
+    pixels = source.header.height * source.header.width * source.header.channels
     return source.cached is not None and source.cached.seconds > _PAYS * pixels
 
 
@@ -226,7 +221,7 @@ def put(results: Sequence[tuple[Recipe, Key | bytes, Raw]], shelf: int, content:
 
 def _ends(raw: Raw) -> array[int]:
     """The ends of the bands of a result, in bytes."""
-    size, row = size_of(raw), raw.width * channels(raw)
+    size, row = size_of(raw), raw.width * raw.channels
     band = max(max(_BAND, size // _BANDS) // row, 1) * row
     return array("I", [*range(band, size, band), size])
 

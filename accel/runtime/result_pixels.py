@@ -25,7 +25,6 @@ from accel.options import Selection
 from accel.planning.order import parts
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Numbers, Rows, Structure
-from accel.runtime.result_entries import channels
 from accel.sources import Pictures, Sources, table_of
 from accel.system import counters, memory
 from accel.system.memory import Scratch
@@ -46,11 +45,11 @@ class Result(Source):
         self.of, self.entry, self.compute = of, entry, compute
 
     def _read(self) -> bytes | memoryview:
-        return self.region((0, 0, self.header.height, self.header.width), channels(self.header)).tobytes()
+        return self.region((0, 0, self.header.height, self.header.width), self.header.channels).tobytes()
 
     def region(self, box: Box, depth: int) -> Pixels:
         """Read a box (top, left, height, width) of pixels: uint8 [height, width, depth]. Only its bands are read."""
-        ends, width, own = self.entry.ends, self.header.width, channels(self.header)
+        ends, width, own = self.entry.ends, self.header.width, self.header.channels
         top, left, height, shown = box
         band = max(ends[0] // (width * own), 1)  # its rows
         first, last = top // band, -(-(top + height) // band)
@@ -220,7 +219,7 @@ def _read(together: Unread) -> Pictures | None:
     header = together.raws[0]
     if any(each != header for each in together.raws):
         return None
-    shape = len(together), header.height, header.width, *((3,) if channels(header) == 3 else ())
+    shape = len(together), header.height, header.width, *((3,) if header.channels == 3 else ())
     pixels = memory.results.empty(shape, torch.uint8).numpy()
     whole = together.read(pixels)
     return Pictures(pixels, "results of a cache", together.selection) if whole else None
