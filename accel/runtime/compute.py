@@ -77,7 +77,7 @@ def several(
             for recipes, interleaved in batches
         ]
     if len(batches) == 1 and not has_tail(batches[0][0]):
-        return _run_all(selection_of(batches[0][0]), [_begun(*batches[0])], allocate)
+        return _run_all(selection_of(batches[0][0]), [_host_plan(*batches[0])], allocate)
     results: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
@@ -85,7 +85,7 @@ def several(
     for selection, own in places.items():
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
-            plans = [_begun(*batches[place]) for place in plain]
+            plans = [_host_plan(*batches[place]) for place in plain]
             results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
         others = [place for place in own if place not in results]
         if others:
@@ -136,7 +136,7 @@ def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor |
     return _run_all(selection, plans, memory.results.empty)
 
 
-def _begun(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
+def _host_plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
     if not isinstance(recipes, Rows):
         recipes = first_pass.together(recipes, host_of(selection_of(recipes)), _on_host)
     return _plan(recipes, interleaved)

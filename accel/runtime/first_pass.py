@@ -35,8 +35,8 @@ def together(recipes: Sequence[Recipe], backend: Backend, run: Run) -> Sequence[
     if not all(counts):
         return recipes
     firsts = [on_pixels[:count] for (on_pixels, _, _), count in zip(split, counts, strict=True)]
-    begun = Rows.of([Recipe(recipe.source, first) for recipe, first in zip(recipes, firsts, strict=True)])
-    planned = None if begun is None else columns.plan_apart(begun)
+    first = Rows.of([Recipe(recipe.source, first) for recipe, first in zip(recipes, firsts, strict=True)])
+    planned = None if first is None else columns.plan_apart(first)
     if planned is None:
         return recipes
     sizes = planned.columns.parts[:, 1:].tolist()
