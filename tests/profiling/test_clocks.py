@@ -160,7 +160,7 @@ def test_what_is_left_when_nobody_measures(folder: Path) -> None:
         if event == "call" and frame.f_code.co_filename in (clocks.__file__, measuring.__file__):
             calls[frame.f_code.co_name] += 1
 
-    with accel.image_backend("cpu"):
+    with accel.image_backend("cpu", threads=1):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 2)
         for _ in range(3):  # the first two load and compile
             calls.clear()
