@@ -14,6 +14,7 @@ from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import pending_state
+from accel.memo import results
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
@@ -23,7 +24,7 @@ from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.recipe import Branch, Recipe, Step
 from accel.rows import Rows
-from accel.runtime import finished, results, sharing
+from accel.runtime import finished, sharing
 from accel.system import counters
 from accel.workers import slot_pool
 

@@ -66,7 +66,7 @@ class Source:
         asked: how often it was decoded or looked up. shared: whether several images were recorded from it.
         picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
         path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
-            others. cached: what the cache knows of the file behind ``path`` (``accel.runtime.cached``); None: nothing.
+            others. cached: what the cache knows of the file behind ``path`` (``accel.memo.cached``); None: nothing.
         buffer: the memory that ``data`` is a view of, which is used for other files when the source is gone.
         way: how the images made from it are recorded, for ``accel.stats()``.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from accel.files import reader
 from accel.files.batch_memory import BatchMemory
 from accel.options import Selection
 from accel.recipe import Source
+from accel.system.memory import Key
 
 Numbers = npt.NDArray[np.int64]
 """int64 [images, columns], C-contiguous."""
@@ -62,10 +64,13 @@ class Sources(Sequence[Source], metaclass=_Kind):
             return self._several(place)
         place = range(len(self))[place]
         if (made := self._made.get(place)) is None:
-            made = self._one(place)
+            made = self._unread(place) or self._one(place)
             made.way = self.way
             made = self._made.setdefault(place, made)
         return made
+
+    def _unread(self, place: int) -> Source | None:
+        """Make the source at this place if it is a file that was not read; else None."""
 
     def _one(self, place: int) -> Source:
         """Make the source at this place."""
@@ -188,9 +193,10 @@ class Files(Sources):
         headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
         asked: bool [files], whether a file was decoded, as ``Source.asked``. memory: what ``content`` is a part of, if
             it is reused for other batches.
+        cached: by the numbers of files that were not read: their paths, and what a cache has of them (``Source``).
     """
 
-    __slots__ = ("__weakref__", "_split", "asked", "content", "headers", "known", "memory", "names", "places")
+    __slots__ = ("__weakref__", "_split", "asked", "cached", "content", "headers", "known", "memory", "names", "places")
 
     def __init__(
         self,
@@ -206,6 +212,7 @@ class Files(Sources):
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
         self.memory = memory
         self.asked = np.zeros(len(places), np.bool_)
+        self.cached: Mapping[int, tuple[Any, Any]] = {}
         self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
 
     def __len__(self) -> int:
@@ -214,11 +221,24 @@ class Files(Sources):
     @property
     def untouched(self) -> bool:
         """Whether all files are ``PLAIN`` by their state, and no source was made (``made``)."""
-        return not self._made and not self.headers
+        return not (self._made or self.headers or self.cached)
 
     def made(self) -> list[tuple[int, Source]]:
-        """The (place, source) pairs of sources that were made on access or that lie elsewhere (``take``)."""
+        """The (place, source) pairs of sources that were made on access or that are not read."""
+        for place in self.cached.keys() - self._made.keys():
+            if (source := self._unread(place)) is not None:
+                source.way = self.way
+                self._made.setdefault(place, source)
         return [*self._made.items()]
+
+    def of_cache(self) -> list[Any]:
+        """What a cache has of each file (``Source.cached``), without making sources."""
+        found: list[Any] = [None] * len(self)
+        for place, (_, known) in self.cached.items():
+            found[place] = known
+        for place, source in self._made.items():
+            found[place] = source.cached
+        return found
 
     def ask(self, places: Sequence[int], more: int) -> None:
         """Note that the files at these places are decoded (``more`` 1), or that they were not after all (-1)."""
@@ -227,28 +247,29 @@ class Files(Sources):
             for place in self._made.keys() & places:
                 self._made[place].asked += more
 
-    def take(self, places: Sequence[int], others: Mapping[int, Source]) -> None:
-        """Move the files to these places, and put ``others``, of which a cache has something, at theirs."""
-        count = len({*places, *others})
+    def take(self, places: Sequence[int], numbers: Sequence[int], others: Files) -> None:
+        """Move the files to these places, and put ``others``, which were not read, at theirs, ``numbers``.
+
+        A file of both was read; but as a cache has something of it, it is used as one that was not.
+        """
+        self.cached = {number: others.cached[place] for place, number in enumerate(numbers)}
+        count = len({*places, *numbers})
         if count == len(self):
-            self._made.update(others)
             return
         known, begins = np.zeros((count, of.FIELDS), np.int64), np.zeros((count, 2), np.int64)
-        known[places], begins[places] = self.known, self.places
-        headers = {places[number]: header for number, header in self.headers.items()}
-        names = dict(zip(places, self._split, strict=True)) | {place: each.name for place, each in others.items()}
-        for place, source in others.items():
-            header, keys = source.header, Keys.of([source.key])
-            assert isinstance(header, Header)
-            assert keys.trusted.all()
-            known[place, : of.DEVICE] = of.OTHER, 0
-            known[place, of.DEVICE : of.CHANGED + 1] = keys.rows[0].view(np.int64)
-            reader.put_header(known[place], header)
-            headers[place] = header
-        self.known, self.places, self.headers = known, begins, headers
+        known[places], begins[places], known[numbers] = self.known, self.places, others.known
+        names = dict(zip([*places, *numbers], [*self._split, *others._split], strict=True))
+        self.known, self.places = known, begins
+        self.headers = {places[number]: header for number, header in self.headers.items()}
         self.names = self._split = [names[place] for place in range(count)]
         self.asked = np.zeros(count, np.bool_)
-        self._made = {places[number]: source for number, source in self._made.items()} | dict(others)
+        self._made = {places[number]: source for number, source in self._made.items()}
+
+    def _unread(self, place: int) -> Source | None:
+        if place not in self.cached:
+            return None
+        (path, known), key = self.cached[place], reader.key(self.known[place].tolist())
+        return Source(None, known.header, self._split[place], self.selection, key=key, path=path, cached=known)
 
     def _one(self, place: int) -> Source:
         self._split = self._split or bytes(self.names).decode(*_ENCODING).split("\0")  # type: ignore[arg-type]
@@ -272,6 +293,10 @@ class Files(Sources):
             found[place] = header.plain
         return found
 
+    def key(self, place: int) -> Key | None:
+        """The key of the file at this place."""
+        return reader.key(self.known[place].tolist())
+
     def keys(self) -> Keys:
         """The keys of all files."""
         rows = np.ascontiguousarray(self.known[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
@@ -279,6 +304,11 @@ class Files(Sources):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (list(self),)
+
+
+def name_of(path: Any) -> str:
+    """The name of a file in messages."""
+    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
 
 
 def encoded(names: Names) -> npt.NDArray[np.uint8]:

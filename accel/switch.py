@@ -15,8 +15,8 @@ from typing import Any
 from accel import backend as registry
 from accel.codec import store
 from accel.launch import environment
+from accel.memo import cached
 from accel.options import STEPS_ASIDE, Options, Selection
-from accel.runtime import cached
 from accel.system import fork, log
 
 

@@ -17,8 +17,8 @@ import accel
 from accel import backend as registry
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import wanted
+from accel.memo import pace
 from accel.native import units
-from accel.runtime import pace
 from accel.system import counters
 from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder

@@ -31,6 +31,7 @@ ROOMS = (
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),
     ("backend", "the interface of a backend, and the entry points where they are found"),
+    ("memo", "what a cache has of a batch, and what is put in: found, planned, computed, kept"),
     ("runtime", "plans carried out: reading, threads, streams, prefetching"),
     ("workers", "between DataLoader workers and their parent: messages and shared memory"),
     ("launch", "processes that start under the switch: what they are told, and how they come to know"),

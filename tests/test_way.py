@@ -1,22 +1,28 @@
-"""One image's way through accel's files, from its opening to the tensor, counted (docs/architecture.md tells it)."""
+"""One image's way through accel's files, and a batch's, from opening to the tensor, counted (docs/architecture.md tells
+it)."""
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.hooks.compiled import single
+from accel.memo import cached
+from accel.system import memory
 from accel.workers import slot_pool
 from tests.support import helpers
+from tests.support.processes import linux
 
 MOST_FILES = 35
 MOST_RETURNS, OF_VALUES = 4, 9
@@ -51,8 +57,11 @@ def file_of(frame: FrameType) -> str | None:
 
 
 @contextmanager
-def recorded() -> Iterator[list[Way]]:
-    """Note every call into a file of accel's that another file of accel's, or somebody else, makes."""
+def recorded(calls: Counter[tuple[str, str]] | None = None) -> Iterator[list[Way]]:
+    """Note every call into a file of accel's that another file of accel's, or somebody else, makes.
+
+    ``calls``: counts all calls of accel's functions, by file and function.
+    """
     ways: list[Way] = []
     inside: list[tuple[FrameType, str]] = []
     begun: list[FrameType] = []  # also keeps them, so that no other frame is one of them
@@ -65,6 +74,8 @@ def recorded() -> Iterator[list[Way]]:
             inside.pop()
             return
         goes_on = any(frame is each for each in begun)  # a generator
+        if calls is not None and not goes_on:
+            calls[name, frame.f_code.co_name] += 1
         if not inside:
             ways.append([])
         if not goes_on and (not inside or inside[-1][1] != name):
@@ -144,3 +155,123 @@ def test_what_is_counted() -> None:
     assert way[0] == ("accel/switch.py", "set_image_backend")
     assert ("accel/backend.py", "parse_options") in way
     assert not counted(way, "accel/")
+
+
+# -- batches ------------------------------------------------------------------------------------------------
+
+COMPILED = ("accel/native/",)
+"""What calls compiled code: all that is left out of a batch's way."""
+
+BATCH, BATCHES = 16, 6
+_VALUES = [T.ToTensor(), T.Normalize([0.5] * 3, [0.25] * 3)]
+TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), *_VALUES])
+EVALUATION = T.Compose([T.Resize(40), T.CenterCrop(32), *_VALUES])
+
+
+class Own(torch.utils.data.Dataset[Any]):
+    """A dataset that accel does not know."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted(map(str, folder.rglob("*.jpg")))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> Any:
+        return TRAIN(default_loader(self.files[number])), number
+
+
+class Counts(NamedTuple):
+    """The files that a batch passes, how often its way returns to one, and the calls of accel's functions."""
+
+    files: int
+    returns: int
+    calls: int
+
+
+MOST = {
+    "drawn": Counts(43, 34, 200),
+    "own": Counts(57, 960, 2600),
+    "filling, train": Counts(57, 68, 362),
+    "all put in, train": Counts(63, 696, 1830),
+    "filling, evaluation": Counts(63, 154, 532),
+    "full, train": Counts(58, 108, 474),
+    "full, evaluation": Counts(50, 96, 312),
+}
+"""For one batch of 16. Of a training batch the account pays for no file at first (``accel.memo.pace``)."""
+
+
+def measured(dataset: Any, counts: dict[str, int], **options: Any) -> Counts:
+    """The least counts of the later batches of an epoch; by the clock, some of them look for changes by others.
+
+    ``counts``: what each of them adds to these numbers of ``accel.stats()``.
+    """
+    accel.set_image_backend("cpu", threads=1, **options)
+    found = []
+    for number, batch in enumerate(iterations(DataLoader(dataset, batch_size=BATCH))):
+        if number < BATCHES // 2:
+            batch()
+            continue
+        known, calls = accel.stats(), Counter[tuple[str, str]]()
+        with recorded(calls) as all_ways:
+            batch()
+        assert {name: accel.stats()[name] - known[name] for name in counts} == counts
+        ways = [counted(way, *COMPILED) for way in all_ways]
+        files = {name for way in ways for name, _ in way}
+        of_all = sum(count for (name, _), count in calls.items() if not name.startswith(COMPILED))
+        found.append(Counts(len(files), sum(len(returns(way)) for way in ways), of_all))
+    accel.set_image_backend("torchvision")
+    return Counts(*map(min, zip(*found, strict=True)))
+
+
+def iterations(loader: DataLoader[Any]) -> Iterator[Callable[[], Any]]:
+    """For each batch of a loader the function that makes it."""
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        yield lambda: next(batches)[0].data_ptr()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(memory, "SETTLED", 0.0)  # files may be kept however young they are
+    monkeypatch.setattr(cached, "_caches", {})  # those of other tests are flushed too
+    for number in range(BATCH * BATCHES):
+        path = tmp_path / "data" / f"class{number % 2}" / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(helpers.jpeg(96 + 8 * (number % 4), 80, seed=number))
+    return tmp_path / "data"
+
+
+def check(name: str, found: Counts) -> None:
+    assert all(own <= most for own, most in zip(found, MOST[name], strict=True)), found
+
+
+@linux
+@pytest.mark.parametrize(("name", "dataset"), [("drawn", lambda folder: ImageFolder(folder, TRAIN)), ("own", Own)])
+def test_the_way_of_a_batch(name: str, dataset: Any, folder: Path) -> None:
+    check(name, measured(dataset(folder), {}))
+
+
+@linux
+def test_the_way_of_a_training_batch_that_a_cache_does_not_take(folder: Path, tmp_path: Path) -> None:
+    found = measured(ImageFolder(folder, TRAIN), {}, cache=f"{tmp_path / 'cache'}:64MB")
+    check("filling, train", found)
+
+
+@linux
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(
+    ("filling", "full", "transform", "kept"),
+    [
+        ("all put in, train", "full, train", TRAIN, "planes"),
+        ("filling, evaluation", "full, evaluation", EVALUATION, "results"),
+    ],
+)
+def test_the_way_of_a_batch_with_a_cache(
+    filling: str, full: str, transform: Any, kept: str, folder: Path, tmp_path: Path
+) -> None:
+    dataset, cache = ImageFolder(folder, transform), f"{tmp_path / 'cache'}:64MB"
+    check(filling, measured(dataset, {kept: BATCH}, cache=cache))
+    for _ in range(2):
+        found = measured(dataset, {f"{kept} used": BATCH}, cache=cache)
+    check(full, found)

@@ -24,8 +24,8 @@ from accel.cache.entry import (
     packed,
     packed_key,
     place_of,
+    rows_of,
     sides,
-    size_of,
     unpacked,
 )
 from accel.cache.faults import Faults
@@ -89,7 +89,7 @@ class Cache:
         """The entries of several files, looked up together; None for a file that has none."""
         if monotonic() > self._known_until:
             self._renew()
-        names = [packed_key(key) for key in keys]
+        names = [key if isinstance(key, bytes) else packed_key(key) for key in keys]
         found = list(map(self._known.get, names))
         if None not in found or self._faults.broken:
             return found
@@ -206,14 +206,14 @@ class Cache:
         """
         if not self._filling.writes():
             return [False] * len(files)
-        sizes = [size_of(each[-1]) for each in files]
+        sizes = [ends[-1] if len(ends) else 0 for *_, ends in files]
         longest = max(map(len, chain.from_iterable([each[1:] for each in files])), default=0)
         if longest > LONGEST or max(sizes, default=0) > LARGEST:
             self._faults.too_large()
             return [False] * len(files)
         kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
         entries = entries_of(files, kind, content, begins)
-        places = [entry.number for entry in entries]
+        places = rows_of(entries)
         there, content = self._has_all(entries, places), memoryview(content).cast("B")
         kept = self._filling.put(entries, begins, content, shelf, there)
         self._numbers.add([place for place, done in zip(places, kept, strict=True) if done])

@@ -75,14 +75,9 @@ class Entry(NamedTuple):
         return len(self.numbers) // 12
 
     @property
-    def row_size(self) -> int:
-        """The bytes of its row."""
-        return _HEAD.size + len(self.numbers) + len(self.key) + len(self.header) + len(self.meta)
-
-    @property
     def charge(self) -> int:
-        """The bytes of the budget that it takes: its content, and its row twice, as table pages may be half full."""
-        return self.size + 2 * (self.row_size + _OF_TABLE)
+        """The bytes of the budget that it takes."""
+        return charges_of([self], [self.size])[0]
 
     @property
     def size(self) -> int:
@@ -101,18 +96,31 @@ class Entry(NamedTuple):
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
 
 
+def charges_of(entries: Sequence[Entry], sizes: Sequence[int]) -> list[int]:
+    """The bytes of the budget that entries take, whose contents have these sizes: these, and twice their rows, as table
+    pages may be half full."""
+    return [
+        size + 2 * (_HEAD.size + len(numbers) + len(key) + len(header) + len(meta) + _OF_TABLE)
+        for (key, _, _, _, header, meta, numbers), size in zip(entries, sizes, strict=True)
+    ]
+
+
+def rows_of(entries: Sequence[Entry]) -> list[int]:
+    """The ``Entry.number`` of each."""
+    return [place_of(key) + kind for key, kind, *_ in entries]
+
+
 class File:
     """The cache's entries of one file, by kind, and the header that was put in with them.
 
-    ``believed``, ``begun``: what the caller derives from these, remembered for the next look-up.
+    ``believed``: what the caller derives from these, remembered for the next look-up.
     """
 
-    __slots__ = ("begun", "believed", "entries", "header")
+    __slots__ = ("believed", "entries", "header")
 
     def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
         self.header, self.entries = header, entries
         self.believed: Any = None
-        self.begun: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:
@@ -147,7 +155,7 @@ def numbers_of(
 
 def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
     """Make the entries of files whose contents begin at ``begins``; their segments and offsets are not set yet."""
-    keys = [packed_key(key) for key, *_ in files]
+    keys = [key if isinstance(key, bytes) else packed_key(key) for key, *_ in files]
     numbers = numbers_of(content, [each[-1] for each in files], [place_of(key) + kind for key in keys], begins)
     return [
         Entry(key, kind, 0, 0, bytes(header), bytes(meta), own)
@@ -160,22 +168,24 @@ def size_of(ends: Sequence[int]) -> int:
     return ends[-1] if len(ends) else 0
 
 
-def sides(sizes: Iterable[int]) -> Iterator[int]:
-    """Where contents of these sizes begin if they lie side by side, and where the last one ends."""
-    return accumulate(sizes, initial=0)
+def sides(sizes: Iterable[int], begin: int = 0) -> Iterator[int]:
+    """Where contents of these sizes begin if they lie side by side from ``begin`` on, and where the last one ends."""
+    return accumulate(sizes, initial=begin)
 
 
 def packed(entry: Entry) -> bytes:
     """Pack an entry into a row."""
-    return packed_at(entry, entry.segment, entry.offset)
+    return packed_at([entry], entry.segment, [entry.offset])[0]
 
 
-def packed_at(entry: Entry, segment: int, offset: int) -> bytes:
-    """Pack an entry into a row, with this segment and offset in place of its own."""
-    key, kind, _, _, header, meta, numbers = entry
-    head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
-    row = b"".join((head, numbers, key, header, meta))
-    return crc32(row).to_bytes(4, byteorder) + row
+def packed_at(entries: Sequence[Entry], segment: int, offsets: Sequence[int]) -> list[bytes]:
+    """Pack entries into rows, with this segment and these offsets in place of their own."""
+    rows = list[bytes]()
+    for (key, kind, _, _, header, meta, numbers), offset in zip(entries, offsets, strict=True):
+        head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+        row = b"".join((head, numbers, key, header, meta))
+        rows.append(crc32(row).to_bytes(4, byteorder) + row)
+    return rows
 
 
 def unpacked(row: Any) -> Entry | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from sys import byteorder
 from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
-from accel.cache.entry import KINDS, Entry, packed_at
+from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of, sides
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
@@ -48,11 +49,9 @@ class _Piece:
 
     def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
         """Add the rows of entries that were written."""
-        segment, at = self.claim.segment, self.at
-        for entry, size in zip(entries, sizes, strict=True):
-            self.rows[entry.number] = packed_at(entry, segment, at)
-            at += size
-        self.at, self.left = at, self.left - sum(charges)
+        *offsets, end = sides(sizes, self.at)
+        self.rows.update(zip(rows_of(entries), packed_at(entries, self.claim.segment, offsets), strict=True))
+        self.at, self.left = end, self.left - sum(charges)
 
 
 class Filling:
@@ -86,7 +85,8 @@ class Filling:
         Return which of them the cache then has: also those that were written, up to the first that had no room.
         """
         kept, first = [*there], 0
-        sizes, charges = [entry.size for entry in entries], [entry.charge for entry in entries]
+        sizes = [int.from_bytes(entry.numbers[-4:], byteorder) for entry in entries]
+        charges = charges_of(entries, sizes)
         with self._lock:
             while first < len(entries):
                 if kept[first]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.cache import reading_fields as rd
-from accel.cache.entry import Entry
+from accel.cache.entry import Entry, rows_of
 from accel.codec.jpeg import sound_parts
 from accel.files import reader
 from accel.files.fields import PREAD
@@ -54,8 +54,8 @@ def asked(wanted: Sequence[Wanted]) -> tuple[Numbers, npt.NDArray[np.uint32]] | 
         return None
     rows = array("q")
     try:
-        for file, entry, first, last in wanted:
-            rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last, entry.number))
+        for (file, entry, first, last), number in zip(wanted, rows_of([each[1] for each in wanted]), strict=True):
+            rows.extend((file, entry.offset, len(entry.numbers) // 12, first, last, number))
     except OverflowError:  # an offset that no file has
         return None
     numbers = b"".join([each[1].numbers for each in wanted])
@@ -79,7 +79,9 @@ def together(files: Sequence[Any], entries: Sequence[Entry]) -> Together | None:
     """All parts of entries, each in its segment's file; None if a file is missing or compiled code cannot be used."""
     if len(files) < len(entries):
         return None
-    found = asked([(file.descriptor, entry, 0, entry.parts) for file, entry in zip(files, entries, strict=True)])
+    found = asked([
+        (file.descriptor, entry, 0, len(entry.numbers) // 12) for file, entry in zip(files, entries, strict=True)
+    ])  # fmt: skip
     if found is None:
         return None
     counts = 3 * found[0][:, rd.COUNT]

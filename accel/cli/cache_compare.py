@@ -15,9 +15,10 @@ from accel.cache import survey
 from accel.cli.arguments import WrongUsage
 from accel.codec import foreign
 from accel.codec.header import Header, Raw, claim
+from accel.memo import cached, planes, result_entries
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.runtime import cached, compute, planes, result_entries
+from accel.runtime import compute
 
 
 class Compared(NamedTuple):

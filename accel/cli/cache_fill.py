@@ -13,10 +13,10 @@ from accel.cli.arguments import WrongUsage
 from accel.codec.header import claim
 from accel.codec.jpeg import UNIT, planes
 from accel.files import reader
+from accel.memo import cached
+from accel.memo import planes as runtime
 from accel.native import units
 from accel.recipe import Source
-from accel.runtime import cached
-from accel.runtime import planes as runtime
 from accel.system.cores import cores
 
 _TOGETHER = 64  # files

@@ -28,9 +28,9 @@ from accel.hooks.patch import Body, Function, Item
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached
 from accel.system import counters, fork
 from accel.system.caller import frame
 from accel.system.content import key_of_content

@@ -15,16 +15,14 @@ from torchvision.datasets import folder
 
 from accel import switch
 from accel.backend import backend_of
-from accel.codec.header import Header
 from accel.codec.store import Keys
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Source, recording
-from accel.runtime import cached, cached_together
-from accel.runtime.cached_together import CachedFiles
 from accel.sources import Files
 from accel.system.private_names import private
 
@@ -77,44 +75,38 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
         return [opened(path, selection) for path in paths]
     if not cached.in_use:
         return claimed_files.read_together(paths, selection, _many_pixels())
-    looks_first = cached_together.finds(selection)
-    found = dict[int, Source]()
-    if looks_first:
-        looked = cached_together.opened(paths, selection)
-        if len(looked) == len(paths) and _all_allowed(looked):
-            return looked
-        found = looked.by_numbers()
-    others = [number for number in range(len(paths)) if number not in found]
+    known = cached.opened_together(paths, selection) if cached.finds(selection) else None
+    others = [*range(len(paths))] if known is None else sorted({*range(len(paths))}.difference(known.numbers))
     rest = [paths[number] for number in others]
     together = claimed_files.read_together(rest, selection, _many_pixels()) if rest else []
-    if not looks_first:
-        found = cached_together.opened(paths, selection, _keys(together)).by_numbers()
-    allowed = {number: source for number, source in found.items() if cached.allowed(source.header)}
-    if isinstance(together, Files) and all(number in allowed and _is_jpeg(source) for number, source in found.items()):
-        together.take(others, found)
+    if known is None:
+        known = cached.opened_together(paths, selection, _keys(together))
+    allowed = _all_allowed(known.files)
+    if allowed and not others and not backend_of(selection).devices:  # an accelerator cannot use them together
+        return known.files
+    if allowed and isinstance(together, Files):
+        together.take(others, known.numbers, known.files)
         return together
-    sources = [allowed.get(number) for number in range(len(paths))]
+    sources: list[Source | None] = [None] * len(paths)
     for number, read in zip(others, together, strict=True):
-        if number not in found:
-            source = _by_pillow(paths[number], selection) if read is None else read
-            sources[number] = source if source is None or source.is_read or cached.allowed(source.header) else None
+        source = _by_pillow(paths[number], selection) if read is None else read
+        sources[number] = source if source is None or source.is_read or cached.allowed(source.header) else None
+    for number, source in zip(known.numbers, known.files, strict=True):
+        sources[number] = source if allowed or cached.allowed(source.header) else None
     return sources
 
 
-def _all_allowed(files: CachedFiles) -> bool:
-    """Whether Pillow would open all files without a warning; False for an accelerator: it cannot use them together."""
+def _all_allowed(files: Files) -> bool:
+    """Whether Pillow would open all files; warns as Pillow does."""
     heights, widths, _ = files.sizes()
-    return not backend_of(files.selection).devices and bool((heights * widths <= _many_pixels()).all())
+    few = bool((heights * widths <= _many_pixels()).all())
+    return few or all(cached.allowed(source.header) for source in files)
 
 
 def _keys(sources: Sequence[Source | None]) -> Keys:
     if isinstance(sources, Files):
         return sources.keys()
     return Keys.of([None if source is None else source.key for source in sources])
-
-
-def _is_jpeg(source: Source) -> bool:
-    return isinstance(source.header, Header)
 
 
 def _many_pixels() -> int:

@@ -22,8 +22,8 @@ from accel.files.reader import File
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
+from accel.memo import cached
 from accel.recipe import Recipe, Source, Step
-from accel.runtime import cached
 from accel.system import counters
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of

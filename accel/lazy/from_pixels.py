@@ -19,9 +19,9 @@ from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.runtime import cached
 from accel.system.private_names import private
 
 functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")

@@ -22,9 +22,9 @@ from accel.codec import foreign
 from accel.files import reader
 from accel.files.buffers import file_buffers
 from accel.lazy.image import LazyPlainImage
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Recipe, Source
-from accel.runtime import cached
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
 

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import AcceleratorBackend, Backend, backend_of, host_of, supports_all
+from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
+from accel.memo import cached, planes, results
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import has_tail
@@ -24,21 +25,9 @@ from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
 from accel.recipe import Recipe, Source, selection_of, ways_of
 from accel.rows import Rows
-from accel.runtime import (
-    cached,
-    first_pass,
-    planes,
-    result_making,
-    results,
-    results_anew,
-    results_together,
-    sharing,
-    torch_ops,
-)
-from accel.runtime.cached_together import CachedFiles
+from accel.runtime import first_pass, sharing, torch_ops
 from accel.runtime.finished import from_worker
 from accel.runtime.parallel import ParallelFor
-from accel.runtime.result_making import Run
 from accel.sources import Files, Sources
 from accel.system import counters, memory
 from accel.system.memory import Allocate
@@ -73,12 +62,12 @@ def several(
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
-            (from_cache(recipes, host_of(selection_of(recipes)), _on_host, planes.mark_affordable), interleaved)
-            for recipes, interleaved in batches
+            (results.applied(each, host_of(selection_of(each)), _on_host, planes.mark_affordable, pixels), interleaved)
+            for each, interleaved in batches
         ]
     if len(batches) == 1 and not has_tail(batches[0][0]):
         return _run_all(selection_of(batches[0][0]), [_host_plan(*batches[0])], allocate)
-    results: dict[int, torch.Tensor | Exception] = {}
+    done: dict[int, torch.Tensor | Exception] = {}
     places: dict[Selection, list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
         places.setdefault(selection_of(recipes), []).append(place)
@@ -86,49 +75,19 @@ def several(
         plain = [place for place in own if not has_tail(batches[place][0])]
         if plain:
             plans = [_host_plan(*batches[place]) for place in plain]
-            results.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
-        others = [place for place in own if place not in results]
+            done.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
+        others = [place for place in own if place not in done]
         if others:
             finished = _finished([batches[place] for place in others], selection, allocate)
-            results.update(zip(others, finished, strict=True))
-    return [results[place] for place in range(len(batches))]
-
-
-def from_cache(
-    recipes: Sequence[Recipe],
-    backend: Backend,
-    run: Run,
-    fill: results.Fill,
-) -> Sequence[Recipe]:
-    """Replace sources and first steps by pixels that a cache has, or takes now (``results``).
-
-    Args:
-        backend: makes the pixels that the cache takes. run: runs its plans, with results on the host.
-        fill: called with the files whose planes or pixels are to be kept instead (``results.begun``).
-    """
-    if isinstance(recipes, Rows) and isinstance(recipes.sources, CachedFiles):
-        found = results_together.rows_of(recipes, recipes.sources, pixels)
-        if found is not None:
-            return found
-        recipes = Rows([*recipes.sources], recipes.structure, recipes.numbers)
-    unknown = results_anew.unknown(recipes) if isinstance(recipes, Rows) else None
-    if unknown is not None and unknown.fills(fill):
-        return recipes
-    anew = results_anew.of(unknown) if unknown is not None and backend.runs_apart else None
-    if anew is not None and (rows := anew.made(run)) is not None:
-        return rows
-    begins, wanted = results.begun(recipes, pixels, fill)
-    made = result_making.made(wanted, recipes, backend, run) if wanted else []
-    for each, pixels_of in made:
-        result_making.keep(each, pixels_of)
-    return result_making.after(recipes, begins, made)
+            done.update(zip(others, finished, strict=True))
+    return [done[place] for place in range(len(batches))]
 
 
 def _of_cache(recipes: Sequence[Recipe]) -> bool:
     """Whether a cache may have entries of the images: one is in use, or was when they were opened."""
     sources = recipes.sources if isinstance(recipes, Rows) else [recipes[0].source]
     if isinstance(sources, Sources):
-        return isinstance(sources, CachedFiles) or (cached.in_use and isinstance(sources, Files))
+        return isinstance(sources, Files) and (cached.in_use or bool(sources.cached))
     return cached.in_use or sources[0].cached is not None
 
 
@@ -179,11 +138,12 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         if made is not None:
             return made
     if _of_cache(recipes):
-        recipes = from_cache(
+        recipes = results.applied(
             recipes,
             backend,
             lambda selection, plans: [attempt(_on_device, each) for each in plans],
             planes.mark_all,
+            pixels,
         )
     if not has_tail(recipes):
         return _run_on(backend, _plan(recipes, interleaved), device)

@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.codec.header import Header, Raw
+from accel.memo import cached
 from accel.ops import OPS
 from accel.options import Selection
 from accel.recipe import Branch, Recipe, Source, Step
 from accel.rows import Numbers, Rows, Structure
-from accel.runtime import cached
 from accel.system.memory import Key
 from accel.workers import sending, sent_files, slot_pool
 from accel.workers.sent_files import SentFiles

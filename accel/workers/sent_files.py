@@ -27,13 +27,13 @@ from accel.files import batch_memory
 from accel.files import fields as of
 from accel.files.batch_memory import HEADER, Place
 from accel.files.fields import ALIGNED
+from accel.memo import cached
 from accel.ops import OPS
 from accel.options import Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.recipe import Recipe, Source, Step, selection_of, ways_of
 from accel.rows import Ahead, Rows, Structure
-from accel.runtime import cached
 from accel.sources import Files, Sources, encoded, known_of
 from accel.system import counters
 from accel.system.page_locks import Block

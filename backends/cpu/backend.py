@@ -20,13 +20,14 @@ from accel.cache import reading
 from accel.codec import decode, store, stream_index
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.files import reader
+from accel.memo import cached
+from accel.memo.result_pixels import Unread
 from accel.native import units
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
-from accel.runtime import cached, read
+from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
-from accel.runtime.result_pixels import Unread
 from accel.sources import Files, Sources
 from accel.system import fork
 from accel.system.memory import Allocate

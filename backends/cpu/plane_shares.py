@@ -19,10 +19,11 @@ from accel.cache import reading
 from accel.codec import jpeg
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.codec.jpeg import planes_fields as pf
+from accel.memo import pace, planes
 from accel.native import units
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import pace, planes, read
+from accel.runtime import read
 from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage

@@ -15,10 +15,10 @@ from accel.backends.cpu import passes, shares
 from accel.backends.cpu import share_fields as sh
 from accel.cache import reading
 from accel.cache import reading_fields as rd
+from accel.memo.result_pixels import Unread
 from accel.native import units
 from accel.planning.column_fields import START
 from accel.planning.columns import Columns
-from accel.runtime.result_pixels import Unread
 from accel.system.memory import Scratch
 
 _SOURCES = "backends/cpu/result_share_kernels.py", "cache/reading_fields.py"

@@ -21,11 +21,12 @@ from accel.backends.cpu import share_fields as sh
 from accel.backends.shared.pixels import Pixels
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.codec.jpeg import decode_fields as df
+from accel.memo import cached, pace, planes
 from accel.native import units
 from accel.native.calls import Call
 from accel.planning.columns import Columns
 from accel.recipe import Source
-from accel.runtime import cached, pace, planes, read
+from accel.runtime import read
 from accel.sources import Files
 from accel.system.clocks import DECODE, TRANSFORM
 from accel.system.compiled_stage import CLOCK, compiled_stage

@@ -25,13 +25,14 @@ from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
+from accel.memo import cached, indexes
 from accel.native import units
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
 from accel.rows import Pictures
-from accel.runtime import cached, indexes, read
+from accel.runtime import read
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accel.runtime import results
+from accel.memo import result_lookup
+from accel.planning.prefix import Prefixes
 from accel.system import memory
 from tests.support import cached, helpers
 from tests.support.cached import COUNT
@@ -22,8 +23,8 @@ def place(tmp_path: Path) -> str:
 def new(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are known however young; nothing is known of any pipeline."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(results, "prefixes", results.Prefixes())
-    monkeypatch.setattr(results, "_again", cycle([True]))
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
+    monkeypatch.setattr(result_lookup, "_again", cycle([True]))
 
 
 @pytest.fixture

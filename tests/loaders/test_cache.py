@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy.tensor_base import pending_state
-from accel.runtime import cached
+from accel.memo import cached
 from accel.workers import packing
 from tests.support import helpers
 from tests.support.cached import (

@@ -17,11 +17,11 @@ from accel.codec.store import key_of_row
 from accel.files import fields as of
 from accel.files import reader
 from accel.hooks import tv_files
+from accel.memo import cached, result_lookup
+from accel.memo.pace import Pace
 from accel.recipe import Source
 from accel.rows import Form, Rows, Slot, Structure
-from accel.runtime import cached_together, lacking, read
-from accel.runtime.cached_together import CachedFiles
-from accel.runtime.pace import Pace
+from accel.runtime import read
 from accel.sources import Files
 from accel.system import memory
 from tests.support import helpers
@@ -67,7 +67,7 @@ def test_of_a_file_that_the_cache_lacks_no_source_is_made(
         same(dataset, place, number)
     del made[:]
     same(dataset, place, 3, threads)
-    assert len(made) == 1, "of the first, which tells of which run they are"
+    assert made == []
 
 
 @pytest.mark.parametrize("part", [1, 2, COUNT - 1, COUNT])
@@ -88,12 +88,12 @@ def test_some_are_in_the_cache(
         selection = switch.current()
         one_by_one = [tv_files.opened(path, selection) for path in files]
         for finds in (True, False):
-            cached_together._finding[selection.options] = finds
+            cached._finding[selection.options] = finds
             together = tv_files.opened_together(files, selection)
-            assert type(together) is (CachedFiles if finds and part == COUNT else Files)
+            assert type(together) is Files
             assert list(map(said, together)) == list(map(said, one_by_one))  # type: ignore[arg-type]
             assert [bytes(each.data) for each in together] == [Path(path).read_bytes() for path in files]  # type: ignore[union-attr]
-            assert cached_together.finds(selection) is (part >= COUNT / 8)
+            assert cached.finds(selection) is (part >= COUNT / 8)
 
 
 def test_files_between_those_that_are_there(folder: Path, files: list[str], place: str, chosen: list[int]) -> None:
@@ -106,7 +106,7 @@ def test_files_between_those_that_are_there(folder: Path, files: list[str], plac
         same(dataset, place, number, threads=1 + number % 2)
     with accel.image_backend("cpu", cache=place):
         selection = switch.current()
-        cached_together._finding[selection.options] = True
+        cached._finding[selection.options] = True
         together = tv_files.opened_together(files, selection)
         assert isinstance(together, Files)
         there = dict(together.made())
@@ -138,7 +138,7 @@ def test_keys_by_path(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None
     Path(paths[-1]).symlink_to(files[2])
     expected = [memory.key_of(os.stat(path)) if os.path.exists(path) else None for path in paths]
     assert None not in expected[:3]
-    assert cached_together._names(paths) == [each and cached_together.packed_key(each) for each in expected]
+    assert cached._names(paths) == [each and packed_key(each) for each in expected]
     os.utime(files[1], ns=(1 << 62, 1 << 62))  # later than any clock
     found = reader.keys(paths)
     assert found is not None
@@ -176,11 +176,12 @@ def test_what_is_decoded_of_files_that_are_lacking(files: list[str], forms: tupl
     numbers[:, 3] = rng.integers(0, 2, len(files))
     rows = Rows(together, structure, numbers[:, : structure.columns])
     which = [*range(0, len(files), 2)]
-    found = lacking.of_rows(rows, which)
-    recipes = list(rows)
-    expected = lacking.of_images([recipes[each] for each in which])
-    assert found.numbers.tolist() == which
-    assert found.regions.tolist() == expected.regions.tolist()
+    regions = []
+    for recipes in (rows, list(rows)):
+        batch = result_lookup.Batch(recipes, lambda recipe: pytest.fail("nothing is damaged"))
+        batch.lacking = which
+        regions.append(batch.regions().tolist())
+    assert regions[0] == regions[1]
 
 
 def test_numbers_of_files_have_64_bits_without_a_sign(files: list[str]) -> None:
@@ -194,6 +195,10 @@ def test_numbers_of_files_have_64_bits_without_a_sign(files: list[str]) -> None:
         expected.append((device, inode | 1 << 63, *rest))
         together.known[place, of.INODE] |= -(1 << 63)
     assert [source.key for source in together] == expected
-    last = len(files)
-    together.take(range(last), {last: Source(None, together[0].header, "", together[0].selection, key=expected[0])})
+    count, other = (
+        len(files),
+        Files(together.content, together.places[:1], together.known[:1], {}, [""], together.selection),
+    )
+    other.cached = {0: ("", None)}
+    together.take(range(count), [count], other)
     assert together.keys().packed() == [packed_key(key) for key in (*expected, expected[0])]

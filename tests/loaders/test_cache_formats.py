@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.errors import DecodeError
-from accel.runtime import cached, result_entries
+from accel.memo import cached, result_entries, result_lookup
 from accel.system import content
 from tests.support import helpers
 from tests.support.cached import COUNT, EVALUATION, RESIZED, TRAIN, Counts, check, epoch
@@ -413,7 +413,7 @@ def test_these_tests_notice_wrong_pixels(
         datasets = [Each(pictures * 6, lambda data: EVALUATION(Image.open(BytesIO(data)).convert("RGB")))]
     elif wrong == "decoder":
         monkeypatch.setattr(cached, "_place", lambda key, decoder: key)
-        monkeypatch.setattr(result_entries, "_reference", lambda source: 0)
+        monkeypatch.setattr(result_lookup, "reference_of", lambda header: 0)
         run = v2.Compose([v2.Resize(64), v2.CenterCrop(48), v2.ToDtype(torch.float32, scale=True)])
         datasets = [
             Each(files * 12, lambda path: run(v2.PILToTensor()(open_rgb(path)))),
@@ -421,9 +421,9 @@ def test_these_tests_notice_wrong_pixels(
         ]
     else:
         other = T.Compose([T.Resize(50), T.CenterCrop(48), T.ToTensor()])
-        monkeypatch.setattr(result_entries, "repr", lambda steps: "()", raising=False)
+        monkeypatch.setattr(result_entries.Prefix, "text", lambda prefix, count: b"()")
         monkeypatch.setattr(result_entries, "text", lambda steps: b"()")
-        monkeypatch.setattr(result_entries, "_kind", result_entries._kind.__wrapped__)
+        monkeypatch.setattr(result_lookup, "kind_of", result_entries.kind_of.__wrapped__)
         datasets.append(Each(files * 12, lambda path: other(_of_bytes(path))))
 
     def epochs() -> None:

@@ -16,8 +16,9 @@ from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
 from accel.codec.jpeg import index_fields
+from accel.memo import cached, indexes, planes, result_lookup
+from accel.planning.prefix import Prefixes
 from accel.recipe import Source
-from accel.runtime import cached, indexes, planes, results
 from accel.system import memory
 from tests.support import helpers, loaders
 from tests.support.cuda import needs_compiler
@@ -60,7 +61,7 @@ class Run:
         monkeypatch.setattr(store, "_tried", True)
         monkeypatch.setattr(stream_index, "_full", False)
         monkeypatch.setattr(memory, "SETTLED", 0.0)
-        monkeypatch.setattr(results, "prefixes", results.Prefixes())
+        monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
         file = memory.anonymous_file(1 << 24)
         store.share(file, 1 << 24)
         os.close(file)

@@ -14,8 +14,8 @@ from accel.backends.cpu import plane_shares, shares
 from accel.cache.worth import Rate
 from accel.codec import jpeg
 from accel.files import reader
-from accel.runtime import cached
-from accel.runtime.pace import Pace
+from accel.memo import cached
+from accel.memo.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same

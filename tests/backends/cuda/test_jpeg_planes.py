@@ -17,7 +17,8 @@ from accel.codec import jpeg
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.codec.jpeg.planes import Packed
-from accel.runtime import results
+from accel.memo import result_lookup
+from accel.planning.prefix import Prefixes
 from accel.system import memory
 from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
 from tests.codec.test_planes import grey, some_samples, spoilt
@@ -144,7 +145,7 @@ def test_a_cache_that_another_run_has_filled(
 ) -> None:
     """Its planes are uploaded, and no file is read."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
     for number, name in enumerate(2 * ("420", "444", "grey", "intervals")):  # enough to tell what varies
         path = tmp_path / "data" / "class" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +174,7 @@ def test_a_cache_that_another_run_has_filled(
 def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host decodes some files of each epoch, until the cache has all."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
     monkeypatch.setattr("accel.backends.cuda.jpeg.wanted._turns", count())
     paths = [tmp_path / f"{number}.jpg" for number in range(6)]
     for path, data in zip(paths, FILES.values(), strict=False):
@@ -199,7 +200,7 @@ def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.Monke
 @host_only
 def test_results_of_any_sizes_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(results, "prefixes", results.Prefixes())
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
     paths = [tmp_path / f"{number}.jpg" for number in range(10)]
     for number, path in enumerate(paths):
         path.write_bytes(helpers.jpeg(90 + 20 * (number % 3), 80, seed=number))

@@ -6,21 +6,22 @@ Several results of one mode are read in one call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from time import thread_time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backend import backend_of
 from accel.cache import reading
 from accel.cache.cache import Cache
 from accel.cache.entry import Entry
 from accel.codec.decode import region
 from accel.codec.engines import Box, Pixels
-from accel.codec.header import Header, Raw
+from accel.codec.header import Raw
+from accel.memo.result_entries import Found
 from accel.options import Selection
 from accel.planning.order import parts
 from accel.recipe import Recipe, Source
@@ -33,6 +34,15 @@ Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
 
 _parts = Scratch()
 _MOSTLY = 2  # results of at most so many times the pixels of a crop are read whole
+
+
+class Results(Protocol):
+    """Makes the sources of a batch's results."""
+
+    selection: Selection
+
+    def result(self, number: int, found: Found) -> Source:
+        """The source of an image's result."""
 
 
 class Result(Source):
@@ -64,7 +74,7 @@ class Result(Source):
         """Compute all pixels anew, as the entry is damaged: uint8 [height, width, channels]."""
         known = self.of.source.cached
         damaged = {name: None for name in ("result", "pixels") if getattr(known, name) is self.entry}
-        self.of.source.cached = known._replace(**damaged)
+        self.of.source.cached = replace(known, **damaged)
         whole = np.ascontiguousarray(self.compute(self.of))
         return whole.reshape(self.header.height, self.header.width, -1)
 
@@ -76,27 +86,19 @@ class Unread(Sources):
         raws: the size of each. mode: of all.
     """
 
-    __slots__ = ("_cache", "_entries", "_make", "_table", "mode", "raws")
+    __slots__ = ("_batch", "_cache", "_entries", "_found", "_table", "mode", "raws")
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        raws: Sequence[Raw],
-        cache: Cache,
-        selection: Selection,
-        make: Callable[[int], Source],
-    ) -> None:
-        """``make``: makes the source of one, given its place."""
-        super().__init__(selection)
-        self._entries, self.raws, self.mode = entries, raws, raws[0].mode
-        self._cache, self._make = cache, make
-        self._table = table_of(raws)
+    def __init__(self, found: Sequence[Found], cache: Cache, batch: Results) -> None:
+        super().__init__(batch.selection)
+        self._found, self._cache, self._batch = found, cache, batch
+        self._entries, self.raws, _ = zip(*found, strict=True)
+        self.mode, self._table = self.raws[0].mode, table_of(self.raws)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _one(self, place: int) -> Source:
-        return self._make(place)
+        return self._batch.result(place, self._found[place])
 
     def table(self) -> Numbers:
         return self._table
@@ -130,40 +132,14 @@ class Unread(Sources):
         return tuple, (list(self),)
 
 
-def rows_after(
-    rows: Rows, sources: Sequence[Source], lengths: Sequence[int], pictures: Sources | None = None
-) -> Rows | None:
-    """Rows whose images begin with pixels, in place of the first ``lengths`` steps of each; None if these differ.
+def on_device(sources: Sequence[Source], structure: Structure, row: Sequence[int]) -> Pictures | None:
+    """Pixels of all images of rows as an accelerator plans them: read, and in one array; None if they cannot be.
 
-    ``pictures``: the same pixels as ``sources``, if they are in one piece of memory.
+    ``structure``, ``row``: the steps after the pixels.
     """
-    structure = structure_after(rows, lengths)
-    if structure is None:
-        return None
-    numbers = rows.numbers[:, : structure.columns]
-    pictures = _together(sources) if pictures is None else pictures
-    if backend_of(rows.selection).devices:  # an accelerator plans rows of files, or of pictures
-        if isinstance(pictures, Unread):
-            pictures = _read(pictures) if _shows_most(structure, numbers[0].tolist(), sources[0].header) else None
-        return Rows(pictures, structure, numbers) if isinstance(pictures, Pictures) else None
-    return Rows(sources if pictures is None else pictures, structure, numbers)
-
-
-def rows_before(rows: Rows, which: Sequence[int], lengths: Sequence[int]) -> Rows | None:
-    """Rows of some of the images with only their first ``lengths`` steps; None if these differ."""
-    numbers = rows.numbers[which]
-    structures = split(rows.structure, numbers, lengths)
-    if structures is None:
-        return None
-    every = which == [*range(len(rows))]
-    sources = rows.sources if every else [rows.sources[number] for number in which]
-    return Rows(sources, structures[0], numbers[:, : structures[0].columns])
-
-
-def structure_after(rows: Rows, lengths: Sequence[int]) -> Structure | None:
-    """The structure of rows after the first ``lengths`` steps of each image; None if these differ."""
-    structures = split(rows.structure, rows.numbers, lengths)
-    return None if structures is None else structures[1]
+    if isinstance(sources, Unread):
+        return _read(sources) if _shows_most(structure, row, sources.raws[0]) else None
+    return sources if isinstance(sources, Pictures) else None
 
 
 def split(structure: Structure, numbers: Numbers, lengths: Sequence[int]) -> tuple[Structure, Structure] | None:
@@ -182,7 +158,7 @@ def converted(rows: Rows) -> npt.NDArray[np.bool_]:
     """Whether each image begins with the step that only grey files have (a conversion): bool [images]."""
     name, _, drawn = (rows.structure.forms or (Form(""),))[0]
     if name != "convert" or drawn < 0:
-        return np.full(len(rows), name == "convert")
+        return np.full(len(rows.numbers), name == "convert")
     found: npt.NDArray[np.bool_] = rows.numbers[:, drawn] != 0
     return found
 
@@ -195,23 +171,13 @@ def _split_at(structure: Structure, count: int) -> tuple[Structure, Structure] |
     return Structure.of(*first), Structure.of(*structure.forms[count:])
 
 
-def _shows_most(structure: Structure, row: Sequence[int], result: Raw | Header) -> bool:
+def _shows_most(structure: Structure, row: Sequence[int], result: Raw) -> bool:
     """Whether the first step shows so much of a result that all of it may be read; results are of one size."""
     steps = structure.steps(row)
     if not steps or steps[0][0] != "crop":
         return True
     _, _, height, width = steps[0][1]
     return bool(_MOSTLY * height * width >= result.height * result.width)
-
-
-def _together(sources: Sequence[Source]) -> Unread | None:
-    """Results to be read together; None if they have several modes, or some are in memory already."""
-    results = [each for each in sources if isinstance(each, Result)]
-    raws = [each.header for each in results if isinstance(each.header, Raw)]
-    if len(raws) < len(sources) or len({each.mode for each in raws}) > 1:
-        return None
-    first, entries = results[0], [each.entry for each in results]
-    return Unread(entries, raws, first.of.source.cached.cache, first.selection, results.__getitem__)
 
 
 def _read(together: Unread) -> Pictures | None:

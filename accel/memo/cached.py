@@ -1,4 +1,4 @@
-"""Files that a cache has entries of: looked up by their keys, so that they need not be opened.
+"""Files that a cache has entries of: looked up by their keys, one or many at once, so that they need not be opened.
 
 Entries are used if they were made by the same versions of everything that affects pixels. For what they lack the file
 itself is read (``accel.recipe.Source``).
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -26,8 +28,12 @@ from accel.cache.folder import Unusable, in_memory
 from accel.codec.engines import Data
 from accel.codec.foreign import DECODERS, PILLOW
 from accel.codec.header import Header, Raw
+from accel.codec.store import Keys
+from accel.files import fields as of_file
+from accel.files import reader
 from accel.options import Options, Selection
 from accel.recipe import Encoded, Source
+from accel.sources import COLOURED, Files, name_of
 from accel.system import counters, fork
 from accel.system.memory import Key, key_of
 from accel.system.private_names import private
@@ -48,11 +54,13 @@ _caches: dict[str, Cache | None] = {}
 _lock = fork.Lock()
 
 
-class Known(NamedTuple):
+@dataclass(slots=True)
+class Known:
     """The entries that a cache has of a file, except its stream index: a result, planes, or (of no JPEG) all pixels.
 
     ``fills``: whether to put in its planes or pixels as it is decoded. ``said``: the result of ``packed``.
-    ``seconds``: the time that decoding all pixels took, for a file that the cache lacks.
+    ``raw``: whether the file is no JPEG, if the cache does not lack it; if it does, ``seconds``: the time that decoding
+    all pixels took. ``last``: what was found last for some first steps (``result_entries.found_of``), all that changes.
     """
 
     cache: Cache
@@ -62,6 +70,13 @@ class Known(NamedTuple):
     fills: bool = False
     said: bytes = b""
     seconds: float = 0.0
+    raw: bool = False
+    last: tuple[Any, Any] = field(default=(None, None), init=False, compare=False)
+
+    @property
+    def header(self) -> Header | Raw:
+        """The header of the file, which there are entries of."""
+        return _header(self.said)
 
     @property
     def has_exif(self) -> bool:
@@ -146,23 +161,78 @@ def opened(
     known = None if file is None else believed(cache, file)
     if known is None or not (status is not None or os.access(path, os.R_OK)):
         return None
-    return source(name_of(path), whole(path), key, known, selection)
+    return Source(None, known.header, name_of(path), selection, key=key, path=whole(path), cached=known)
 
 
-def source(name: str, path: Any, key: Key | None, known: Known, selection: Selection) -> Source:
-    """The source of a readable file that the cache has usable entries of."""
-    return Source(None, _header(known.said), name, selection, key=key, path=path, cached=known)
+_OF_KEY = of_file.CHANGED + 1 - of_file.DEVICE
+_MANY = 8  # look up before reading if one file in so many was found; reading takes several times as long
+_finding: dict[Options, bool] = {}
 
 
-def name_of(path: Any) -> str:
-    """The name of a file in messages."""
-    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
+def finds(selection: Selection) -> bool:
+    """Whether to look files up before reading them, as enough of the last batch were found."""
+    return _finding.get(selection.options, True)
+
+
+class Unread(NamedTuple):
+    """Those files of many that the cache has entries of, which are not read, and their numbers, ascending."""
+
+    numbers: Sequence[int]
+    files: Files
+
+
+def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> Unread:
+    """``opened`` for many files, none of them open.
+
+    ``read``: the keys of the files, if they were read already; keys that cannot be trusted are looked up.
+    """
+    cache, mark, numbers = of(selection.options), tag(), list[int]()
+    names: list[bytes | None] = [None] * len(paths) if read is None else read.packed()
+    others = [number for number, name in enumerate(names) if name is None]
+    for number, name in zip(others, _names([paths[number] for number in others]), strict=True):
+        names[number] = name
+    there = {} if cache is None else {number: name for number, name in enumerate(names) if name is not None}
+    found = list[tuple[Any, Known]]()
+    for number, file in zip(there, cache.look_all([*there.values()]) if cache is not None else (), strict=True):
+        last = None if file is None else file.believed
+        known = last[1] if last is not None and last[0] is mark else file and cache and believed(cache, file)
+        if known:
+            path = paths[number]
+            found.append((path if type(path) is str and path.startswith("/") else whole(path), known))
+            numbers.append(number)
+    _finding[selection.options] = _MANY * len(found) >= len(paths)
+    rows = np.zeros((len(found), of_file.FIELDS), np.int64)
+    said = np.frombuffer(b"".join([known.said for _, known in found]), _SAID)
+    keys = np.frombuffer(b"".join([there[number] for number in numbers]), np.int64)
+    rows[:, of_file.STATE] = np.where(said["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
+    rows[:, of_file.DEVICE : of_file.CHANGED + 1] = keys.reshape(-1, _OF_KEY)
+    rows[:, of_file.COMPONENTS] = np.where(said["mode"] == _RGB, COLOURED, 1)
+    rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = said["height"], said["width"]
+    shown = [paths[number] if type(paths[number]) is str else name_of(paths[number]) for number in numbers]
+    files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, shown, selection)
+    files.cached = dict(enumerate(found))
+    return Unread(numbers, files)
+
+
+def _names(paths: Sequence[Any]) -> list[bytes | None]:
+    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted."""
+    keys = reader.keys(paths)
+    if keys is not None:
+        return keys.packed()
+    return [None if key is None else packed_key(key) for key in map(_key, paths)]
+
+
+def _key(path: Any) -> Key | None:
+    try:
+        return key_of(os.stat(path)) if os.access(path, os.R_OK) else None
+    except (OSError, ValueError, TypeError):  # Pillow will raise it
+        return None
 
 
 def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:
     """The source of a file's bytes that are no JPEG, if the cache has entries of them; else None."""
     found = known(key, selection, Raw(0, 0, "", decoder))
-    if found is None or not isinstance(header := _header(found.said), Raw):
+    if found is None or not isinstance(header := found.header, Raw):
         return None
     return Source(None, header, name, selection, key=key, path=Encoded(data), cached=found)
 
@@ -218,7 +288,8 @@ def _believed(cache: Cache, file: File, mark: bytes) -> Known | None:
     if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
     result, planes, pixels = found
-    return Known(cache, result, planes, pixels, said=file.header)
+    raw = bool(_HEADER.unpack(file.header)[1] & _RAW)
+    return Known(cache, result, planes, pixels, said=file.header, raw=raw)
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:
@@ -238,15 +309,15 @@ def allowed(header: Header | Raw) -> bool:
 # -- what is said of a file ---------------------------------------------------------------------------------
 
 _HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
-SAID = np.dtype({
-    "names": ["mode", "width", "height"],
-    "formats": ["u1", "<u4", "<u4"],
-    "offsets": [0, 2, 6],
+_SAID = np.dtype({
+    "names": ["mode", "flags", "width", "height"],
+    "formats": ["u1", "u1", "<u4", "<u4"],
+    "offsets": [0, 1, 2, 6],
     "itemsize": _HEADER.size,
 })  # fmt: skip
 """The fields of ``_HEADER`` that are read for many files at once."""
 _MODES = ("", "L", "RGB")
-RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
+_RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
 _OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
@@ -275,7 +346,26 @@ def packed_header(header: Header, data: Data) -> bytes | None:
 def packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
     """``packed_header`` for a complete file of one picture; ``head``: its bytes before the first scan."""
     flags = _PROGRESSIVE * progressive | _EXIF * (b"Exif" in head)
-    return _HEADER.pack(RGB if colour else _GREY, flags, width, height, len(head))
+    return _HEADER.pack(_RGB if colour else _GREY, flags, width, height, len(head))
+
+
+def packed_together(files: Files, numbers: Sequence[int]) -> list[bytes | None]:
+    """``packed`` for some of many files that were read, without making sources of plain ones."""
+    content, starts, headers = files.content.data, files.places[:, 0].tolist(), list[bytes | None]()
+    rows = files.known[:, _FRAME].tolist()
+    for number in numbers:
+        scan, components, height, width = rows[number]
+        if number in files.headers:
+            headers.append(packed(files[number]))
+            continue
+        head = bytes(content[starts[number] : starts[number] + scan])
+        mode = _RGB if components == COLOURED else _GREY
+        headers.append(_HEADER.pack(mode, _EXIF * (b"Exif" in head), width, height, scan))
+    return headers
+
+
+_FRAME = slice(of_file.SCAN, of_file.WIDTH + 1)
+"""The fields of ``Files.known`` that describe the picture: scan, components, height and width."""
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import thread_time
 from typing import Any, NamedTuple
 
@@ -17,11 +18,10 @@ from accel.codec.engines import Box, Pixels
 from accel.codec.header import Header, Raw
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes_fields import META_SIZE
+from accel.memo import cached, pace
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached, pace
-from accel.runtime.lacking import Lacking
-from accel.sources import Files
+from accel.sources import Files, Numbers
 from accel.system import counters
 from accel.system.memory import Scratch
 
@@ -150,33 +150,41 @@ def to_fill(source: Source) -> bool:
     cache = cached.of(source.selection.options)
     if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
-    source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
+    source.cached = replace(source.cached or cached.Known(cache), fills=True)
     return True
 
 
-def mark_all(lacking: Lacking) -> None:
-    """Mark all files that the cache lacks; the accelerator's backend chooses which of them the host decodes."""
-    for number in lacking.numbers.tolist():
-        _mark(lacking.sources[number])
+Fill = Callable[[Sequence[Source], Numbers, Numbers], None]
+"""Called with sources, the positions of those that a cache lacks, and for each of these the pixels that a first decode
+covers: all rows down to the end of its crop."""
 
 
-def mark_affordable(lacking: Lacking) -> None:
-    """Mark those files that the cache lacks for which there is time now (``pace``)."""
-    sources, numbers, regions = lacking
+def mark_all(sources: Sequence[Source], lacking: Numbers, regions: Numbers) -> None:
+    """``Fill``: mark all files; the accelerator's backend chooses which of them the host decodes."""
+    for number in lacking.tolist():
+        _mark(sources[number])
+
+
+def mark_affordable(sources: Sequence[Source], lacking: Numbers, regions: Numbers) -> None:
+    """``Fill``: mark those files for which there is time now (``pace``)."""
     if isinstance(sources, Files):
         heights, widths, _ = sources.sizes()
         fitting, whole = sources.plain() & decode.agrees("accel"), heights * widths
-        fitting, whole = fitting[numbers], whole[numbers]
+        fitting, whole = fitting[lacking], whole[lacking]
     else:
-        fitting, whole = _of_each([sources[number] for number in numbers.tolist()])
-    numbers, regions, whole = numbers[fitting], regions[fitting], whole[fitting]
-    if not len(numbers):
+        fitting, whole = _of_each([sources[number] for number in lacking.tolist()])
+    lacking, regions, whole = lacking[fitting], regions[fitting], whole[fitting]
+    if not len(lacking):
         return
-    first = sources[int(numbers[0])]
-    cache = cached.of(first.selection.options)
+    first = int(lacking[0])
+    if isinstance(sources, Files):
+        selection, key = sources.selection, sources.key(first)
+    else:
+        selection, key = sources[first].selection, sources[first].key
+    cache = cached.of(selection.options)
     if cache is not None and room(cache, int(whole.max())):
-        for chosen in pace.of(cache).choose(regions, whole, indexed=stream_index.knows(first.key)):
-            _mark(sources[int(numbers[chosen])])
+        for chosen in pace.of(cache).choose(regions, whole, indexed=stream_index.knows(key)):
+            _mark(sources[int(lacking[chosen])])
 
 
 def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
@@ -193,7 +201,7 @@ def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 def _mark(source: Source) -> None:
     cache = cached.of(source.selection.options)
     if cache is not None:
-        source.cached = (source.cached or cached.Known(cache))._replace(fills=True)
+        source.cached = replace(source.cached or cached.Known(cache), fills=True)
 
 
 def room(cache: Cache, pixels: int) -> bool:

@@ -13,9 +13,9 @@ from accel.cache.entry import INDEX, Entry
 from accel.codec import stream_index
 from accel.codec.header import Header
 from accel.codec.jpeg import index_fields
+from accel.memo import cached, planes
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached, planes
 from accel.system import counters
 from accel.system.memory import Key
 
