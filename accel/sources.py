@@ -218,11 +218,6 @@ class Files(Sources):
     def __len__(self) -> int:
         return len(self.places)
 
-    @property
-    def untouched(self) -> bool:
-        """Whether all files are ``PLAIN`` by their state, and no source was made (``made``)."""
-        return not (self._made or self.headers or self.cached)
-
     def made(self) -> list[tuple[int, Source]]:
         """The (place, source) pairs of sources that were made on access or that are not read."""
         for place in self.cached.keys() - self._made.keys():

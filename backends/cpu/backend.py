@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, plane_shares, result_shares, rows, shares, stages
+from accel.backends.cpu import effects, passes, regions, rows, stages
+from accel.backends.cpu.shares import Share
 from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
@@ -74,9 +75,8 @@ class CpuBackend(HostBackend):
     def prepare(self) -> None:
         with _preparing:
             if not self._prepared:
-                of_cache = jpeg_planes.UNIT, reading.UNIT, plane_shares.UNIT, result_shares.UNIT
-                kept = [] if self.options.cache_size is None else of_cache
-                units.ready([columns.UNIT, passes.UNIT, shares.UNIT, store.UNIT, *decode.UNITS, *kept])
+                of_cache = [] if self.options.cache_size is None else [jpeg_planes.UNIT, reading.UNIT]
+                units.ready([columns.UNIT, passes.UNIT, regions.UNIT, store.UNIT, *decode.UNITS, *of_cache])
                 decode.prepare(self.options.decode)
                 reader.agrees()  # checked here, so that forked workers inherit it
                 stages.resizes_as_pillow()
@@ -128,17 +128,17 @@ class CpuBackend(HostBackend):
             for wanted in plan.decodes
         ]
 
-    def _shared(self, plan: ColumnPlan) -> Sequence[rows.Shared]:
-        """The files of the plan that compiled calls process together; all others are run one by one."""
-        sources, shared = plan.rows.sources, list[rows.Shared]()
+    def _shared(self, plan: ColumnPlan) -> Sequence[Share]:
+        """The images of the plan that compiled calls process together; all others are run one by one."""
+        sources, shared = plan.rows.sources, list[Share]()
         if isinstance(sources, Unread) and (sources.mode == "RGB") == (plan.columns.channels == 3):
-            return [result_shares.Shared(plan.columns, sources)]
+            return [Share(plan.columns, regions.ResultRegions(plan.columns, sources))]
         if isinstance(sources, Sources) and not isinstance(sources, Files):
             return ()
         if cached.in_use:
-            shared.append(plane_shares.Shared(plan.columns, sources))
+            shared.append(Share(plan.columns, regions.PlaneRegions(plan.columns, sources)))
         if self.options.decode in ("auto", "accel") and decode.agrees("accel"):
-            shared.append(shares.Shared(plan.columns, sources, self.options.cache))
+            shared.append(Share(plan.columns, regions.FileRegions(plan.columns, sources, self.options.cache)))
         return shared
 
     def describe(self, plan: Plan) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cpu import passes, plane_shares, result_shares, shares, stages
+from accel.backends.cpu import passes, stages
+from accel.backends.cpu.shares import Share
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
@@ -32,16 +33,13 @@ Task = tuple[int, Work]
 _AT_LEAST = 16
 """The least number of pictures that a thread takes at a time."""
 
-Shared = shares.Shared | plane_shares.Shared | result_shares.Shared
-"""Images of a batch that threads process together, in compiled calls."""
-
 
 def tasks(
-    plan: ColumnPlan, target: Target, read: Read, threads: int, share: Callable[[], Sequence[Shared]]
+    plan: ColumnPlan, target: Target, read: Read, threads: int, shares: Callable[[], Sequence[Share]]
 ) -> Iterator[Task] | None:
     """The tasks that compute a plan into the bits of its result; None if its rows must be run one by one.
 
-    ``read``: returns the pixels of a decode, of whose items it uses only the positions. ``share``: returns the files
+    ``read``: returns the pixels of a decode, of whose items it uses only the positions. ``shares``: returns the images
     that threads process together.
     """
     columns = plan.columns
@@ -54,7 +52,7 @@ def tasks(
         pictures = pictures.apart()
     if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
         return run.of_pictures(pictures, threads)
-    return run.of_files(plan, read, threads, share())
+    return run.of_files(plan, read, threads, shares())
 
 
 class _Run:
@@ -76,16 +74,16 @@ class _Run:
         given = axes, columns.resample, columns.rows_first, self._fills, table
         passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
 
-    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shared: Sequence[Shared]) -> Iterator[Task]:
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))
-        for some in shared:
-            others &= set(some.others)
-            for _ in range(min(threads, len(some))):
-                yield 0, partial(self._share, plan, read, some)
+        for share in shares:
+            others &= set(share.regions.others)
+            for _ in range(min(threads, len(share))):
+                yield 0, partial(self._share, plan, read, share)
         yield from self._each(plan, read, sorted(others))
 
-    def _share(self, plan: ColumnPlan, read: Read, shared: Shared) -> Iterator[Task]:
-        left = shared.run((self._fills, *self._values), self._all, self._planar)
+    def _share(self, plan: ColumnPlan, read: Read, share: Share) -> Iterator[Task]:
+        left = share.run((self._fills, *self._values), self._all, self._planar)
         return self._each(plan, read, left)
 
     def _each(self, plan: ColumnPlan, read: Read, positions: Iterable[int]) -> Iterator[Task]:

@@ -1,172 +1,201 @@
-"""A thread's share of a batch of files in one call: looking up the index, decoding the region, then the pass."""
+"""A thread's share of a batch in one call: for each image a reader, called by its address, then the pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
-from accel.codec import store_fields as st
-from accel.codec import store_kernels
-from accel.codec.jpeg import decode_fields as df
-from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg.memory import i64, pointer_to
-from accel.files import fields as of
-from accel.native.call_fields import FIRST
-from accel.native.call_kernels import caller, length, show
+from accel.backends.cpu.pass_windows import show_window
+from accel.backends.shared.numba_memory import pointer
+from accel.codec.jpeg.memory import advanced, byte_at, i64, pointer_to, take_numbers, u64
+from accel.native.call_fields import FIRST, HEAD
+from accel.native.call_kernels import address, caller, float_bits, show, word_at
+from accel.native.intrinsics import emitted
+from accel.planning.column_fields import AXIS, BEGIN, LENGTH, SHOWN, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 from . import share_fields as sh
-from .share_bands import begin_bands, leave_out, show_bands
-from .share_steps import (
-    BEGUN,
-    DONE,
-    ENDED,
-    OTHERWISE,
-    call_pass,
-    note_time,
-    passed,
-    settled,
-    show_pass,
-    taken,
-    wants,
-)
 
-_prepare = caller(df.PREPARE)
-_decode = caller(df.DECODE)
+BEGUN, ENDED = 0, 1
+"""Moments of an image's reading, for ``note_time``."""
+
+_read = caller(sh.READER)
+_pass = caller(ps.SIGNATURE)
+_take_rows = caller(ps.TAKE_ROWS)
 
 
 @njit
-def list_files(
-    known: Any, plain: Any, places: Any, content: Any, boxes: Any, bands: Any, channels: int, limit: int, images: Any,
-    keys: Any, asked: Any, said: Any,
-) -> Any:  # fmt: skip
-    """List the files of a batch that are the plain case, and return their number; see ``shares``.
-
-    Args:
-        known, places, content, asked: of ``Files``.
-        plain: the result of ``read.which_only_decode``. If it is empty, the plain case is a file whose state is PLAIN
-            and that was not decoded before.
-        bands: uint8 [files], whether the region is decoded in bands.
-        limit: the most bytes of pixels in memory, of a region or of a band.
-        images, keys: are filled. said: see ``share_fields``.
-    """
-    listed, said[sh.LARGEST], said[sh.REGION] = 0, 0, 0
-    for position in range(len(known)):
-        size = boxes[position, 3] * channels
-        size = size * ps.BAND + ps.BEHIND if bands[position] else size * boxes[position, 2]
-        if len(plain) > 0:
-            wanted = plain[position] != 0
-        else:
-            wanted = known[position, of.STATE] == of.PLAIN and asked[position] == 0
-        if not wanted or size > limit:
-            continue
-        image = images[listed]
-        image[sh.POSITION], image[sh.BYTES] = position, places[position, 1]
-        image[sh.DATA] = content.ctypes.data + places[position, 0]
-        image[sh.HAS_KEY] = known[position, of.WRITTEN] >= 0
-        for i in range(st.KEY):
-            keys[listed, i] = np.uint64(known[position, of.DEVICE + i])
-        said[sh.LARGEST] = max(said[sh.LARGEST], places[position, 1])
-        said[sh.REGION] = max(said[sh.REGION], size)
-        asked[position] = 1
-        listed += 1
-    return listed
-
-
-@njit
-def run_share(
-    counter: Any, images: Any, keys: Any, boxes: Any, bands: Any, axes: Any, rows_first: Any, left: Any, said: Any,
-    prepare: Any, decode: Any, sink: Any, of_sink: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any,
-    own: Any, index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int,
-    channels: int, planar: bool,
-) -> Any:  # fmt: skip
+def run_share(counter: Any, share: Any, reader: Any) -> None:
     """Process images one after the other, shared with other threads, until none is left; see ``shares``.
 
-    Images that are not the plain case are listed in ``left``; their output may be overwritten. If more working memory
-    is needed, it says so in ``said`` and returns, to be called again. ``times``, unless empty, gets the times at which
-    the decoding of each image began and ended.
+    Images that the reader or the pass declines are listed in LEFT; their output may be overwritten. If more working
+    memory is needed, the block says so, and the function returns to be called again.
+
+    Args:
+        counter: int64 [1], the next image of all threads.
+        share: the block. reader: the words of a call of a reader with this block.
     """
     while True:
-        number = taken(counter, said)
-        if number >= len(images):
-            said[sh.CURRENT] = -1
+        number = share[sh.CURRENT]
+        if number < 0:
+            number = take_numbers(pointer_to(counter), 1)
+            share[sh.IS_READ] = 0
+        share[sh.CURRENT] = -1
+        if number >= share[sh.COUNT]:
             return
-        state = _image(
-            number, images, keys, boxes, bands, axes, rows_first, said, prepare, decode, sink, of_sink, fused, header,
-            words, levels, places, own, index, windows, pixels, out, parts, times, clock, item, channels, planar,
-        )  # fmt: skip
-        if not settled(state, number, images[number, sh.POSITION], left, said):
+        position = row(share, sh.POSITIONS)[number]
+        state = _image(number, position, share, reader)
+        if state == sh.TOO_SMALL:
+            share[sh.CURRENT] = number
             return
+        if state == sh.DONE:
+            share[sh.COUNT_DONE] += 1
+        else:
+            row(share, sh.LEFT)[share[sh.COUNT_LEFT]] = position
+            share[sh.COUNT_LEFT] += 1
 
 
 @njit
-def _image(
-    number: Any, images: Any, keys: Any, boxes: Any, bands: Any, axes: Any, rows_first: Any, said: Any,
-    prepare: Any, decode: Any, sink: Any, of_sink: Any, fused: Any, header: Any, words: Any, levels: Any, places: Any,
-    own: Any, index: Any, windows: Any, pixels: Any, out: Any, parts: Any, times: Any, clock: int, item: int,
-    channels: int, planar: bool,
-) -> Any:  # fmt: skip
-    position, data, count = images[number, sh.POSITION], images[number, sh.DATA], images[number, sh.BYTES]
-    top, left, height, width = boxes[position, 0], boxes[position, 1], boxes[position, 2], boxes[position, 3]
-    if bands[position]:
-        show_pass(
-            position, height, width, axes, rows_first, fused, windows, pixels, out, parts, item, channels, planar
-        )  # fmt: skip
-        state = begin_bands(fused, of_sink, clock, times, said)
-        if state != DONE:
+def _image(number: Any, position: Any, share: Any, reader: Any) -> Any:
+    """Read an image's region, unless only the pass had lacked memory for it, and run its pass; return the state."""
+    if share[sh.IS_READ] == 0:
+        share[sh.PART], share[sh.SPENT] = ps.ALL, 0
+        note_time(share, number, BEGUN)
+        reader[FIRST] = number
+        state = _read(pointer_to(reader))
+        if state != sh.DONE:
             return state
-    note_time(times, clock, number, BEGUN)
-    show(prepare, 0, data, count)
-    for i in range(4):
-        prepare[FIRST + 4 + i] = boxes[position, i]
-    needed = _prepare(pointer_to(prepare))
-    if needed <= 0 or channels < header[hd.COMPONENTS]:
-        return OTHERWISE
-    if header[hd.INTERVALS] > length(decode, df.ENDS):
-        return wants(said, sh.ENDS, header[hd.INTERVALS])
-    if needed > length(decode, df.PLANES):
-        return wants(said, sh.PLANES, needed)
-    size = i64(0)
-    if images[number, sh.HAS_KEY] != 0 and len(levels) > 0:
-        size = header[hd.INDEX_BYTES] >> 3
-    if size > len(index):
-        return wants(said, sh.INDEX, size)
-    if size > 0:
-        found = store_kernels.get(words, levels, places, keys, number, index[:size])
-        if found == 0:
-            index[0] = 0  # no points are known
-            size *= said[sh.FULL] == 0
-        elif found != size:
-            return OTHERWISE
-    show(decode, 0, data, count)
-    decode[FIRST + 3], decode[FIRST + 4] = top, left
-    show(decode, df.INDEX, index.ctypes.data, size << 2)
-    decode[FIRST + df.HEIGHT] = height
-    if bands[position]:
-        show_bands(decode, sink, pixels, width, channels)
+        note_time(share, number, ENDED)
+        share[sh.IS_READ] = 1
+        if share[sh.PART] == ps.ALL:
+            show_pass(share, position)
+    return call_pass(share, share[sh.PART])
+
+
+# -- blocks ---------------------------------------------------------------------------------------------------
+
+
+@emitted(types.CPointer(types.int64), types.int64)
+def _numbers_at(builder: ir.IRBuilder, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@njit
+def address_of(block: Any, field: int) -> Any:
+    """The address of the first item of an array in a block."""
+    return word_at(block[field] + HEAD)
+
+
+@njit
+def length_of(block: Any, field: int) -> Any:
+    """The length of the first axis of an array in a block."""
+    return word_at(word_at(block[field] + HEAD + 16))
+
+
+@njit
+def row(block: Any, field: int, number: Any = 0, width: int = 0) -> Any:
+    """A pointer to the int64 in a row of ``width`` of an array in a block; without a number, to the first one."""
+    return _numbers_at(address_of(block, field) + 8 * width * number)
+
+
+@njit
+def too_small(share: Any, memory: int, size: Any) -> Any:
+    """Ask for ``size`` items of a kind of working memory, and return the image's state."""
+    share[sh.MEMORY], share[sh.ROOM] = memory, size
+    return sh.TOO_SMALL
+
+
+# -- clocks ---------------------------------------------------------------------------------------------------
+
+
+@emitted(types.void, types.int64, None)
+def _write_time(builder: ir.IRBuilder, clock: Any, where: Any) -> None:
+    """Write the time of a libc clock: seconds and nanoseconds."""
+    kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), where.type])
+    look = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+    builder.call(look, [builder.trunc(clock, ir.IntType(32)), where])
+
+
+@njit
+def _now(share: Any) -> Any:
+    _write_time(share[sh.CLOCK], advanced(pointer_to(share), i64(sh.NOW)))
+    return share[sh.NOW] * 1_000_000_000 + share[sh.NOW + 1]
+
+
+@njit
+def note_time(share: Any, number: Any, moment: int) -> None:
+    """Write the time at which reading a region begins or ends, less the time spent in the pass, if a clock is read."""
+    if share[sh.CLOCK] >= 0:
+        time, place = _now(share) - share[sh.SPENT], row(share, sh.TIMES, 2 * number + moment, 2)
+        place[0], place[1] = time // 1_000_000_000, time % 1_000_000_000
+
+
+# -- the pass -------------------------------------------------------------------------------------------------
+
+
+@njit
+def show_pass(share: Any, position: Any) -> None:
+    """Set the arguments of an image's pass, which reads the region in PIXELS and writes its part of TARGET."""
+    fused, box, part = row(share, sh.PASS_CALL), row(share, sh.BOXES, position, 4), row(share, sh.PARTS, position, 3)
+    channels, rows, columns = share[sh.CHANNELS], part[SHOWN], part[SHOWN + 1]
+    show(fused, 0, address_of(share, sh.PIXELS), box[2], box[3], channels)
+    fused[FIRST + ps.ROWS_FIRST] = i64(byte_at(row(share, sh.ROWS_FIRST), u64(position)))
+    for axis in range(2):
+        _show_axis(share, fused, axis, position, part[SHOWN + axis])
+    place = address_of(share, sh.TARGET) + part[BEGIN] * share[sh.ITEM]
+    if share[sh.PLANAR] != 0:
+        show(fused, ps.OUT, place, channels, rows, columns)
     else:
-        show(decode, df.SINK, sink.ctypes.data, 0)
-        show(decode, df.OUT, pixels.ctypes.data, height, width, channels)
-    done = _decode(pointer_to(decode))
-    note_time(times, clock, number, ENDED)
-    if done <= 0:
-        return OTHERWISE
-    if bands[position]:
-        leave_out(of_sink, times, number)
-        state = call_pass(fused, ps.END, said)
-    else:
-        state = passed(
-            position, height, width, axes, rows_first, said, fused, windows, pixels, out, parts, item, channels, planar
-        )
-    if state != DONE:
-        return state
-    said[sh.USED] += 1 if done & df.USED else 0
-    said[sh.DROPPED] += 1 if done & df.DROPPED else 0
-    if size > 0 and done & df.GROWN:
-        state = store_kernels.put(words, levels, places, own, keys, number, index[:size])
-        said[sh.KEPT] += state == st.ADDED
-        said[sh.FULL] |= state == st.FULL
-        said[sh.CROWDED] += state == st.CROWDED
-    return DONE
+        show(fused, ps.OUT, place, rows, columns, channels)
+
+
+@njit
+def _show_axis(share: Any, fused: Any, axis: int, position: Any, shown: Any) -> None:
+    """Set the parameters of one axis of an image, of which ``shown`` positions are shown."""
+    numbers = row(share, sh.AXES, axis * share[sh.IMAGES] + position, AXIS)
+    place = ps.AXES + ps.AXIS * axis
+    fused[FIRST + place], fused[FIRST + place + 1] = numbers[START], numbers[STEP]
+    fused[FIRST + place + 2] = numbers[LENGTH]
+    fused[FIRST + place + 3] = 0
+    fused[FIRST + place + 4] = float_bits(np.float64(numbers[LENGTH]))
+    fused[FIRST + place + 5] = numbers[SIZE]
+    window = address_of(share, sh.WINDOWS) + 4 * axis * (length_of(share, sh.WINDOWS) // 2)
+    show_window(carray(pointer(window), (shown,), np.int32), numbers[SIZE], numbers[WINDOW], numbers[WINDOW_STEP])
+    show(fused, place + 6, window, shown)
+
+
+@njit
+def call_pass(share: Any, part: int) -> Any:
+    """Run a pass whose arguments are set, or a part of it (``pass_fields``); return the image's state."""
+    fused = row(share, sh.PASS_CALL)
+    fused[FIRST + ps.PART] = part
+    state = _pass(fused)
+    if state > 0:
+        return too_small(share, sh.PASS, state)
+    return sh.DONE if state == 0 else sh.OTHERWISE
+
+
+@njit
+def begin_bands(share: Any) -> Any:
+    """Begin a pass whose arguments are set, which takes the region in bands (``take_band``); return the state."""
+    state = call_pass(share, ps.BEGIN)
+    row(share, sh.TAKE_ROWS)[FIRST + 1] = address(row(share, sh.PASS_CALL), ps.SCRATCH)
+    share[sh.PART] = ps.END
+    return state
+
+
+@njit
+def take_band(begin: int, count: int, share: Any) -> Any:
+    """Hand a band to the pass, and add up the time that it takes: a decoder's sink (``decode_fields.TAKE_BAND``)."""
+    if share[sh.CLOCK] >= 0:
+        share[sh.SPENT] -= _now(share)
+    take_rows = row(share, sh.TAKE_ROWS)
+    take_rows[FIRST] = begin
+    result = _take_rows(take_rows)
+    if share[sh.CLOCK] >= 0:
+        share[sh.SPENT] += _now(share)
+    return result

@@ -10,7 +10,8 @@ from torch.utils.data import Subset
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.backends.cpu import plane_shares, shares
+from accel.backends.cpu import passes
+from accel.backends.cpu.regions import PlaneRegions
 from accel.cache.worth import Rate
 from accel.codec import jpeg
 from accel.files import reader
@@ -27,7 +28,7 @@ pytestmark = [linux, pytest.mark.usefixtures("new", "at_once")]
 
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    return noted(monkeypatch, plane_shares.Shared)
+    return noted(monkeypatch, PlaneRegions)
 
 
 def same(dataset: Any, place: str, seed: int, threads: int = 1) -> None:
@@ -152,6 +153,6 @@ def test_more_working_memory_is_had_when_it_is_needed(
     dataset = full(folder, place)
     shared.clear()
     monkeypatch.setattr(jpeg._scratch, "planes", np.empty(8, np.uint8))
-    monkeypatch.setattr(shares.passes.workspace, "memory", np.empty(0, np.uint8))
+    monkeypatch.setattr(passes.workspace, "memory", np.empty(0, np.uint8))
     same(dataset, place, 9)
     assert shared == [(COUNT, 0)]

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.backends.cpu import shares
+from accel.backends.cpu.shares import Share
 from accel.profiling import collect, fetching
 from accel.system import clocks, sums
 from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, NS, TRANSFORM
@@ -20,6 +20,7 @@ from tests.profiling.measure import EACH, main, workers
 from tests.support import helpers
 from tests.support.loaders import TRAIN
 from tests.support.processes import linux
+from tests.support.shares import IN_BANDS, bands_from
 
 pytestmark = linux
 EPOCHS = 3
@@ -39,13 +40,11 @@ def refused(*given: Any) -> Any:
     raise AssertionError("an image was decoded by itself")
 
 
-@pytest.mark.parametrize(
-    ("threads", "count", "in_bands"), [(1, 0, shares._IN_BANDS), (3, 0, shares._IN_BANDS), (1, 1, 0), (2, 0, 0)]
-)
+@pytest.mark.parametrize(("threads", "count", "in_bands"), [(1, 0, IN_BANDS), (3, 0, IN_BANDS), (1, 1, 0), (2, 0, 0)])
 def test_each_image_is_clocked(
     threads: int, count: int, in_bands: int, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "_IN_BANDS", in_bands)
+    bands_from(monkeypatch, in_bands)
     loader = DataLoader(ImageFolder(str(photos), TRAIN), 4, num_workers=count)
     with accel.image_backend("cpu", threads=threads):
         for images, _ in loader:  # what is compared once
@@ -78,13 +77,13 @@ def test_each_image_is_clocked(
 
 def test_the_same_calls_with_and_without_clocks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, bool]] = []
-    run = shares.Shared.run
+    run = Share.run
 
-    def noted(self: shares.Shared, *given: Any) -> list[int]:
+    def noted(self: Share, *given: Any) -> list[int]:
         asked.append((len(self), clocks.telling))
         return run(self, *given)
 
-    monkeypatch.setattr(shares.Shared, "run", noted)
+    monkeypatch.setattr(Share, "run", noted)
     monkeypatch.setattr(fetching, "_ALL", 1)
     loader = DataLoader(ImageFolder(str(photos), TRAIN), 4)
 

@@ -5,21 +5,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.backends.cpu import passes
+from accel.backends.cpu import passes, regions
+from accel.backends.cpu.regions import Regions
+from accel.backends.cpu.shares import Share
 from accel.codec import jpeg
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, shared: type[Any]) -> list[tuple[int, int]]:
-    """Of each later call of this class's ``run``: how many images threads share, and how many of them it leaves."""
+def noted(monkeypatch: pytest.MonkeyPatch, kind: type[Regions]) -> list[tuple[int, int]]:
+    """Of each later run of a share of such regions: how many images threads share, and how many of them it leaves."""
     found: list[tuple[int, int]] = []
-    run = shared.run
+    run = Share.run
 
-    def noting(self: Any, *given: Any) -> list[int]:
-        left: list[int] = run(self, *given)
-        found.append((len(self), len(left)))
+    def noting(self: Share, *given: Any) -> list[int]:
+        left = run(self, *given)
+        if isinstance(self.regions, kind):
+            found.append((len(self), len(left)))
         return left
 
-    monkeypatch.setattr(shared, "run", noting)
+    monkeypatch.setattr(Share, "run", noting)
     return found
 
 
@@ -28,3 +31,12 @@ def begin_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, kind in (("ends", np.int64), ("planes", np.uint8)):
         monkeypatch.setattr(jpeg._scratch, name, np.empty(8, kind))
     monkeypatch.setattr(passes.workspace, "memory", np.empty(0, np.uint8))
+
+
+IN_BANDS = int(regions._limits[0])
+"""Regions of more bytes are decoded in bands."""
+
+
+def bands_from(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Decode regions of more than ``size`` bytes in bands where that is possible."""
+    monkeypatch.setattr(regions, "_limits", np.array((size, regions._limits[1])))

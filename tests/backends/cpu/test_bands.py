@@ -14,12 +14,15 @@ from torchvision.transforms import v2
 
 import accel
 from accel.backends.cpu import pass_fields as ps
-from accel.backends.cpu import passes, share_bands, shares
+from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
 from accel.backends.cpu.passes import Axis
+from accel.backends.cpu.regions import Block, FileRegions
+from accel.backends.cpu.share_kernels import ENDED, note_time
 from accel.codec import store
 from accel.ops.resample import Aten
-from accel.system import memory
+from accel.system import clocks, memory
+from accel.system.compiled_stage import CLOCK
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from tests.backends.cpu.test_kernels import BILINEAR, FILTERS, needed
 from tests.backends.cpu.test_shares import Folder, poisoned, same
@@ -27,7 +30,7 @@ from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.kernels import POISON, Array, axis, codes, emitted, no_fills, picture, random_table, walled, whole
 from tests.support.processes import linux
-from tests.support.shares import begin_with_little_memory, noted
+from tests.support.shares import bands_from, begin_with_little_memory, noted
 
 pytestmark = linux
 ATEN = [each for each in Aten if each < Aten.BILINEAR_POINT]
@@ -140,7 +143,7 @@ def test_what_may_not_come_in_bands() -> None:
 @pytest.fixture
 def all_in_bands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Decode regions of any size in bands where that is possible, and poison the memory of results."""
-    monkeypatch.setattr(shares, "_IN_BANDS", 0)
+    bands_from(monkeypatch, 0)
     monkeypatch.setattr(memory.results, "empty", poisoned)
     yield from (None for _ in new_store(monkeypatch))
 
@@ -182,20 +185,31 @@ TRANSFORMS = {
 }
 
 
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[FileRegions]:
+    """The files of each later batch that are decoded in compiled calls."""
+    found: list[FileRegions] = []
+    make = FileRegions.__init__
+
+    def noting(self: FileRegions, *given: Any) -> None:
+        make(self, *given)
+        found.append(self)
+
+    monkeypatch.setattr(FileRegions, "__init__", noting)
+    return found
+
+
 @pytest.mark.usefixtures("all_in_bands")
 @pytest.mark.parametrize(("name", "cache"), [*((name, "auto") for name in TRANSFORMS), ("crops", None)])
 def test_batches(name: str, cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, transform = Folder(tmp_path, files()), T.Compose(TRANSFORMS[name])
     wanted = [folder.epoch(transform, seed) for seed in range(2)]
-    shared, came = noted(monkeypatch, shares.Shared), []
-    in_bands = shares.in_bands
-    monkeypatch.setattr(shares, "in_bands", lambda columns: came.append(in_bands(columns)) or came[-1])
+    shared, made = noted(monkeypatch, FileRegions), listed(monkeypatch)
     threads = 1 if cache else 3
     with accel.image_backend("cpu", threads=threads, cache=cache):
         found = [folder.epoch(transform, seed) for seed in range(2)]
     assert all(map(same, found, wanted))
     assert sum(left for _, left in shared) == 0
-    assert sum(int(each.sum()) for each in came) > len(files())
+    assert sum(int(each.regions[:, sh.IN_BANDS].sum()) for each in made) > len(files())
     if cache:
         assert accel.stats()["indexed"] > 0
 
@@ -217,7 +231,7 @@ def test_damaged_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     broken = bytearray(good[3])
     broken[len(broken) // 2 : len(broken) // 2 + 60] = b"\xff\xd0" * 30
     (tmp_path / "a" / "003.jpg").write_bytes(broken)
-    wanted, shared = folder.epoch(transform), noted(monkeypatch, shares.Shared)
+    wanted, shared = folder.epoch(transform), noted(monkeypatch, FileRegions)
     with accel.image_backend("cpu", threads=1):
         found = folder.epoch(transform)
     assert same(found, wanted)
@@ -247,27 +261,26 @@ def test_indexes_of_other_files(tmp_path: Path) -> None:
 def test_large_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large pictures are decoded in bands, in little memory; small ones in one piece."""
     monkeypatch.setattr(memory.results, "empty", poisoned)
-    listed = []
-    made = shares.Shared.__init__
-
-    def noting(self: Any, *given: Any) -> None:
-        made(self, *given)
-        listed.append(self)
-
-    monkeypatch.setattr(shares.Shared, "__init__", noting)
+    made = listed(monkeypatch)
     large, small = ([saved(*size, n) for n in range(8)] for size in ((1201, 1600), (300, 400)))
     for content, bands in ((large, True), (small, False)):
         folder, transform = Folder(tmp_path / str(bands), content), T.Compose(TRANSFORMS["whole"])
         wanted = folder.epoch(transform)
         with accel.image_backend("cpu", threads=1):
             assert same(folder.epoch(transform), wanted)
-        assert listed[-1].bands.tolist() == [bands] * 8
-        assert listed[-1].room == (ps.BAND * 1600 * 3 + ps.BEHIND if bands else 300 * 400 * 3)
+        assert made[-1].regions[:, sh.IN_BANDS].tolist() == [bands] * 8
+        assert made[-1].room == (ps.BAND * 1600 * 3 + ps.BEHIND if bands else 300 * 400 * 3)
 
 
 def test_time_in_the_pass_is_not_decoding() -> None:
-    own, times = np.zeros(sh.CALL, np.int64), np.array([[[5, 10], [7, 3]]], np.int64)
-    own[sh.SPENT] = 1_500_000_004
-    share_bands.leave_out(own, times, 0)
-    assert times.tolist() == [[[5, 10], [5, 499_999_999]]]
-    share_bands.leave_out(own, np.zeros((0, 2, 2), np.int64), 0)
+    times = np.zeros((2, 2, 2), np.int64)
+    share = Block(np.zeros(sh.WORDS, np.int64), {sh.CLOCK: CLOCK, sh.TIMES: times, sh.SPENT: 1_500_000_004})
+    begun = clocks.now()
+    note_time(share.words, 1, ENDED)
+    ended = clocks.now()
+    noted = times[1, ENDED, 0] * 1_000_000_000 + times[1, ENDED, 1]
+    assert begun <= noted + 1_500_000_004 <= ended
+    assert 0 <= times[1, ENDED, 1] < 1_000_000_000
+    share[sh.CLOCK], times[:] = -1, 0
+    note_time(share.words, 1, ENDED)
+    assert not times.any()

@@ -11,7 +11,8 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.cpu import passes, shares, stages
+from accel.backends.cpu import passes, stages
+from accel.backends.cpu.shares import Share
 from accel.errors import DecodeError
 from accel.recipe import Recipe, Source
 from accel.rows import Form, Pictures, Rows, Slot, Structure
@@ -20,6 +21,7 @@ from accel.switch import active
 from accel.system import memory
 from tests.support import helpers
 from tests.support.rows import lacking, random_rows
+from tests.support.shares import IN_BANDS, bands_from
 
 SIZES = [(90, 61), (500, 375), (33, 48), (64, 64), (16, 9), (120, 40)]
 FILES = [helpers.jpeg(*size) for size in SIZES]
@@ -41,10 +43,10 @@ def values(recipes: Sequence[Recipe], **options: Any) -> torch.Tensor:
     return compute.tensors(recipes, allocate=poisoned, **options)
 
 
-@pytest.mark.parametrize(("threads", "in_bands"), [(1, shares._IN_BANDS), (1, 0), (3, 0)])
+@pytest.mark.parametrize(("threads", "in_bands"), [(1, IN_BANDS), (1, 0), (3, 0)])
 @pytest.mark.parametrize("seed", range(30))
 def test_files(seed: int, threads: int, in_bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_IN_BANDS", in_bands)
+    bands_from(monkeypatch, in_bands)
     with accel.image_backend("cpu", threads=threads):
         rng = np.random.default_rng(seed)
         rows = random_rows(rng, sources([*FILES, GREY]))
@@ -93,13 +95,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             original(*given, **more)
 
         monkeypatch.setattr(passes, name, called)
-    share = shares.Shared.run
+    share = Share.run
 
     def run(*given: Any) -> list[int]:
         found.append("shares")
         return share(*given)
 
-    monkeypatch.setattr(shares.Shared, "run", run)
+    monkeypatch.setattr(Share, "run", run)
     return found
 
 

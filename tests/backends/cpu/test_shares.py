@@ -15,7 +15,7 @@ from torchvision import datasets
 from torchvision import transforms as T
 
 import accel
-from accel.backends.cpu import shares
+from accel.backends.cpu import regions
 from accel.backends.cpu.backend import CpuBackend
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.errors import DecodeError
@@ -23,7 +23,7 @@ from accel.system import memory
 from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.processes import linux
-from tests.support.shares import begin_with_little_memory, noted
+from tests.support.shares import IN_BANDS, bands_from, begin_with_little_memory, noted
 
 pytestmark = linux
 PIPELINE = T.Compose(
@@ -68,10 +68,10 @@ class Folder:
         return [torch.from_numpy(images.numpy().copy()) for images, _ in loader]
 
 
-@pytest.fixture(autouse=True, params=[shares._IN_BANDS, 0], ids=["whole", "bands"])
+@pytest.fixture(autouse=True, params=[IN_BANDS, 0], ids=["whole", "bands"])
 def entries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
     """A new store, and regions in one piece, or in bands."""
-    monkeypatch.setattr(shares, "_IN_BANDS", request.param)
+    bands_from(monkeypatch, request.param)
     yield from new_store(monkeypatch)
 
 
@@ -103,7 +103,7 @@ def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
 @pytest.mark.parametrize("transform", [PIPELINE, WHOLE], ids=["train", "whole"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_mixed_files(tmp_path: Path, threads: int, transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = noted(monkeypatch, shares.Shared)
+    shared = noted(monkeypatch, regions.FileRegions)
     folder = Folder(tmp_path, mixed())
     wanted = [folder.epoch(transform, seed) for seed in range(3)]
     with accel.image_backend("cpu", threads=threads):
