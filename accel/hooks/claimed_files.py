@@ -19,9 +19,9 @@ from accel.files import fields as of
 from accel.files.batch_memory import BatchMemory
 from accel.files.buffers import file_buffers
 from accel.files.reader import File
+from accel.memo import cached
 from accel.options import Selection
 from accel.recipe import Source
-from accel.runtime import cached
 from accel.sources import Files
 from accel.system.private_names import private
 from accel.workers import slot_pool

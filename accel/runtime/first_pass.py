@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 
 from accel.backend import Backend
+from accel.memo.results import Run
 from accel.ops import OPS
 from accel.ops.row import ResampleOp
 from accel.planning import columns
 from accel.planning.order import Steps, parts
 from accel.recipe import Recipe
 from accel.rows import Rows
-from accel.runtime.result_making import Run
 from accel.sources import PicturesApart
 
 _STEPS = frozenset({"convert", "crop", "hflip", "vflip", "pad"})  # besides one resize
