@@ -150,7 +150,7 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
         return tensor if ordered else tensor.then(step, interleaved=interleaved, kernel=True)
     if interleaved == lazy.interleaved:
         return tensor
-    recorded = () if lazy.lead else (step,)  # a batch's kernels act on its values in this order
+    recorded = (step,) if len(lazy.recipes) == 1 else ()  # kernels act on the values of several in this order
     return _onwards(tensor, tensor.then(*recorded, interleaved=interleaved), step)
 
 

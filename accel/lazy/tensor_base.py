@@ -91,7 +91,7 @@ class LazyTensorBase(torch.Tensor):
 
         Args:
             dtype: the resulting dtype. interleaved: whether an image is then interleaved in memory. None: as before.
-            kernel: whether torchvision runs the last step, for a batch on the batch as a whole.
+            kernel: whether torchvision runs the last step, for several images on the batch as a whole.
             on_batch: whether the steps act on several images at once.
         """
         lazy = self.lazy
@@ -101,7 +101,7 @@ class LazyTensorBase(torch.Tensor):
             if not isinstance(op, ValueOp):
                 height, width = op.size((shape[1], shape[2]), params)
                 shape = op.channels(shape[0], params), height, width
-        on_batch = on_batch or bool(lazy.after) or (kernel and bool(lazy.lead))
+        on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
         if kernel and not tensor_op(name).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         recipes, after = lazy.recipes, lazy.after

@@ -31,6 +31,8 @@ def _erased(values: torch.Tensor, top: int, left: int, height: int, width: int, 
 
 
 def _contiguous(values: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    if values.ndim == 3 and memory_format == torch.channels_last:
+        return values[None].contiguous(memory_format=memory_format)[0]
     return values if values.ndim < 3 else values.contiguous(memory_format=memory_format)
 
 

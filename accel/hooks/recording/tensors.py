@@ -44,7 +44,10 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         if params is None:
             return None
         channels, *size = lazy.shape
-        resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
+        new = [*op.size((size[0], size[1]), params)]
+        if not {*map(type, new)} <= {int}:  # torchvision refuses it
+            return None
+        resized = name != "v2.resize" or new != size
         steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
     return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
 
@@ -64,7 +67,7 @@ def then(image: T, steps: tuple[Step, ...]) -> T:
     lazy = image.lazy
     interleaved, view = layout.after(steps, lazy.shape, Layout(lazy.interleaved, lazy.view))
     kernel = order.is_kernel(steps[-1][0], lazy.dtype)
-    if kernel and lazy.view and lazy.lead and not lazy.after:
+    if kernel and lazy.view and len(lazy.recipes) > 1 and not lazy.after:
         steps = (("in_memory", (lazy.interleaved, lazy.view)), *steps)
     called = image.then(*steps, interleaved=interleaved, kernel=kernel)
     called.lazy.view = view
