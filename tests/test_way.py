@@ -190,13 +190,13 @@ class Counts(NamedTuple):
 
 
 MOST = {
-    "drawn": Counts(43, 34, 200),
-    "own": Counts(57, 960, 2600),
-    "filling, train": Counts(57, 68, 362),
-    "all put in, train": Counts(63, 696, 1830),
-    "filling, evaluation": Counts(63, 154, 532),
-    "full, train": Counts(58, 108, 474),
-    "full, evaluation": Counts(50, 96, 312),
+    "drawn": Counts(44, 34, 186),
+    "own": Counts(55, 579, 1470),
+    "filling, train": Counts(59, 68, 366),
+    "all put in, train": Counts(64, 653, 1815),
+    "full, train": Counts(59, 106, 476),
+    "filling, evaluation": Counts(66, 146, 532),
+    "full, evaluation": Counts(52, 92, 342),
 }
 """For one batch of 16. Of a training batch the account pays for no file at first (``accel.memo.pace``)."""
 

@@ -108,7 +108,7 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
     """The tensor to record a step on: ``image`` itself while it is lazy, else a lazy one with a copy of its values.
 
     None if nothing can be recorded: it is not uint8 [channels, height, width] of one or three channels on the CPU, it
-    is of a class of the user's own, it is empty, or accel steps aside.
+    is of a class of the user's own, it is empty, its memory is not dense, or accel steps aside.
     """
     if is_lazy(image):
         return image  # type: ignore[return-value]
@@ -118,10 +118,14 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
     channels, height, width = image.shape
     if selection is None or channels not in (1, 3) or not image.numel() or functorch.is_functorch_wrapped_tensor(image):
         return None
-    data = image.permute(1, 2, 0).numpy().tobytes()
+    pixels = image.permute(1, 2, 0)
+    interleaved = channels > 1 and pixels.is_contiguous()
+    if not (interleaved or image.is_contiguous()):  # a view; where it lies may decide bits
+        return None
+    data = pixels.numpy().tobytes()
     source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
-    recipe = Recipe(source, (("pil_to_tensor", ()),))
-    interleaved = channels > 1 and image.stride(0) == 1
+    planar = () if interleaved else (("contiguous", (torch.contiguous_format,)),)
+    recipe = Recipe(source, (("pil_to_tensor", ()), *planar))
     return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
 
 

@@ -144,13 +144,14 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
         interleaved = lazy.interleaved
     else:
         return NotImplemented
+    step = "contiguous", (memory_format,)
     if lazy.after:
         ordered = memory_format == torch.preserve_format
-        step = "contiguous", (memory_format,)
         return tensor if ordered else tensor.then(step, interleaved=interleaved, kernel=True)
     if interleaved == lazy.interleaved:
         return tensor
-    return _onwards(tensor, tensor.then(interleaved=interleaved), ("contiguous", (memory_format,)))
+    recorded = (step,) if len(lazy.recipes) == 1 else ()  # kernels act on the values of several in this order
+    return _onwards(tensor, tensor.then(*recorded, interleaved=interleaved), step)
 
 
 _CASTS = frozenset(

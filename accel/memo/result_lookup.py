@@ -46,8 +46,9 @@ _NOTED, _ASKED = 16, 2
 """The number of images of a batch from which is learnt which steps come each time where that is not known; and of those
 by which is seen whether it is."""
 
-_again = cycle([True, False, False, False])
-"""Whether to learn from the next batch whose first steps are known: from one in four."""
+_again = cycle([True, False, False, False, False])
+"""Whether to learn from the next batch whose first steps are known: from one in five, so that of two pipelines that take
+turns both are learnt from."""
 
 ALONG = 1 << 16
 """The most pixels, for each image of a batch, to decode beyond what crops need so that all images begin alike: that

@@ -53,14 +53,16 @@ THREADS = "threads"
 """The step with the number of threads where the steps after it were recorded, which torch's sums depend on."""
 
 
-def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
-    return batch.contiguous(memory_format=order)
-
-
-def _as_view(values: torch.Tensor, width: int) -> torch.Tensor:
-    """The values as a view of some columns of a tensor of this width, which torch adds up in another order."""
-    view = values.new_empty((*values.shape[:-1], width))[..., : values.shape[-1]]
-    return view.copy_(values)
+def _in_memory(values: torch.Tensor, interleaved: bool, view: int) -> torch.Tensor:
+    """The values in another layout (``planning.layout``); on a device, where it decides no bits, as they are."""
+    if values.device.type != "cpu":
+        return values
+    *lead, channels, height, width = values.shape
+    rows, columns = (height + 1, view) if view else (height, width)
+    order = (rows, columns, channels) if interleaved else (channels, rows, columns)
+    memory = values.new_empty((*lead, *order))
+    memory = memory.movedim(-1, -3) if interleaved else memory
+    return memory[..., :height, :width].copy_(values)
 
 
 def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -85,7 +87,6 @@ ROWS = (
     _helper("plus", ("other",), torch.add, holds_tensors=True),
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
-    _helper("as_view", ("width",), _as_view),
-    _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
+    _helper("in_memory", ("interleaved", "view"), _in_memory),
     _helper(THREADS, ("number",), lambda values, number: values),
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from accel.planning import layout
+from accel.planning.layout import Layout
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipe import Branch, Recipe, Source, Step
@@ -48,10 +50,11 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
         if key not in numbers:
             numbers[key] = len(bases)
             bases.append((source, on_pixels, on_values, ()))
-            # the memory order of torchvision's tensor of an image, which decides the order of its sums
             interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
-        kernels = []
+        kernels: list[Step] = []
+        if after and (lies := layout.of(steps[: -len(after)], source.header)) != Layout(interleaved[numbers[key]]):
+            kernels.append(("in_memory", lies))
         for name, params in after:
             if any(isinstance(each, Branch) for each in params):
                 params = tuple(tail(Recipe(source, *branch), owner) for branch in params)

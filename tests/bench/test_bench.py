@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+import accel
+from accel.backends.cuda.device import Device
 from accel.cli import costs
 from accel.cli.arguments import Red
 from accel.cli.costs import Cost
@@ -23,7 +25,7 @@ from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant, Epoch
 from bench.contestants.scripts import TorchvisionV1
 from bench.measure import Entry, check_likely, levels, take_turns
-from bench.null_accelerator import Recipes
+from bench.null_accelerator import FolderRecipes, Recipes
 from bench.pipelines import PIPELINES, Draw, Images, Job, boxes_after, boxes_of
 from bench.tables import tables
 from bench.workloads import WORKLOADS, scaling, side_by_side
@@ -355,6 +357,17 @@ def test_feed_and_memory(image_folder: Path, tmp_path: Path) -> None:
         recipes = rows[f"accel, host part for an accelerator{dataset}, 1 worker"]
         assert set(recipes["needed"]) == {"3000", "5000", "10000"}
         assert all(0 <= share <= 1 for share in recipes["waiting"].values())
+
+
+def test_a_device_that_does_nothing_declines_no_picture(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
+    """The memory that its report comes back to held something else before."""
+    monkeypatch.setattr(Device, "pinned", lambda _, size: torch.full((size,), 255, dtype=torch.uint8))
+    who, job, before = FolderRecipes(), job_of(paths, workers=1), accel.stats()["fallbacks"]
+    with who.open(job) as epoch:
+        for seed in range(3):
+            with who.in_force(job):
+                assert sum(map(len, epoch(seed))) == len(paths)
+    assert accel.stats()["fallbacks"] == before
 
 
 def test_recipes_cross_process_borders_as_files(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:

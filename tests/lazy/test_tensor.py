@@ -435,3 +435,13 @@ def test_a_fill_for_each_channel_is_v2s_alone(fill: Any) -> None:
         assert is_lazy(T.Pad(2, fill=4)(tensor))
         with pytest.raises(TypeError, match="inappropriate fill"):
             T.Pad(2, fill=fill)(tensor)
+
+
+def test_a_refused_size_leaves_nothing_behind() -> None:
+    """Where torchvision refuses sizes that are no integers, equal integers are recorded all the same afterwards."""
+
+    def run() -> Any:
+        first, second = (v2.functional.to_image(Image.open(BytesIO(COLOUR.data))) for _ in range(2))
+        return outcome(v2.functional.resize, first, [23.0, 29.0]), v2.functional.resize(second, [23, 29])
+
+    helpers.assert_equal_runs(run, lazy=True)

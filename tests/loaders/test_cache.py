@@ -198,7 +198,7 @@ def test_several_results_of_a_file(files: list[str], place: str) -> None:
 
 def test_both_results_of_a_file_that_begin_alike(files: list[str], place: str) -> None:
     """Training and evaluation of one process: the same resize, of which one takes any crop and one the centre."""
-    for number in range(8):
+    for number in range(40):
         check(Files(files, RESIZED), place, number)
         check(Files(files, EVALUATION), place, number)
     counts = Counts()

@@ -97,8 +97,7 @@ def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
     new = tuple([step for step in made.steps[len(steps) :] if step[0] != THREADS])
     ops = [OPS[name] for name, _ in new]
     kernels = any(isinstance(op, KernelOp) for op in ops)
-    # for grey tensors, how they lie in memory matters
-    if made.steps[: len(steps)] != steps or any(op.holds_tensors for op in ops) or (kernels and before.channels == 1):
+    if made.steps[: len(steps)] != steps or any(op.holds_tensors for op in ops):
         raise Refused("a step depends on more than the image")
     return made._replace(kind=made.kind._replace(erased=before.erased or kernels), steps=new)
 

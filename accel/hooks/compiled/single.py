@@ -24,14 +24,13 @@ from accel.hooks.compiled.known import NAMES
 from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.patch import Attribute, Function
-from accel.hooks.recording.tensors import lying
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS
-from accel.ops.row import ValueOp
+from accel.planning import layout
+from accel.planning.layout import Layout
 from accel.recipe import Recipe, Step, recording
 
 FIRST = 16
@@ -122,28 +121,14 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
     return tensor
 
 
-def _lies(steps: tuple[Step, ...], image: Any) -> tuple[bool, int]:
-    """How the tensor that these steps make of an image lies in memory; see ``lying``."""
+def _lies(steps: tuple[Step, ...], image: Any) -> Layout:
+    """The layout of the tensor that these steps make of an image."""
     if isinstance(image, LazyImage):
-        tensor, channels, size = None, len(image.mode), image._size[::-1]
-    else:
-        tensor, (channels, *size) = image.lazy.interleaved, image.lazy.shape
-    view = 0
-    for name, params in steps:
-        if name in _TO_TENSOR:
-            tensor = name == "pil_to_tensor"
-            continue
-        op = OPS[name]
-        if isinstance(op, ValueOp):
-            view = 0
-            continue
-        if tensor is not None and name != "erase":
-            tensor, view = lying((name, params), (channels, *size), tensor, view)
-        size = op.size(size, params)
-    return bool(tensor), view
+        return layout.after(steps, (len(image.mode), image.height, image.width), None)
+    lazy = image.lazy
+    return layout.after(steps, lazy.shape, Layout(lazy.interleaved))
 
 
-_TO_TENSOR = ("to_tensor", "pil_to_tensor")
 _IMAGES = {LazyPlainImage, LazyJpegFile}
 LAZY = {*_IMAGES, LazyTensor, LazyTVImage}
 

@@ -15,13 +15,14 @@ import torch
 from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.images import Call
-from accel.lazy.state import ImageShape, LazyState
+from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, Op, Params, tensor_op
+from accel.ops import OPS, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
-from accel.ops.row import IndexOp, KernelOp, TensorOp, ValueOp
+from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
-from accel.planning import order
+from accel.planning import layout, order
+from accel.planning.layout import Layout
 from accel.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
@@ -43,7 +44,10 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         if params is None:
             return None
         channels, *size = lazy.shape
-        resized = name != "v2.resize" or list(op.size((size[0], size[1]), params)) != size
+        new = [*op.size((size[0], size[1]), params)]
+        if not {*map(type, new)} <= {int}:  # torchvision refuses it
+            return None
+        resized = name != "v2.resize" or new != size
         steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
     return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
 
@@ -61,54 +65,13 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
 def then(image: T, steps: tuple[Step, ...]) -> T:
     """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result."""
     lazy = image.lazy
-    interleaved, view = lazy.interleaved, lazy.view
-    if view and lazy.shape[0] == 1 and steps[0][0] in _CONTRASTS:
-        steps = (("as_view", (view,)), *steps)
-    for step in steps:
-        interleaved, view = lying(step, lazy.shape, interleaved, view)
-    called = image.then(*steps, interleaved=interleaved, kernel=order.is_kernel(steps[-1][0], lazy.dtype))
+    interleaved, view = layout.after(steps, lazy.shape, Layout(lazy.interleaved, lazy.view))
+    kernel = order.is_kernel(steps[-1][0], lazy.dtype)
+    if kernel and lazy.view and len(lazy.recipes) > 1 and not lazy.after:
+        steps = (("in_memory", (lazy.interleaved, lazy.view)), *steps)
+    called = image.then(*steps, interleaved=interleaved, kernel=kernel)
     called.lazy.view = view
     return called
-
-
-def lying(step: Step, shape: ImageShape, interleaved: bool, view: int) -> tuple[bool, int]:
-    """The memory layout (``interleaved``, ``view``; see ``LazyState``) of torchvision's tensor after a step."""
-    name, params = step
-    viewed, view = view, 0
-    if name in _CROPS:
-        memory = None if order.shows(("crop", params), shape[1:]) else "planar"
-        if memory is None:
-            view = viewed or (shape[2] if params[3] < shape[2] else 0)
-    elif name in _RESIZES:
-        memory = "planar" if viewed else None
-    elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
-        memory = None  # torchvision does it by flips
-    elif name in _PADS and _pads_nothing(name, params):
-        memory = None  # torch clones
-    else:
-        memory = _MEMORY[name]
-    return interleaved if memory is None else memory == "interleaved", view
-
-
-def _memory(op: Op) -> str | None:
-    if isinstance(op, KernelOp):
-        return op.memory
-    return None if isinstance(op, ValueOp) or (isinstance(op, IndexOp) and op.fill is None) else "planar"
-
-
-_MEMORY = {name: _memory(op) for name, op in OPS.items()}
-"""The memory layout of torchvision's tensor after each op, whatever it was before; None: as before."""
-
-
-def _pads_nothing(name: str, params: Params) -> bool:
-    """Whether a constant pad adds no pixel."""
-    padding, mode = (params[:4], params[4]) if name == "pad" else (params[0], params[2])
-    return mode == "constant" and not any(padding if isinstance(padding, tuple) else (padding,))
-
-
-_CONTRASTS = {"v1.adjust_contrast", "v2.adjust_contrast"}  # for grey, they take the mean of the tensor itself
-_PADS = {"pad", "v1.pad", "v2.pad"}
-_CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
 
 
 def linear_transformation(original: Function, self: Any, inpt: Any, *params: Any) -> Any:

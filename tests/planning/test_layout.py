@@ -1,0 +1,116 @@
+"""How torchvision's tensor of an image lies in memory, where its float functions round by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import functional as F1
+from torchvision.transforms.v2 import functional as F
+
+import accel
+from tests.support.helpers import run
+
+Transform = Callable[[Any], Any]
+
+
+def floats(x: Any) -> Any:
+    return F.to_dtype(x, torch.float32, scale=True)
+
+
+def contrast(x: Any) -> Any:
+    return F.adjust_contrast(x, 0.7)
+
+
+def gamma(x: Any) -> Any:
+    return F.adjust_gamma(x, 0.7)
+
+
+def cropped(x: Any) -> Any:
+    return F.crop(x, 1, 1, x.shape[-2] - 2, x.shape[-1] - 2)
+
+
+def fewer_rows(x: Any) -> Any:
+    return F.crop(x, 1, 0, x.shape[-2] - 2, x.shape[-1])
+
+
+def batch(x: Any) -> Any:
+    return torch.stack([x, x])
+
+
+def channels_last(x: Any) -> Any:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+CONTIGUOUS: Transform = torch.Tensor.contiguous
+PIPELINES: dict[str, tuple[Transform, ...]] = {
+    "made contiguous": (F.pil_to_tensor, CONTIGUOUS, floats),
+    "floats made contiguous": (F.pil_to_tensor, floats, CONTIGUOUS),
+    "made contiguous between": (F.pil_to_tensor, floats, contrast, CONTIGUOUS),
+    "blurred": (F.pil_to_tensor, lambda x: F.gaussian_blur(x, [3, 3]), floats),
+    "padded": (F.pil_to_tensor, lambda x: F.pad(x, [3, 2]), floats),
+    "cropped": (F.pil_to_tensor, cropped, floats),
+    "a view of some columns": (F.pil_to_tensor, floats, cropped),
+    "a view of some rows": (F1.to_tensor, fewer_rows),
+    "a view of a view": (F1.to_tensor, fewer_rows, cropped),
+    "a view, flipped": (F.pil_to_tensor, floats, cropped, F.horizontal_flip),
+    "a view, resized": (F.pil_to_tensor, cropped, lambda x: F.resize(x, [31, 33]), floats),
+    "grey": (F.pil_to_tensor, floats, cropped, lambda x: F.rgb_to_grayscale(x, 1), cropped),
+    "a batch": (F1.to_tensor, batch),
+    "a batch, interleaved": (F1.to_tensor, batch, channels_last),
+    "a batch of one, interleaved": (F1.to_tensor, lambda x: x[None], channels_last),
+    "a view of a batch": (F1.to_tensor, batch, cropped),
+}
+
+
+def values(image: Image.Image, *steps: Transform) -> torch.Tensor:
+    found: Any = image
+    for step in steps:
+        found = step(found)
+    assert not isinstance(found, Image.Image)
+    return found.clone() + 0  # type: ignore[no-any-return]
+
+
+def images() -> list[Image.Image]:
+    sizes = np.random.default_rng(1).integers(12, 60, (12, 2)).tolist()
+    drawn = [np.random.default_rng(n).integers(0, 256, (*size, 3), np.uint8) for n, size in enumerate(sizes)]
+    return [Image.fromarray(each) for each in drawn]
+
+
+@pytest.mark.parametrize("last", [contrast, gamma])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_floats_are_rounded_where_torchvisions_tensor_lies(name: str, last: Transform) -> None:
+    steps = *PIPELINES[name], last
+    before = accel.stats()["images"]
+    for image in images():
+        expected, found = (run(backend, partial(values, image, *steps))[0] for backend in ("torchvision", "cpu"))
+        assert torch.equal(found, expected)
+    assert accel.stats()["images"] > before
+
+
+def test_a_tensor_of_the_users_own() -> None:
+    """In either order; one that is no dense memory is torchvision's."""
+    for image in images():
+        interleaved = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        for tensor in (interleaved, interleaved.contiguous(), interleaved.contiguous()[:, 1:-1, 2:]):
+            for last in (contrast, gamma):
+
+                def made(given: torch.Tensor = tensor, last: Transform = last) -> torch.Tensor:
+                    return last(floats(F.horizontal_flip(given))).clone()  # type: ignore[no-any-return]
+
+                assert torch.equal(run("cpu", made)[0], run("torchvision", made)[0])
+
+
+@pytest.mark.parametrize("last", [contrast, gamma])
+def test_another_layout_would_be_seen(last: Transform) -> None:
+    differ = 0
+    for image in images():
+        planar = F1.to_tensor(image)
+        interleaved = planar.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        differ += not torch.equal(last(planar), last(interleaved))
+    assert differ
