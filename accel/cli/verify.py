@@ -203,6 +203,7 @@ def standard() -> dict[str, Pipeline]:
         "train pipeline, v2 tensors": v2.Compose(
             [v2.ToImage(), v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *to_floats]
         ),
+        "crop of floats pipeline": transforms.Compose([floats, part, contrast]),
         "ColorJitter pipeline": transforms.Compose([crop, jitter, floats]),
         "RandAugment pipeline": transforms.Compose([crop, transforms.RandAugment(), floats]),
         "AugMix pipeline": transforms.Compose([crop, transforms.AugMix(), floats]),

@@ -47,8 +47,8 @@ _NOTED, _ASKED = 16, 2
 by which is seen whether it is."""
 
 _again = cycle([True, False, False, False, False])
-"""Whether to learn from the next batch whose first steps are known: from one in five, so that of two pipelines that take
-turns both are learnt from."""
+"""Whether to learn from the next batch whose first steps are known: from one in five, so that two pipelines that take
+turns are both learnt from."""
 
 ALONG = 1 << 16
 """The most pixels, for each image of a batch, to decode beyond what crops need so that all images begin alike: that

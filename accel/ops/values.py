@@ -95,6 +95,7 @@ ROWS = (
         lambda tensor, params: tensor.contiguous(),
         ("memory_format",),
         ((torch.contiguous_format,),),
+        takes="pixels",
         apply=_contiguous,
     ),
     PatchOp(
