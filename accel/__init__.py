@@ -14,14 +14,14 @@ if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked b
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional
 from accel.errors import AccelError, BackendUnavailable, DecodeError
-from accel.explanation import explain, summary
+from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
+from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
-from accel.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.system.counters import stats
-from accel.version import __version__
+from accel.system.version import __version__
 
 __all__ = [
     "AccelError",

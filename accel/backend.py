@@ -23,12 +23,12 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from accel import options as plain
 from accel.errors import BackendUnavailable, attempt, meant, only
-from accel.options import AcceleratorOptions, Options, Selection
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
+from accel.recipes import options as plain
+from accel.recipes.options import AcceleratorOptions, Options, Selection
 from accel.system import fork
 from accel.system.imports import importing
 from accel.system.memory import Allocate

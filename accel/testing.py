@@ -27,10 +27,10 @@ from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, Op, Params
 from accel.ops.row import KernelOp
-from accel.options import AcceleratorOptions, Selection
-from accel.recipe import selection_of
+from accel.processes.switch import current, image_backend
+from accel.recipes.options import AcceleratorOptions, Selection
+from accel.recipes.recipe import selection_of
 from accel.runtime import compute
-from accel.switch import current, image_backend
 
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 """The (height, width) of the images tried."""

@@ -35,7 +35,7 @@ from accel.cli import cache_compare, cache_fill, screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from accel.codec import store
-from accel.memo import cached
+from accel.runtime.memo import cached
 from bench.epochs import alike, epoch, photos, size_of
 from bench.index import fresh
 from bench.machine import known, parser, write

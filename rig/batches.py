@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel import testing
 from accel.codec import jpeg, store, store_fields
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 
 Batch = Callable[[], torch.Tensor]
 Step = Callable[[Any], Any]

@@ -349,9 +349,9 @@ def refusals() -> None:
 def finished_work() -> None:
     """Check that finished work of a worker goes to the driver in one call, and the error if it refuses a copy."""
     import accel
-    from accel.rows import Form, Rows, Slot, Structure
+    from accel.processes import sent_files
+    from accel.recipes.rows import Form, Rows, Slot, Structure
     from accel.runtime import compute
-    from accel.workers import sent_files
 
     forms = Form("crop", (Slot(0), 2, 20, 22)), Form("resize", (9, 11, 2)), Form("to_tensor", (torch.float32,))
     files, structure = [_jpeg(seed) for seed in range(3)], Structure.of(*forms)

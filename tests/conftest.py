@@ -17,9 +17,9 @@ import accel
 from accel import backend as registry
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import wanted
-from accel.memo import pace
-from accel.native import units
+from accel.runtime.memo import pace
 from accel.system import counters
+from accel.system.native import units
 from tests.support.backends import BACKENDS, Backend
 from tests.support.helpers import write_image_folder
 

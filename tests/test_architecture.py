@@ -17,31 +17,24 @@ import accel
 ROOT = Path(accel.__file__).parent.parent
 
 ROOMS = (
-    ("errors version", "what accel raises; its version"),
+    ("errors", "what accel raises"),
     ("system", "the process and the machine: forks, memory, cores, counters, the log, replaced files"),
-    ("native", "functions compiled to machine code, and their cache"),
+    ("system.native", "functions compiled to machine code, and their cache"),
     ("codec", "bytes to pixels: headers, JPEG decoders, Pillow's memory"),
-    ("files", "files read whole, into memory that is used again"),
+    ("codec.files", "files read whole, into memory that is used again"),
     ("cache", "what is kept from run to run: a folder with a table and segments; knows no pixels"),
-    ("options", "a backend's options, and the selection of a backend: plain data"),
-    ("recipe", "a source of pixels and the steps recorded on it: plain data"),
-    ("sources", "many sources in one piece of memory: plain data"),
-    ("rows", "many recipes of one structure, as columns of numbers: plain data"),
-    ("drawn", "images that were drawn one by one, which become rows"),
+    ("recipes", "what was recorded: options, sources of pixels, steps, rows of many images: plain data"),
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),
     ("backend", "the interface of a backend, and the entry points where they are found"),
-    ("memo", "what a cache has of a batch, and what is put in: found, planned, computed, kept"),
+    ("runtime.memo", "what a cache has of a batch, and what is put in: found, planned, computed, kept"),
     ("runtime", "plans carried out: reading, threads, streams, prefetching"),
-    ("workers", "between DataLoader workers and their parent: messages and shared memory"),
-    ("launch", "processes that start under the switch: what they are told, and how they come to know"),
-    ("switch", "which backend is in force"),
+    ("processes", "the backend in force, and what processes tell each other: messages, shared memory"),
     ("backends", "cpu, cuda and dali, each on its own, and what they share"),
     ("lazy", "images, tensors and batches whose pixels are not computed yet"),
-    ("functional explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
+    ("functional testing", "accel.functional, and the conformance suite of a backend"),
     ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
     ("profiling", "what holds a training back: measured, judged, and what would help"),
-    ("launched", "what a process does that was started under `python -m accel run`"),
     ("", "accel itself: the public names"),
     ("cli", "the commands"),
     ("__main__", "python -m accel"),
@@ -51,8 +44,8 @@ ROOMS = (
 FLOORS = {room: floor for floor, (rooms, _) in enumerate(ROOMS) for room in rooms.split(" ")}
 
 BY_NAME = {
-    ("accel.launch.child", "accel"),
-    ("accel.launch.child", "accel.launched"),
+    ("accel.processes.launch.child", "accel"),
+    ("accel.processes.launch.child", "accel.cli.launched"),
     ("accel", "accel.cli.command_line"),
 }
 """Imports that are meant to go upwards: a process that was started for the work imports accel anew; and
@@ -115,7 +108,9 @@ def arrows(modules: Tree) -> Iterator[tuple[str, str]]:
 
 
 def room(name: str) -> str:
-    return [*name.split("."), ""][1]
+    """The room that a module stands in: of a folder, or of a folder in it that is a room of its own."""
+    first, second = [*name.split(".")[1:], "", ""][:2]
+    return inner if (inner := f"{first}.{second}") in FLOORS else first
 
 
 def is_accel(name: str) -> bool:
@@ -220,16 +215,19 @@ FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from accel
 PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {
     "a room that the table lacks": (unknown_rooms, {"accel.pieces.recipe": ""}),
     "the planner reads what is lazy": (arrows_upward, {"accel.planning.plan": "import accel.lazy.image"}),
-    "a recipe knows the switch": (arrows_upward, {"accel.recipe": FOR_TYPES.format("switch")}),
-    "what runs plans knows the switch": (arrows_upward, {"accel.runtime.read": "from accel.switch import current"}),
-    "a message knows the switch": (arrows_upward, {"accel.workers.packing": IN_A_FUNCTION.format("switch")}),
+    "a recipe knows the switch": (arrows_upward, {"accel.recipes.recipe": FOR_TYPES.format("processes.switch")}),
+    "what runs plans knows the switch": (
+        arrows_upward,
+        {"accel.runtime.read": "from accel.processes.switch import current"},
+    ),
+    "a message knows what is lazy": (arrows_upward, {"accel.processes.packing": IN_A_FUNCTION.format("lazy")}),
     "a backend knows what is lazy": (arrows_upward, {"accel.backends.cpu.x": "from accel.lazy.image import LazyImage"}),
-    "neighbours": (arrows_upward, {"accel.explanation": "from accel import testing"}),
+    "neighbours": (arrows_upward, {"accel.functional": "from accel import testing"}),
     "accel itself": (arrows_upward, {"accel.hooks.install": "import accel"}),
     "by name": (arrows_upward, {"accel.hooks.install": "import importlib\nimportlib.import_module('accel.cli')"}),
     **{
         f"the codec reads {room}": (arrows_upward, {"accel.codec.decode": IN_A_FUNCTION.format(room)})
-        for room in ("options", "recipe", "planning", "backend", "runtime", "switch")
+        for room in ("recipes", "planning", "backend", "runtime", "processes")
     },
     "two files": (circles, {"accel.a": "from accel import b", "accel.b": IN_A_FUNCTION.format("a")}),
     "by a type": (circles, {"accel.a.x": FOR_TYPES.format("a.y"), "accel.a.y": "import accel.a.x"}),
@@ -265,15 +263,15 @@ def test_each_check_sees_what_it_is_for(check: Callable[[Tree], list[str]], modu
 
 
 SOUND = {
-    "accel": "import accel.hooks.install\nfrom accel.switch import image_backend",
+    "accel": "import accel.hooks.install\nfrom accel.processes.switch import image_backend",
     "accel.hooks.install": "from accel.lazy import image",
-    "accel.lazy.image": "from accel import switch\nfrom accel.recipe import Recipe",
-    "accel.switch": "from accel.backend import backend_of",
+    "accel.lazy.image": "from accel.processes import switch\nfrom accel.recipes.recipe import Recipe",
+    "accel.processes.switch": "from accel.backend import backend_of",
     "accel.backend": "",
-    "accel.recipe": "from accel.options import Selection",
-    "accel.options": "",
+    "accel.recipes.recipe": "from accel.recipes.options import Selection",
+    "accel.recipes.options": "",
     "accel.backends.cpu": "from .backend import CpuBackend",
-    "accel.backends.cpu.backend": "from ..shared.bits import bits\nfrom accel import switch",
+    "accel.backends.cpu.backend": "from ..shared.bits import bits\nfrom accel.processes import switch",
     "accel.backends.shared.bits": "import numpy as np",
     "bench.x": "import sys\nprint(sys.path, sys.path.index('.'))\nfrom accel.backends.cuda import CudaBackend",
 }

@@ -18,9 +18,9 @@ from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.hooks.compiled import single
-from accel.memo import cached
+from accel.processes import slot_pool
+from accel.runtime.memo import cached
 from accel.system import memory
-from accel.workers import slot_pool
 from tests.support import helpers
 from tests.support.processes import linux
 
@@ -28,13 +28,13 @@ MOST_FILES = 36
 MOST_RETURNS, OF_VALUES = 4, 10
 
 ROOT = Path(accel.__file__).resolve().parent
-READER = ("accel/files/reader.py", "accel/files/buffers.py")
-APART = ("accel/codec/", *READER, "accel/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
+READER = ("accel/codec/files/reader.py", "accel/codec/files/buffers.py")
+APART = ("accel/codec/", *READER, "accel/system/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
 """The decoder, the reader of files, what calls compiled code, and programs of compositions: a way of their own."""
 
 GROUND = (
-    *("accel/system/", "accel/ops/", "accel/options.py", "accel/errors.py"),
-    *("accel/recipe.py", "accel/rows.py", "accel/drawn.py"),
+    *("accel/system/", "accel/ops/", "accel/recipes/options.py", "accel/errors.py"),
+    *("accel/recipes/recipe.py", "accel/recipes/rows.py", "accel/recipes/drawn.py"),
 )
 """What every file looks things up in, which is nowhere that an image goes to."""
 
@@ -152,14 +152,14 @@ def test_what_is_counted() -> None:
     with recorded() as ways:
         accel.set_image_backend("cpu", threads=3)
     (way,) = ways
-    assert way[0] == ("accel/switch.py", "set_image_backend")
+    assert way[0] == ("accel/processes/switch.py", "set_image_backend")
     assert ("accel/backend.py", "parse_options") in way
     assert not counted(way, "accel/")
 
 
 # -- batches ------------------------------------------------------------------------------------------------
 
-COMPILED = ("accel/native/",)
+COMPILED = ("accel/system/native/",)
 """What calls compiled code: all that is left out of a batch's way."""
 
 BATCH, BATCHES = 16, 6
@@ -198,7 +198,7 @@ MOST = {
     "filling, evaluation": Counts(66, 149, 570),
     "full, evaluation": Counts(52, 93, 370),
 }
-"""For one batch of 16. Of a training batch the account pays for no file at first (``accel.memo.pace``)."""
+"""For one batch of 16. Of a training batch the account pays for no file at first (``accel.runtime.memo.pace``)."""
 
 
 def measured(dataset: Any, counts: dict[str, int], **options: Any) -> Counts:

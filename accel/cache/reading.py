@@ -14,16 +14,17 @@ import numpy.typing as npt
 
 from accel.cache import reading_fields as rd
 from accel.cache.entry import Entry, rows_of
+from accel.codec.files import reader
+from accel.codec.files.fields import PREAD
 from accel.codec.jpeg import sound_parts
-from accel.files import reader
-from accel.files.fields import PREAD
-from accel.native import units
-from accel.native.calls import Call
+from accel.system.native import units
+from accel.system.native.calls import Call
 
 UNIT = units.Unit(
     "reading",
-    *("cache/reading_kernels.py", "cache/reading_fields.py", "files/kernels.py", "files/fields.py"),
-    *("codec/header.py", "codec/progressive.py", "codec/jpeg/digest.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py"),
+    *("cache/reading_kernels.py", "cache/reading_fields.py", "codec/files/kernels.py", "codec/files/fields.py"),
+    *("codec/header.py", "codec/progressive.py"),
+    *(f"system/native/{name}.py" for name in ("digest", "memory", "simd")),
     seconds=0.5,
 )
 _read = UNIT.function("cache.reading_kernels", "read", rd.SIGNATURE)

@@ -8,10 +8,10 @@ from llvmlite import ir
 from numba import njit, types
 
 from accel.cache import reading_fields as rd
-from accel.codec.jpeg.digest import digest
-from accel.codec.jpeg.memory import i64, pointer_to, u64
-from accel.files.kernels import _address, _called
-from accel.native.intrinsics import emitted
+from accel.codec.files.kernels import _address, _called
+from accel.system.native.digest import digest
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import i64, pointer_to, u64
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
 _int64 = types.int64

@@ -11,7 +11,7 @@ from accel.cache.folder import Unusable
 from accel.cli import cache_compare, cache_fill, screen
 from accel.cli.arguments import Red, WrongUsage
 from accel.cli.tables import Table, show
-from accel.memo import cached
+from accel.runtime.memo import cached
 
 _SHOWN = 20
 

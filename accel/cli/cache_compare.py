@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel import switch
 from accel.cache import survey
 from accel.cli.arguments import WrongUsage
 from accel.codec import foreign
 from accel.codec.header import Header, Raw, claim
-from accel.memo import cached, planes, result_entries
-from accel.options import Selection
-from accel.recipe import Recipe, Source
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source
 from accel.runtime import compute
+from accel.runtime.memo import cached, planes, result_entries
 
 
 class Compared(NamedTuple):

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from accel import switch
 from accel.cli.arguments import WrongUsage
+from accel.codec.files import reader
 from accel.codec.header import claim
 from accel.codec.jpeg import UNIT, planes
-from accel.files import reader
-from accel.memo import cached
-from accel.memo import planes as runtime
-from accel.native import units
-from accel.recipe import Source
+from accel.processes import switch
+from accel.recipes.recipe import Source
+from accel.runtime.memo import cached
+from accel.runtime.memo import planes as runtime
 from accel.system.cores import cores
+from accel.system.native import units
 
 _TOGETHER = 64  # files
 

@@ -17,7 +17,7 @@ from accel.cli import run
 from accel.cli.arguments import WrongUsage, at_least, cannot_read, command
 from accel.system.cores import cores
 from accel.system.imports import LazyModule
-from accel.version import __version__
+from accel.system.version import __version__
 
 _screen = LazyModule("accel.cli.screen", draws=True)  # it imports rich
 

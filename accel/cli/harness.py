@@ -27,8 +27,8 @@ from accel.cli.arguments import Red, WrongUsage
 from accel.cli.costs import Clock, Cost, take_turns
 from accel.cli.data import Data
 from accel.cli.error_stats import Different, ErrorStats, check_equal
-from accel.native import units
 from accel.system.cores import cores
+from accel.system.native import units
 
 Batch = torch.Tensor | Sequence[torch.Tensor]
 """Images [N, ...]; a list of them if their sizes differ, each followed by its boxes if it has any; or a tuple of such

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accel.launch import process
+from accel.processes.launch import process
 from accel.profiling import folder, screen, trace
 from accel.profiling.advice import Advice
 from accel.profiling.report import Report

@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from accel.errors import meant
-from accel.launch import environment
+from accel.processes.launch import environment
 
 
 def command_line(words: list[str], python_options: list[str]) -> int:

@@ -9,7 +9,7 @@ from accel import backend
 from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.errors import attempt
-from accel.native import cache, units
+from accel.system.native import cache, units
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from accel.native import units
+from accel.system.native import units
 from accel.system.private_names import private
 
 Box = tuple[int, int, int, int]
 
-UNIT = units.Unit("packing", "codec/arrow_kernels.py", "codec/jpeg/simd.py", "codec/jpeg/memory.py", seconds=0.5)
+UNIT = units.Unit("packing", "codec/arrow_kernels.py", "system/native/simd.py", "system/native/memory.py", seconds=0.5)
 _pack = UNIT.function("codec.arrow_kernels", "pack", "int int int int int u1[1]w")
 _of_planes = UNIT.function("codec.arrow_kernels", "of_planes", "u1[4] i8[1] u1[4]w")
 _pack_luma = UNIT.function("codec.arrow_kernels", "luma", "int u1[1]w")

@@ -8,9 +8,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from accel.codec.jpeg.memory import advanced, pointer_to, step
-from accel.codec.jpeg.simd import load
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import advanced, pointer_to, step
+from accel.system.native.simd import load
 
 u32: Any = np.uint32
 _BLOCK = 16

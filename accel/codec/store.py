@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.codec import store_fields as of
-from accel.native import units
 from accel.system import cores, counters, fork, memory
 from accel.system.memory import Key
+from accel.system.native import units
 
-SOURCES = ("codec/store_kernels.py", "codec/store_fields.py", "codec/jpeg/memory.py", "codec/jpeg/simd.py")
+SOURCES = ("codec/store_kernels.py", "codec/store_fields.py", "system/native/memory.py", "system/native/simd.py")
 UNIT = units.Unit("store", *SOURCES, seconds=0.5)
 _STORE = "u8[1]w i8[2] i8[1]"
 _get = UNIT.function("codec.store_kernels", "get", f"{_STORE} u8[2] int u8[1]w")

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from accel.codec.jpeg.memory import advanced, i64, pointer_to, take_numbers, take_place, u64
+from accel.system.native.memory import advanced, i64, pointer_to, take_numbers, take_place, u64
 
 from . import store_fields as of
 

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class Durable(Protocol):
-    """The place of one file's index in a cache that outlives the run (``accel.memo.indexes``)."""
+    """The place of one file's index in a cache that outlives the run (``accel.runtime.memo.indexes``)."""
 
     def read(self, room: Callable[[int], Any]) -> bool:
         """Copy the index to ``room(size)``, memory of so many bytes; False if it is not there."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from PIL import Image
 
-from accel import switch
 from accel.hooks import (
     dataloader,
     loader_iterator,
@@ -37,6 +36,7 @@ from accel.hooks import (
 )
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
+from accel.processes import switch
 from accel.system import counters, measuring, private_names, shared_list
 
 _OF_IMAGES = (

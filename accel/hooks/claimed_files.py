@@ -11,20 +11,19 @@ import numpy as np
 import torch
 from PIL import Image, ImageFile
 
-from accel import switch
 from accel.backend import backend_of
+from accel.codec.files import batch_memory, reader
+from accel.codec.files import fields as of
+from accel.codec.files.batch_memory import BatchMemory
+from accel.codec.files.buffers import file_buffers
+from accel.codec.files.reader import File
 from accel.codec.header import Header, claim
-from accel.files import batch_memory, reader
-from accel.files import fields as of
-from accel.files.batch_memory import BatchMemory
-from accel.files.buffers import file_buffers
-from accel.files.reader import File
-from accel.memo import cached
-from accel.options import Selection
-from accel.recipe import Source
-from accel.sources import Files
+from accel.processes import slot_pool, switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Source
+from accel.recipes.sources import Files
+from accel.runtime.memo import cached
 from accel.system.private_names import private
-from accel.workers import slot_pool
 
 private("PIL.Image", "_decompression_bomb_check")
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
-from accel import switch
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
 from accel.hooks import claimed_files, timm
@@ -23,13 +22,13 @@ from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import held, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.memo import cached
-from accel.recipe import recording
+from accel.processes import sending, slot_pool, switch
+from accel.processes.leaving import leaves
+from accel.recipes.recipe import recording
+from accel.runtime.memo import cached
 from accel.system import log, measuring, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
-from accel.workers import sending, slot_pool
-from accel.workers.leaving import leaves
 
 worker = private("torch.utils.data._utils.worker")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")

@@ -6,9 +6,9 @@ from multiprocessing import active_children
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from accel import switch
 from accel.hooks.multiprocessing import Carried, carries
 from accel.hooks.patch import ABSENT, Item
+from accel.processes import switch
 from accel.system import log
 from accel.system.private_names import private
 

@@ -1,7 +1,7 @@
 """``multiprocessing``: processes that do not inherit this one's memory get its switch.
 
 Those of "spawn" and "forkserver" get it with their preparation data; forked ones have it anyway. It is thrown when
-accel or torchvision is imported there (``accel.launch.child``).
+accel or torchvision is imported there (``accel.processes.launch.child``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from accel import switch
 from accel.codec import store
 from accel.hooks.patch import Body, Function
-from accel.launch import environment
-from accel.options import Selection
+from accel.processes import switch
+from accel.processes.launch import environment
+from accel.recipes.options import Selection
 from accel.system import counters, measuring, shared_list
 
 

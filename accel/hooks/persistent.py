@@ -13,15 +13,14 @@ from functools import partial, wraps
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from accel import switch
 from accel.backend import host_of
 from accel.codec import store
 from accel.hooks import multiprocessing
 from accel.hooks.patch import Attribute, Function
-from accel.options import STEPS_ASIDE, Selection
+from accel.processes import slot_pool, switch
+from accel.recipes.options import STEPS_ASIDE, Selection
 from accel.system import counters, measuring, shared_list
 from accel.system.private_names import private
-from accel.workers import slot_pool
 
 _worker = private("torch.utils.data._utils.worker", "_ResumeIteration")
 

@@ -20,17 +20,17 @@ from typing import IO, Any
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel import switch
+from accel.codec.files import batch_memory
 from accel.codec.header import Header, claim
-from accel.files import batch_memory
 from accel.hooks import claimed_files, patch
 from accel.hooks.patch import Body, Function, Item
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile, Unread, opened
-from accel.memo import cached
-from accel.options import Selection
-from accel.recipe import Source
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Source
+from accel.runtime.memo import cached
 from accel.system import counters, fork
 from accel.system.caller import frame
 from accel.system.content import key_of_content

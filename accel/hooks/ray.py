@@ -6,9 +6,9 @@ import importlib.util
 import sys
 from typing import Any
 
-from accel import switch
 from accel.hooks.multiprocessing import program
 from accel.hooks.patch import ABSENT, Item
+from accel.processes import switch
 from accel.system import log
 
 _RAYS_OWN = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"

@@ -11,9 +11,9 @@ from importlib.abc import Loader
 from importlib.util import find_spec
 from typing import Any
 
-from accel import switch
 from accel.hooks.patch import Function, Undo, body
-from accel.launch import environment
+from accel.processes import switch
+from accel.processes.launch import environment
 from accel.system import log
 
 _MODULE = "pyspark.serializers"

@@ -13,17 +13,17 @@ import torchvision
 from PIL import Image
 from torchvision.datasets import folder
 
-from accel import switch
 from accel.backend import backend_of
 from accel.codec.store import Keys
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage
-from accel.memo import cached
-from accel.options import Selection
-from accel.recipe import Source, recording
-from accel.sources import Files
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Source, recording
+from accel.recipes.sources import Files
+from accel.runtime.memo import cached
 from accel.system.private_names import private
 
 private("PIL.Image", "_decompression_bomb_check")

@@ -26,7 +26,7 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, accept
 from accel.planning import order, values
-from accel.recipe import Recipe, Source
+from accel.recipes.recipe import Recipe, Source
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "resize", "get_dimensions")

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 import torchvision
 
-from accel import switch
 from accel.codec import decode, foreign
+from accel.codec.files.reader import File
 from accel.codec.header import SOI, Header, Raw
-from accel.files.reader import File
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
-from accel.memo import cached
-from accel.recipe import Recipe, Source, Step
+from accel.processes import switch
+from accel.recipes.recipe import Recipe, Source, Step
+from accel.runtime.memo import cached
 from accel.system import counters
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.options import Selection
-from accel.recipe import Recipe, Step, selection_of
-from accel.rows import Rows, joined, then
+from accel.processes.packing import Packed, pack, unpack
+from accel.processes.sending import raised_by_receiver
+from accel.processes.sent_files import SentFiles
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Step, selection_of
+from accel.recipes.rows import Rows, joined, then
 from accel.runtime import compute
 from accel.runtime.prefetch import Part, Submission
 from accel.runtime.task import Task
 from accel.system import fork
 from accel.system.memory import Allocate
-from accel.workers.packing import Packed, pack, unpack
-from accel.workers.sending import raised_by_receiver
-from accel.workers.sent_files import SentFiles
 
 Place = tuple[int, int] | None
 """(number, count): the number of a single image in its batch of ``count`` samples; None if samples have several."""

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from PIL import Image
 
-from accel import switch
 from accel.codec import arrow
 from accel.codec.header import Raw
 from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.memo import cached
-from accel.options import Selection
-from accel.recipe import Recipe, Source
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source
+from accel.runtime.memo import cached
 from accel.system.private_names import private
 
 functorch = private("torch._C._functorch", "is_functorch_wrapped_tensor")

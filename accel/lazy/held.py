@@ -19,7 +19,7 @@ from accel.lazy.batch import compute_together
 from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.recipe import Recipe
+from accel.recipes.recipe import Recipe
 from accel.runtime import kept, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import log

@@ -23,7 +23,7 @@ from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.index import PadMode
-from accel.recipe import Recipe, Source, Step
+from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime import compute, kept
 from accel.system import counters, log
 

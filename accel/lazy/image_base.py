@@ -19,11 +19,11 @@ from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 
 from accel.codec import foreign
 from accel.codec.header import Header, Raw
-from accel.recipe import Recipe
+from accel.processes.sending import raised_by_receiver
+from accel.recipes.recipe import Recipe
 from accel.runtime import compute
 from accel.system import counters, log
 from accel.system.caller import caller
-from accel.workers.sending import raised_by_receiver
 
 
 class Field:

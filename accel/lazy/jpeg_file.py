@@ -21,7 +21,7 @@ from PIL.JpegImagePlugin import JpegImageFile, jpeg_factory
 from accel.codec.header import Header, claim
 from accel.lazy.image import LazyImage
 from accel.lazy.image_base import Field, StandsFor, send
-from accel.recipe import Recipe, Source
+from accel.recipes.recipe import Recipe, Source
 from accel.system import fork
 from accel.system.memory import Key, key_of
 

@@ -18,11 +18,11 @@ from accel.backend import backend_of
 from accel.lazy.batch import Batch, Member
 from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
-from accel.rows import Rows
+from accel.processes.packing import Packed, pack, unpack
+from accel.processes.sending import raised_by_receiver
+from accel.processes.sent_files import SentFiles
+from accel.recipes.rows import Rows
 from accel.system import memory
-from accel.workers.packing import Packed, pack, unpack
-from accel.workers.sending import raised_by_receiver
-from accel.workers.sent_files import SentFiles
 
 
 def gather(values: Sequence[Any], loader: int, indices: Any) -> None:

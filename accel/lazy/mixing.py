@@ -14,7 +14,7 @@ import torch
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops.tensors import DTYPES
 from accel.planning.order import has_kernels
-from accel.recipe import Branch, Recipe
+from accel.recipes.recipe import Branch, Recipe
 from accel.system.caller import caller
 
 _POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")

@@ -12,7 +12,7 @@ from PIL.MpoImagePlugin import MpoImageFile
 
 from accel.lazy.image_base import send
 from accel.lazy.jpeg_file import LazyJpegFile
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 
 
 class LazyMpoFile(LazyJpegFile, MpoImageFile):

@@ -9,12 +9,12 @@ from accel.lazy import shell
 from accel.lazy.batch import companions, submit
 from accel.lazy.state import Done, LazyState, Locating, peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.options import AcceleratorOptions, Selection
-from accel.rows import Rows
+from accel.processes import uses
+from accel.recipes.options import AcceleratorOptions, Selection
+from accel.recipes.rows import Rows
 from accel.runtime import prefetch, streams, task
 from accel.runtime.prefetch import Part, PrefetchQueue
 from accel.system import log
-from accel.workers import uses
 
 
 def pin(tensor: LazyTensorBase) -> bool:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile
 
-from accel import switch
 from accel.codec import foreign
-from accel.files import reader
-from accel.files.buffers import file_buffers
+from accel.codec.files import reader
+from accel.codec.files.buffers import file_buffers
 from accel.lazy.image import LazyPlainImage
-from accel.memo import cached
-from accel.options import Selection
-from accel.recipe import Recipe, Source
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source
+from accel.runtime.memo import cached
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
 

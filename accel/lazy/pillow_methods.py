@@ -17,7 +17,7 @@ from PIL import Image, ImageFilter
 
 from accel.ops.resample import SUPPORT
 from accel.planning import lut as tables
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 from accel.system.private_names import private
 
 private("PIL.Image", "Image._get_safe_box")

@@ -37,8 +37,8 @@ import torch
 from accel.errors import DecodeError
 from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
-from accel.options import AcceleratorOptions
-from accel.recipe import Recipe, Step, selection_of
+from accel.recipes.options import AcceleratorOptions
+from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, finished, prefetch, torch_ops
 from accel.runtime.prefetch import Part
 from accel.system import fork, log, memory

@@ -15,8 +15,8 @@ from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.options import Selection
-from accel.recipe import Recipe
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe
 from accel.runtime import task
 from accel.runtime.prefetch import Part
 from accel.runtime.task import Task

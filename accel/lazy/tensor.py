@@ -17,17 +17,17 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.drawn import gathered
 from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.recipe import Step, selection_of
+from accel.processes import slot_pool
+from accel.recipes.drawn import gathered
+from accel.recipes.recipe import Step, selection_of
 from accel.runtime import kept
 from accel.system import memory
 from accel.system.private_names import private
-from accel.workers import slot_pool
 
 private("torch", "_C._nn._parse_to")
 

@@ -20,8 +20,8 @@ from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
 from accel.ops.row import ValueOp
-from accel.recipe import Recipe, Step
-from accel.rows import Rows
+from accel.recipes.recipe import Recipe, Step
+from accel.recipes.rows import Rows
 from accel.system import counters, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate

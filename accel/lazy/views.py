@@ -16,8 +16,8 @@ import torch
 from accel.lazy.batch import Whole
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import tensor_op
-from accel.recipe import Recipe
-from accel.rows import then
+from accel.recipes.recipe import Recipe
+from accel.recipes.rows import then
 
 
 def item(batch: LazyTensorBase, index: Any) -> Any:

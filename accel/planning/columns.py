@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.native import units
 from accel.ops import OPS
 from accel.ops.index import Index
 from accel.ops.resample import PILLOW, SUPPORT, Aten
@@ -25,8 +24,9 @@ from accel.planning.column_fields import AXIS, FOUND, LENGTH, SIZE
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
-from accel.rows import Ahead, Form, Numbers, Rows, Slot, Structure
+from accel.recipes.rows import Ahead, Form, Numbers, Rows, Slot, Structure
 from accel.system.memory import Allocate
+from accel.system.native import units
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,7 +14,7 @@ from accel.ops import OPS, Op, Params
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
 from accel.planning import order
 from accel.planning.order import Steps
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 
 Shape = tuple[int, int, int]
 """(channels, height, width)."""

@@ -19,8 +19,8 @@ import torch
 
 from accel.ops import OPS
 from accel.ops.row import IndexOp, KernelOp, PatchOp, Size, TensorOp, ValueOp
-from accel.recipe import Recipe, Step
-from accel.rows import Rows, Structure
+from accel.recipes.recipe import Recipe, Step
+from accel.recipes.rows import Rows, Structure
 
 Steps = tuple[Step, ...]
 

@@ -14,7 +14,7 @@ from accel.codec.header import Raw
 from accel.ops.index import Index
 from accel.planning.plan import Decode, Plan
 from accel.planning.stages import Axis, Pass, Stage
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 
 
 class Partition(NamedTuple):

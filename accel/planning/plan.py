@@ -17,7 +17,7 @@ from accel.planning import values
 from accel.planning.order import Steps, parts
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
-from accel.recipe import Recipe, Source
+from accel.recipes.recipe import Recipe, Source
 from accel.system.memory import Allocate
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 from accel.ops import OPS
 from accel.ops.row import ResampleOp
 from accel.planning.order import Steps
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 from accel.system import fork
 
 Size = tuple[int, int]

@@ -23,7 +23,7 @@ from accel.ops import OPS, Params, resample
 from accel.ops.index import Index
 from accel.ops.row import EffectKind, EffectOp, IndexOp, LutOp, ResampleOp
 from accel.planning import lut
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 
 Box = tuple[int, int, int, int]
 """(top, left, height, width) in pixels of the source."""

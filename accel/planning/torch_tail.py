@@ -13,7 +13,7 @@ from accel.planning import layout
 from accel.planning.layout import Layout
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
-from accel.recipe import Branch, Recipe, Source, Step
+from accel.recipes.recipe import Branch, Recipe, Source, Step
 
 
 class Tail(NamedTuple):

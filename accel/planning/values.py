@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from accel.ops import tensor_op
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 from accel.system import arithmetic
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from accel import switch
+from accel.processes import switch
 from accel.profiling import loading, trial
 from accel.profiling.flow import flow
 from accel.profiling.measured import (

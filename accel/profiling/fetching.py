@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from accel import switch
 from accel.hooks.dataloader import Collating
 from accel.hooks.patch import Undo
+from accel.processes import switch
 from accel.profiling.around import around
 from accel.profiling.sampler import sampler
 from accel.system import clocks, fork, measuring

@@ -18,13 +18,13 @@ from torchvision.transforms import v2
 from accel import hooks
 from accel.hooks import multiprocessing
 from accel.hooks.patch import Undo, attribute, body, found
+from accel.processes.leaving import leaves
 from accel.profiling import copying, ending, fetching, loading
 from accel.profiling.around import around
 from accel.profiling.sampler import of_stages, sampler
 from accel.system import clocks, measuring
 from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 from accel.system.private_names import private
-from accel.workers.leaving import leaves
 
 Function = Callable[..., Any]
 

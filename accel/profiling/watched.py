@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from accel import switch
-from accel.options import Selection
+from accel.processes import switch
 from accel.profiling import trial
 from accel.profiling.extent import extent
 from accel.profiling.measured import Batch, Loader, Trial
+from accel.recipes.options import Selection
 from accel.system import clocks, measuring, row_words
 from accel.system.private_names import private
 

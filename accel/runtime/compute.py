@@ -17,18 +17,18 @@ import torch
 from accel.backend import AcceleratorBackend, backend_of, host_of, supports_all
 from accel.codec import stream_index
 from accel.errors import DecodeError, attempt, only
-from accel.memo import cached, planes, results
-from accel.options import Selection
 from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
-from accel.recipe import Recipe, Source, selection_of, ways_of
-from accel.rows import Rows
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
+from accel.recipes.rows import Rows
+from accel.recipes.sources import Files, Sources
 from accel.runtime import first_pass, sharing, torch_ops
 from accel.runtime.finished import from_worker
+from accel.runtime.memo import cached, planes, results
 from accel.runtime.parallel import ParallelFor
-from accel.sources import Files, Sources
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 

@@ -1,6 +1,6 @@
 """Batches that a worker has finished ahead of a device: whether its work gives what is wanted, or how it is converted.
 
-A worker does not know in which dtype and memory order its first batches will be used (``accel.workers.uses``). What it
+A worker does not know in which dtype and memory order its first batches will be used (``processes.uses``). What it
 finished otherwise is computed as it is, and a second pass on the device makes the rest, which is as exact: a float
 rounds to another as on the host. A cast from floats to integers, and any other step, is not: such a batch is planned
 again, and counted.
@@ -15,8 +15,8 @@ import torch
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan
-from accel.recipe import Recipe, Step
-from accel.rows import Ahead, Rows, Structure
+from accel.recipes.recipe import Recipe, Step
+from accel.recipes.rows import Ahead, Rows, Structure
 from accel.system import counters
 
 Steps = tuple[Step, ...]

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import torch
 
 from accel.backend import Backend
-from accel.memo.results import Run
 from accel.ops import OPS
 from accel.ops.row import ResampleOp
 from accel.planning import columns
 from accel.planning.order import Steps, parts
-from accel.recipe import Recipe
-from accel.rows import Rows
-from accel.sources import PicturesApart
+from accel.recipes.recipe import Recipe
+from accel.recipes.rows import Rows
+from accel.recipes.sources import PicturesApart
+from accel.runtime.memo.results import Run
 
 _STEPS = frozenset({"convert", "crop", "hflip", "vflip", "pad"})  # besides one resize
 

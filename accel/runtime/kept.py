@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import get_worker_info
 
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 from accel.system import cores, counters, fork
 
 Pixels = npt.NDArray[np.uint8]

@@ -25,8 +25,8 @@ from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
 from accel.errors import DecodeError
-from accel.options import AcceleratorOptions, Selection
-from accel.recipe import Recipe, Step, selection_of
+from accel.recipes.options import AcceleratorOptions, Selection
+from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import streams, task, work_queue
 from accel.runtime.task import Task
 from accel.runtime.work_queue import WorkQueue

@@ -12,12 +12,12 @@ from accel.codec.decode import choose, decoded, region, view
 from accel.codec.engines import Pixels
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
-from accel.memo import cached, indexes, planes, result_entries, result_pixels
-from accel.options import Options
 from accel.planning.plan import Decode
-from accel.recipe import Source
+from accel.recipes.options import Options
+from accel.recipes.recipe import Source
+from accel.recipes.sources import Files
 from accel.runtime import kept
-from accel.sources import Files
+from accel.runtime.memo import cached, indexes, planes, result_entries, result_pixels
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
 

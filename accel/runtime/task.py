@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel.recipe import Recipe
+from accel.recipes.recipe import Recipe
 from accel.runtime import compute, streams, work_queue
 from accel.system import fork
 from accel.system.cores import cores

@@ -12,7 +12,7 @@ from accel.ops import tensor_op
 from accel.ops.helpers import THREADS
 from accel.planning.plan import Plan
 from accel.planning.torch_tail import Tail, TailedPlans
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 from accel.runtime.parallel import ParallelFor
 from accel.system import arithmetic
 from accel.system.memory import Allocate

@@ -19,19 +19,19 @@ from accel.backends.shared.options import check_positive
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
 from accel.codec import decode, store, stream_index
+from accel.codec.files import reader
 from accel.codec.jpeg import planes as jpeg_planes
-from accel.files import reader
-from accel.memo import cached
-from accel.memo.result_pixels import Unread
-from accel.native import units
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
+from accel.recipes.sources import Files, Sources
 from accel.runtime import read
+from accel.runtime.memo import cached
+from accel.runtime.memo.result_pixels import Unread
 from accel.runtime.parallel import ParallelFor
-from accel.sources import Files, Sources
 from accel.system import fork
 from accel.system.memory import Allocate
+from accel.system.native import units
 
 
 @dataclass(frozen=True)

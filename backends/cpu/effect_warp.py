@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from accel.backends.cpu.simd import copy_bytes
 from accel.backends.shared.numba_memory import flattened
-from accel.native.intrinsics import emitted, load, splat, store
+from accel.system.native.intrinsics import emitted, load, splat, store
 
 
 @njit

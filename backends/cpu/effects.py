@@ -15,13 +15,13 @@ from accel.backends.shared import box_blur, gaussian
 from accel.backends.shared.pixels import Pixels, by_pillow, image_of
 from accel.codec import decode
 from accel.codec.header import claim
-from accel.native import units
 from accel.ops import OPS
 from accel.ops.row import Params
 from accel.planning import lut
 from accel.planning.plan import Plan
 from accel.planning.stages import Effect, Levels
 from accel.system import arithmetic, counters
+from accel.system.native import units
 from accel.system.private_names import private
 
 F_t = private("torchvision.transforms._functional_tensor", "elastic_transform")

@@ -18,7 +18,7 @@ from numba.core import cgutils
 
 from accel.backends.cpu.simd import LANES
 from accel.backends.shared.numba_memory import pointer
-from accel.native.intrinsics import emitted, lanes_of, load, store
+from accel.system.native.intrinsics import emitted, lanes_of, load, store
 
 PROOF_SIZE = 2 * 256 * 4 * 4
 """The bytes of memory that ``stands_in`` needs."""

@@ -17,7 +17,7 @@ from numba.core import cgutils
 
 from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, saturated
 from accel.backends.shared.numba_memory import pointer
-from accel.native.intrinsics import FEATURES, called, emitted, load, splat, store
+from accel.system.native.intrinsics import FEATURES, called, emitted, load, splat, store
 
 HAS_DOTS = HAS_VNNI and "+avx512vbmi" in FEATURES
 

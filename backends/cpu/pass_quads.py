@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, packed, transposed
-from accel.codec.jpeg.simd import Lanes
-from accel.native.intrinsics import emitted, lanes_of, load, splat, store
+from accel.system.native.intrinsics import emitted, lanes_of, load, splat, store
+from accel.system.native.simd import Lanes
 
 QUAD = 4 * LANES
 DIGIT_BITS, DIGITS = (8, 3) if HAS_VNNI else (16, 2)

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from accel.backends.cpu import pass_fields
 from accel.backends.cpu.normalization import NO_FACTORS, find_factors
-from accel.native import units
 from accel.ops.resample import rows_first
+from accel.system.native import units
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
-_SHARED = "backends/shared/numba_memory.py", "codec/jpeg/simd.py", "planning/column_fields.py"
+_SHARED = "backends/shared/numba_memory.py", "system/native/simd.py", "planning/column_fields.py"
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)

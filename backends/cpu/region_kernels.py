@@ -12,14 +12,14 @@ from accel.backends.shared.numba_memory import pointer
 from accel.cache import reading_fields as rd
 from accel.codec import store_fields as st
 from accel.codec import store_kernels
+from accel.codec.files import fields as of
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes_fields as pf
-from accel.codec.jpeg.memory import i64
-from accel.files import fields as of
-from accel.native.call_fields import FIRST
-from accel.native.call_kernels import caller, length, show
 from accel.planning.column_fields import LENGTH, SIZE
+from accel.system.native.call_fields import FIRST
+from accel.system.native.call_kernels import caller, length, show
+from accel.system.native.memory import i64
 
 from . import share_fields as sh
 from .share_kernels import BEGUN, address_of, begin_bands, length_of, note_time, row, show_pass, too_small

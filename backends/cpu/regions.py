@@ -17,29 +17,29 @@ from accel.backends.cpu import share_fields as sh
 from accel.cache import reading
 from accel.cache import reading_fields as rd
 from accel.codec import jpeg, store, store_fields, stream_index
+from accel.codec.files import fields as of
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.codec.jpeg import planes_fields as pf
-from accel.files import fields as of
-from accel.memo import cached, pace, planes
-from accel.memo.result_pixels import Unread
-from accel.native import units
-from accel.native.calls import Call
 from accel.planning.column_fields import START
 from accel.planning.columns import Columns
-from accel.recipe import Source
-from accel.rows import Numbers
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Numbers
+from accel.recipes.sources import Files
 from accel.runtime import read
-from accel.sources import Files
+from accel.runtime.memo import cached, pace, planes
+from accel.runtime.memo.result_pixels import Unread
 from accel.system.memory import Scratch
+from accel.system.native import units
+from accel.system.native.calls import Call
 
 UNIT = units.Unit(
     "share",
     *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py", "backends/cpu/region_kernels.py"),
     *("backends/cpu/pass_fields.py", "backends/cpu/pass_windows.py", "backends/shared/numba_memory.py"),
-    *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "files/fields.py"),
+    *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/files/fields.py"),
     *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
-    *("native/call_kernels.py", "native/call_fields.py"),
+    *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
     seconds=1.5,
 )
 RUN_SHARE = UNIT.function("backends.cpu.share_kernels", "run_share", "i8[1]w i8[1]w i8[1]w")

@@ -21,8 +21,8 @@ from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import START
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
-from accel.rows import Numbers, Pictures
-from accel.sources import PicturesApart
+from accel.recipes.rows import Numbers, Pictures
+from accel.recipes.sources import PicturesApart
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]

@@ -12,11 +12,11 @@ from numba.core import cgutils
 from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu.pass_windows import show_window
 from accel.backends.shared.numba_memory import pointer
-from accel.codec.jpeg.memory import advanced, byte_at, i64, pointer_to, take_numbers, u64
-from accel.native.call_fields import FIRST, HEAD
-from accel.native.call_kernels import address, caller, float_bits, show, word_at
-from accel.native.intrinsics import emitted
 from accel.planning.column_fields import AXIS, BEGIN, LENGTH, SHOWN, SIZE, START, STEP, WINDOW, WINDOW_STEP
+from accel.system.native.call_fields import FIRST, HEAD
+from accel.system.native.call_kernels import address, caller, float_bits, show, word_at
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import advanced, byte_at, i64, pointer_to, take_numbers, u64
 
 from . import share_fields as sh
 

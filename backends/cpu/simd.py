@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from accel.native.intrinsics import FEATURES, called, emitted, lanes_of, load, splat, store
+from accel.system.native.intrinsics import FEATURES, called, emitted, lanes_of, load, splat, store
 
 LANES = 16
 

@@ -25,16 +25,16 @@ from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
-from accel.memo import cached, indexes
-from accel.native import units
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
-from accel.rows import Pictures
+from accel.recipes.rows import Pictures
 from accel.runtime import read
+from accel.runtime.memo import cached, indexes
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters, fork
+from accel.system.native import units
 
 _IN_CHUNKS = "a batch that a worker had planned took more memory than it may; the parent planned it again, in chunks"
 _WITHOUT_GPU = "set_image_backend('cuda', device='cpu') runs the kernels on the host, for tests"

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.native import units
 from accel.ops.resample import SUPPORT, Aten
+from accel.system.native import units
 
 _UNIT = units.Unit(
     "coefficients", "backends/shared/coefficient_kernels.py", "backends/shared/numba_memory.py", seconds=1

@@ -29,7 +29,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import bits
-from accel.rows import Numbers
+from accel.recipes.rows import Numbers
 
 _NARROW = 1 << 16  # longer than any side of a file
 

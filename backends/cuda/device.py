@@ -20,9 +20,9 @@ from accel.backends.cuda.descriptors import THREADS
 from accel.backends.cuda.driver import Call
 from accel.codec.jpeg import SOURCES
 from accel.errors import BackendUnavailable
-from accel.native import units
 from accel.system import counters, fork
 from accel.system.imports import LazyModule
+from accel.system.native import units
 
 _core = LazyModule("cuda.core")
 

@@ -9,9 +9,9 @@ import torch
 
 from accel.backends.shared.pixels import by_pillow
 from accel.codec.header import Raw
-from accel.options import STEPS_ASIDE, Options, Selection
 from accel.planning.plan import Plan, plan
-from accel.recipe import Recipe, Source
+from accel.recipes.options import STEPS_ASIDE, Options, Selection
+from accel.recipes.recipe import Recipe, Source
 from accel.system import counters
 
 _TRIED = ((3, 75, 61, 45), (3, 20, 40, 70), (1, 50, 33, 30), (3, 90, 9, 3))

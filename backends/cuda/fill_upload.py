@@ -9,8 +9,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
-from accel.codec.jpeg.memory import advanced, pointer_to
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import advanced, pointer_to
 
 _SHIFT = np.uint64(56)  # of the region in a place, see descriptors.py
 _OFFSET = np.uint64((1 << 56) - 1)

@@ -1,7 +1,7 @@
 """A batch of files as finished work: the part that a DataLoader's worker computes, without a device.
 
 The device gets one upload: files and a *program* of descriptors, their owners and tables, in which addresses are places
-(``descriptors``) in four regions. ``Part`` lists what is sent (``accel.workers.sent_files``): the program and which of
+(``descriptors``) in four regions. ``Part`` lists what is sent (``processes.sent_files``): the program and which of
 its words are places, where the files that the decoder takes lie, the launches in order, and what the host wants to know
 afterwards. ``ready`` runs it. Nothing in it depends on the device, so a slot's parts can be used where they lie.
 """
@@ -26,11 +26,11 @@ from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
-from accel.native import units
-from accel.options import Options
 from accel.planning.columns import ColumnPlan
-from accel.sources import Files, Numbers
+from accel.recipes.options import Options
+from accel.recipes.sources import Files, Numbers
 from accel.system.memory import Scratch
+from accel.system.native import units
 
 _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 

@@ -18,7 +18,7 @@ from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec.engines import Box
 from accel.codec.jpeg import header_fields as hd
-from accel.rows import Ahead
+from accel.recipes.rows import Ahead
 from accel.system import counters
 
 Bytes = npt.NDArray[np.uint8]

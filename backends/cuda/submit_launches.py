@@ -8,8 +8,8 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from accel.codec.jpeg.memory import advanced, pointer_to
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import advanced, pointer_to
 
 _WORD, _INT = ir.IntType(64), ir.IntType(32)
 _POINTER = ir.IntType(8).as_pointer()

@@ -19,8 +19,8 @@ from accel.ops.index import Index
 from accel.ops.resample import SUPPORT, Aten, box_of
 from accel.planning.plan import Item, Plan
 from accel.planning.stages import Effect, Levels, Pass
+from accel.processes.switch import image_backend
 from accel.runtime import read
-from accel.switch import image_backend
 from accel.system.memory import Allocate
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.native import units
 from accel.ops import OPS
 from accel.ops.row import Params
-from accel.switch import image_backend
+from accel.processes.switch import image_backend
 from accel.system import arithmetic
 from accel.system.imports import LazyModule
+from accel.system.native import units
 from accel.system.private_names import private
 
 _v1 = private("torchvision.transforms._functional_tensor", "_get_gaussian_kernel1d")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accel.codec.decode import one_scan
 from accel.codec.header import Header
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 
 
 def plainly_intact(source: Source) -> bool:

@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
 
 
 @intrinsic

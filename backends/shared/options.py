@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from accel.options import Options
+from accel.recipes.options import Options
 
 
 def check_positive(options: Options, *names: str) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from accel.ops import OPS
 from accel.ops.row import Params
-from accel.switch import image_backend
+from accel.processes.switch import image_backend
 from accel.system import arithmetic
 
 Pixels = npt.NDArray[np.uint8]

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from accel.native.intrinsics import emitted, splat
+from accel.system.native.intrinsics import emitted, splat
 
 
 @emitted(types.float32, types.float32, types.float32, types.float32)

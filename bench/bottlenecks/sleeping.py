@@ -21,10 +21,10 @@ import torch
 
 from accel import backend
 from accel.backend import AcceleratorBackend, HostBackend
-from accel.options import AcceleratorOptions, Options
 from accel.planning.plan import Plan
 from accel.profiling import collect
 from accel.profiling.measured import Machine
+from accel.recipes.options import AcceleratorOptions, Options
 from accel.system import clocks
 from accel.system.memory import Allocate
 

@@ -17,13 +17,13 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel import switch
 from accel.backend import backend_of
 from accel.backends.cuda.device import ROOM, CudaDevice, Work
 from accel.backends.cuda.host import HostDevice
 from accel.cli.costs import take_turns
 from accel.codec import engines
-from accel.recipe import Recipe
+from accel.processes import switch
+from accel.recipes.recipe import Recipe
 from bench.pipelines import MEAN, PIPELINES, STD, Draw
 
 SIZE = 224

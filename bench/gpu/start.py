@@ -12,8 +12,8 @@ import torch
 
 from accel import backend
 from accel.backends.cuda import backend as cuda
-from accel.native import units
 from accel.planning.plan import plan
+from accel.system.native import units
 from bench.gpu.setting import Setting, Step, batch, recorded, wait
 from bench.gpu.training import loop
 

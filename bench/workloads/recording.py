@@ -19,7 +19,7 @@ from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
 from accel.cli.harness import Batch, Contestant, check
-from accel.files import reader
+from accel.codec.files import reader
 from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
 from bench.workload import Setting, Workload

@@ -13,8 +13,8 @@ import torch
 from accel.cli import screen
 from accel.cli.harness import Batch
 from accel.lazy.tensor_base import LazyTensorBase
+from accel.processes import packing
 from accel.system.cores import cores
-from accel.workers import packing
 from bench import usage
 from bench.contestants import CONTESTANTS
 from bench.contestants.contestant import Contestant

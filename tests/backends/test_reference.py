@@ -20,9 +20,9 @@ from accel.ops.index import Index
 from accel.ops.resample import Aten
 from accel.ops.row import EffectOp, IndexOp, LutOp, ResampleOp
 from accel.planning.plan import Plan, plan
-from accel.recipe import Recipe, Step
+from accel.processes.switch import current
+from accel.recipes.recipe import Recipe, Step
 from accel.runtime import sharing
-from accel.switch import current
 from accel.system import memory
 from tests.support import helpers
 from tests.support.backends import REFERENCE, Backend

@@ -11,10 +11,10 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backend import AcceleratorBackend, HostBackend, Options
 from accel.backends.reference import ReferenceBackend
-from accel.options import AcceleratorOptions
 from accel.planning.partition import going_on
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Effect, Stage
+from accel.recipes.options import AcceleratorOptions
 from accel.runtime import sharing
 from accel.system import memory
 from tests.support import helpers

@@ -17,7 +17,7 @@ from accel.cache.entry import INDEX, PLANES, RESULT, packed, unpacked
 from accel.cache.faults import ENTRY
 from accel.cache.folder import Unusable
 from accel.cache.segments import name_of
-from accel.files import reader
+from accel.codec.files import reader
 from tests.cache.kept import (
     close_all,
     fallbacks,

@@ -15,7 +15,7 @@ from accel.cache.cache import Cache
 from accel.cache.entry import PLANES
 from accel.cache.segments import Segments, name_of
 from accel.codec import jpeg
-from accel.native import units
+from accel.system.native import units
 from tests.cache.kept import key
 from tests.support.processes import in_child, linux
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from accel.options import Options
+from accel.recipes.options import Options
 
 
 @pytest.mark.parametrize(

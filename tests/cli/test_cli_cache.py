@@ -18,7 +18,7 @@ from accel.cache import folder as folders
 from accel.cache.entry import INDEX, PLANES, RESULT
 from accel.cli import cache_compare, cache_fill
 from accel.cli.command_line import main
-from accel.memo import cached
+from accel.runtime.memo import cached
 from accel.system import memory
 from accel.system.memory import key_of
 from tests.cache.kept import filled, key, opened, put, right

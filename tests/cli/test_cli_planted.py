@@ -14,7 +14,7 @@ from accel.cli.samples import picture
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp
-from accel.recipe import Recipe
+from accel.recipes.recipe import Recipe
 from accel.runtime import compute
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from accel.cli import run
 from accel.cli.command_line import main
-from accel.launch.environment import SITE
+from accel.processes.launch.environment import SITE
 from tests.support.helpers import python
 from tests.support.processes import linux
 
@@ -118,14 +118,15 @@ def known(mine):
 
 def chosen():
     import torchvision, accel
-    return accel.get_image_backend(), getattr(accel.switch.current().options, "threads", None)
+    return accel.get_image_backend(), getattr(accel.processes.switch.current().options, "threads", None)
 
 def in_pool(method, function, *arguments):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
         return pool.submit(function, *arguments).result()
 
 def in_python():
-    code = "import accel, torchvision; print(accel.get_image_backend(), accel.switch.current().options.threads)"
+    code = "import accel, torchvision; from accel.processes import switch; "
+    code += "print(accel.get_image_backend(), switch.current().options.threads)"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from accel.cli import profiled, run
-from accel.launch import environment, process
+from accel.processes.launch import environment, process
 from accel.profiling import collect, folder, launched, loading
 from accel.profiling.advice import Advice
 from accel.profiling.measured import Batch, Loader, Measured, Process

@@ -9,7 +9,7 @@ from rich.console import Console
 from accel.cli import screen
 from accel.cli.harness import compiling
 from accel.codec.jpeg import MARKERS
-from accel.native import cache, units
+from accel.system.native import cache, units
 
 LONG = "torchvision cannot load what /a/folder/:x:/[file].jpg has, and so there is nothing that could be compared here"
 

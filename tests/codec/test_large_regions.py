@@ -7,11 +7,11 @@ import pytest
 from PIL import Image
 
 from accel.codec.header import claim
-from accel.options import Options
 from accel.planning.plan import Decode
-from accel.recipe import Source
+from accel.processes.switch import current
+from accel.recipes.options import Options
+from accel.recipes.recipe import Source
 from accel.runtime import read
-from accel.switch import current
 from tests.support import helpers
 
 BOXES = ((0, 0, 1000, 1100), (30, 11, 900, 800), (5, 0, 1000, 1100))

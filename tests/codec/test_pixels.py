@@ -5,9 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from accel.codec.jpeg.memory import pointer_to, u64
 from accel.codec.jpeg.pixels import upsample_h2v1, upsample_h2v2, ycc_to_rgb
 from accel.codec.jpeg.scratch import CHUNK
+from accel.system.native.memory import pointer_to, u64
 
 
 def test_all_colours() -> None:

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from accel.codec import store, store_fields
+from accel.codec.files import reader
 from accel.codec.store import Keys, Store
-from accel.files import reader
 from accel.system import measuring, memory
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of

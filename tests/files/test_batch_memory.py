@@ -12,10 +12,10 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel import switch
-from accel.files import batch_memory
+from accel.codec.files import batch_memory
 from accel.hooks import claimed_files, tv_files
-from accel.sources import Files, encoded
+from accel.processes import switch
+from accel.recipes.sources import Files, encoded
 from accel.system import memory
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accel.codec.files import fields as of
+from accel.codec.files import reader
+from accel.codec.files.buffers import FileBuffers, file_buffers
+from accel.codec.files.fields import ALIGNED, PREAD
 from accel.codec.header import claim
-from accel.files import fields as of
-from accel.files import reader
-from accel.files.buffers import FileBuffers, file_buffers
-from accel.files.fields import ALIGNED, PREAD
 from accel.system.memory import key_of
 from tests.support import helpers
 from tests.support.helpers import jpeg

@@ -16,17 +16,16 @@ from torchvision.datasets import ImageFolder
 from torchvision.io import read_image
 
 import accel
-from accel import switch
+from accel.codec.files import batch_memory
+from accel.codec.files.batch_memory import BatchMemory, Place
+from accel.codec.files.fields import ALIGNED
 from accel.codec.store import Keys
-from accel.files import batch_memory
-from accel.files.batch_memory import BatchMemory, Place
-from accel.files.fields import ALIGNED
 from accel.hooks import claimed_files, tv_files
-from accel.options import Selection
-from accel.recipe import Source
-from accel.sources import Files
+from accel.processes import sent_files, slot_pool, switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Source
+from accel.recipes.sources import Files
 from accel.system import memory
-from accel.workers import sent_files, slot_pool
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from accel import backend as registry
-from accel import switch
 from accel.backend import backend_of
+from accel.processes import switch
 from tests.support import helpers
 
 ENTRIES = {

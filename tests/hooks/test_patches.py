@@ -16,8 +16,9 @@ from torchvision.datasets import folder
 from torchvision.transforms import functional
 
 import accel
-from accel import hooks, switch
+from accel import hooks
 from accel.hooks import patch
+from accel.processes import switch
 from tests.support import helpers
 from tests.support.patches import Place, Same, place, table
 from tests.support.processes import in_threads

@@ -14,12 +14,12 @@ from torchvision.datasets import folder
 from torchvision.transforms import functional
 
 import accel
-from accel import switch
 from accel.backend import backend_of, parse_options
 from accel.cache.cache import Cache
 from accel.hooks import tv_transforms
-from accel.memo import cached
-from accel.options import Options, Selection
+from accel.processes import switch
+from accel.recipes.options import Options, Selection
+from accel.runtime.memo import cached
 from tests.support import helpers
 from tests.support.patches import table
 from tests.support.processes import in_thread, linux

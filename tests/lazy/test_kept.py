@@ -14,7 +14,7 @@ from torchvision import datasets, transforms
 import accel
 from accel.backend import host_of
 from accel.codec import engines
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 from accel.runtime import kept, read
 from tests.support import helpers
 from tests.support.helpers import is_lazy, open_rgb
@@ -54,7 +54,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> Decodes:
         return found
 
     with accel.image_backend("cpu"):
-        host_of(accel.switch.current()).prepare()
+        host_of(accel.processes.switch.current()).prepare()
     monkeypatch.setattr(engines, "accel", decode)
     monkeypatch.setattr(read, "only_decodes", only_decodes)
     return counted

@@ -16,9 +16,9 @@ from torchvision.transforms import functional as F
 import accel
 from accel.lazy.batch import coalesce
 from accel.lazy.tensor import LazyTensor
-from accel.rows import Form, Pictures, Rows, Slot, Structure
-from accel.switch import active
-from accel.workers.packing import pack, unpack
+from accel.processes.packing import pack, unpack
+from accel.processes.switch import active
+from accel.recipes.rows import Form, Pictures, Rows, Slot, Structure
 from tests.support import helpers
 
 FILES = [helpers.jpeg(*size) for size in ((90, 61), (50, 75), (33, 48))]

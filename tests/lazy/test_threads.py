@@ -19,8 +19,8 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.v2.functional import to_image
 
 import accel
-from accel import switch
 from accel.backend import host_of
+from accel.processes import switch
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, TIMEOUT, finished, in_threads, loader, plain, started
 from tests.support.tensors import MAKERS, both

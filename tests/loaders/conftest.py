@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accel.memo import result_lookup
 from accel.planning.prefix import Prefixes
+from accel.runtime.memo import result_lookup
 from accel.system import memory
 from tests.support import cached, helpers
 from tests.support.cached import COUNT

@@ -14,7 +14,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backend import backend_of
-from accel.switch import current
+from accel.processes.switch import current
 from tests.support import helpers
 from tests.support.backends import CUDA, Backend
 from tests.support.cuda import ON_HOST, needs_compiler

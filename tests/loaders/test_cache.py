@@ -15,8 +15,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy.tensor_base import pending_state
-from accel.memo import cached
-from accel.workers import packing
+from accel.processes import packing
+from accel.runtime.memo import cached
 from tests.support import helpers
 from tests.support.cached import (
     COUNT,

@@ -11,14 +11,14 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
+from accel.codec.files import reader
 from accel.errors import DecodeError
-from accel.files import reader
-from accel.memo import result_entries, result_lookup
-from accel.memo.result_pixels import Unread
 from accel.planning import columns
-from accel.rows import Rows
+from accel.recipes.rows import Rows
+from accel.recipes.sources import Files, Pictures, PicturesApart
 from accel.runtime import compute
-from accel.sources import Files, Pictures, PicturesApart
+from accel.runtime.memo import result_entries, result_lookup
+from accel.runtime.memo.result_pixels import Unread
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux

@@ -10,19 +10,19 @@ import pytest
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel import switch
 from accel.cache.entry import KINDS, packed_key
 from accel.cache.numbers import Numbers
+from accel.codec.files import fields as of
+from accel.codec.files import reader
 from accel.codec.store import key_of_row
-from accel.files import fields as of
-from accel.files import reader
 from accel.hooks import tv_files
-from accel.memo import cached, result_lookup
-from accel.memo.pace import Pace
-from accel.recipe import Source
-from accel.rows import Form, Rows, Slot, Structure
+from accel.processes import switch
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Form, Rows, Slot, Structure
+from accel.recipes.sources import Files
 from accel.runtime import read
-from accel.sources import Files
+from accel.runtime.memo import cached, result_lookup
+from accel.runtime.memo.pace import Pace
 from accel.system import memory
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, Counts, epoch

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.errors import DecodeError
-from accel.memo import cached, result_entries, result_lookup
+from accel.runtime.memo import cached, result_entries, result_lookup
 from accel.system import content
 from tests.support import helpers
 from tests.support.cached import COUNT, EVALUATION, RESIZED, TRAIN, Counts, check, epoch

@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.errors import DecodeError
-from accel.memo import cached
+from accel.runtime.memo import cached
 from tests.support import helpers
 from tests.support.cached import (
     COUNT,

@@ -16,9 +16,9 @@ from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
 from accel.codec import store, stream_index
 from accel.codec.jpeg import index_fields
-from accel.memo import cached, indexes, planes, result_lookup
 from accel.planning.prefix import Prefixes
-from accel.recipe import Source
+from accel.recipes.recipe import Source
+from accel.runtime.memo import cached, indexes, planes, result_lookup
 from accel.system import memory
 from tests.support import helpers, loaders
 from tests.support.cuda import needs_compiler

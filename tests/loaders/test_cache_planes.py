@@ -14,9 +14,9 @@ from accel.backends.cpu import passes
 from accel.backends.cpu.regions import PlaneRegions
 from accel.cache.worth import Rate
 from accel.codec import jpeg
-from accel.files import reader
-from accel.memo import cached
-from accel.memo.pace import Pace
+from accel.codec.files import reader
+from accel.runtime.memo import cached
+from accel.runtime.memo.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same

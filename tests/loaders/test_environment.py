@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accel.codec import engines
-from accel.native import units
+from accel.system.native import units
 from tests.support.processes import linux
 
 SCRIPT = """

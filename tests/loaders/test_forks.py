@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 from torchvision.transforms import functional as F
 
 import accel
+from accel.processes import slot_pool
 from accel.system import counters
-from accel.workers import slot_pool
 from tests.support import helpers
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, open_rgb

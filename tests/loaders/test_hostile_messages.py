@@ -8,9 +8,9 @@ import torch
 
 import accel
 from accel.codec import store
+from accel.processes import sent_files
+from accel.processes.sent_files import HEADER, SentFiles
 from accel.system import memory
-from accel.workers import sent_files
-from accel.workers.sent_files import HEADER, SentFiles
 from tests.backends.cuda.cropped import COLOUR, cropped, values
 from tests.support.processes import in_child, linux
 

@@ -9,7 +9,7 @@ from accel.cache.entry import PLANES
 from accel.cache.worth import Rate, Worth
 from accel.codec.engines import Box
 from accel.codec.header import Header
-from accel.memo import pace
+from accel.runtime.memo import pace
 from tests.support.processes import in_child, linux
 
 HEADER = Header(500, 400, "RGB", False, scan=600)

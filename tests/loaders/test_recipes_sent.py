@@ -19,9 +19,9 @@ import accel
 from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
 from accel.codec import stream_index
-from accel.sources import Files as SentFiles
+from accel.processes import sending, slot_pool
+from accel.recipes.sources import Files as SentFiles
 from accel.system import memory
-from accel.workers import sending, slot_pool
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, is_lazy, jpeg, undecodable
 from tests.support.processes import linux

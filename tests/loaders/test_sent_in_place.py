@@ -17,10 +17,10 @@ import accel
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
+from accel.processes import slot_pool
+from accel.processes.arena import Arena
 from accel.system import memory
 from accel.system.page_locks import Block
-from accel.workers import slot_pool
-from accel.workers.arena import Arena
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import jpeg
 from tests.support.processes import linux

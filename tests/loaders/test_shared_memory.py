@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from accel.processes.arena import Arena
 from accel.system import memory
-from accel.workers.arena import Arena
 from tests.support.processes import ROOT, linux
 
 SCRIPT = """

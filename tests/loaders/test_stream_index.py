@@ -19,7 +19,7 @@ from torchvision import transforms as T
 import accel
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.lazy import jpeg_file
-from accel.recipe import Source
+from accel.recipes.recipe import Source
 from accel.runtime import kept
 from accel.system import memory
 from tests.support import helpers

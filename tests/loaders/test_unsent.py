@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 
 import accel
-from accel import sources
-from accel.files import batch_memory, reader
-from accel.files import fields as of
+from accel.codec.files import batch_memory, reader
+from accel.codec.files import fields as of
 from accel.lazy.batch import Batch
+from accel.processes import packing, sending, sent_files, slot_pool
+from accel.processes.slot_pool import SlotPool
+from accel.recipes import sources
 from accel.system import counters, memory
-from accel.workers import packing, sending, sent_files, slot_pool
-from accel.workers.slot_pool import SlotPool
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, is_lazy, jpeg
 from tests.support.loaders import TIMEOUT

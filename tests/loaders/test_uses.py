@@ -13,10 +13,10 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
-from accel.recipe import Step
-from accel.workers import slot_pool, uses
-from accel.workers.arena import Arena
-from accel.workers.uses import Use
+from accel.processes import slot_pool, uses
+from accel.processes.arena import Arena
+from accel.processes.uses import Use
+from accel.recipes.recipe import Step
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, jpeg, open_rgb
 from tests.support.processes import linux

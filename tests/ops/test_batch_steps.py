@@ -18,7 +18,7 @@ import accel
 from accel.ops import OPS, tensor_op
 from accel.ops.row import KernelOp
 from accel.ops.tensors import thawed
-from accel.workers import packing
+from accel.processes import packing
 from tests.support import fake_accelerator
 from tests.support.helpers import assert_equal_runs, assert_same, is_lazy, jpeg, run, undecodable
 

@@ -8,13 +8,13 @@ import torch
 
 from accel.codec.header import Raw
 from accel.ops.resample import Aten, rows_first
-from accel.options import Options, Selection
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Pass
-from accel.recipe import Source
-from accel.rows import Form, Pictures, Rows, Slot, Structure
+from accel.recipes.options import Options, Selection
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Form, Pictures, Rows, Slot, Structure
 from accel.system import memory
 from tests.support.rows import random_rows
 

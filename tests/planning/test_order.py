@@ -12,15 +12,14 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 import accel
-from accel import switch
 from accel.codec.header import Raw
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS, tensor_op
 from accel.ops.row import IndexOp
 from accel.planning import order
 from accel.planning.torch_tail import tailed_plans
-from accel.recipe import Branch, Recipe, Source, Step
-from accel.workers import packing
+from accel.processes import packing, switch
+from accel.recipes.recipe import Branch, Recipe, Source, Step
 from tests.support import helpers
 
 TENSOR: Step = ("pil_to_tensor", ())

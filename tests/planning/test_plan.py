@@ -20,8 +20,8 @@ import accel
 from accel.backend import backend_of
 from accel.planning import stages as planned_stages
 from accel.planning.plan import Box, Plan, plan
-from accel.recipe import Recipe
-from accel.switch import select
+from accel.processes.switch import select
+from accel.recipes.recipe import Recipe
 from accel.system import memory
 from tests.support import helpers
 

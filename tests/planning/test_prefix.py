@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from accel.planning.prefix import ENOUGH, Prefixes, Size, text
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 
 Steps = tuple[Step, ...]
 Pipeline = Callable[[random.Random, int, int], Steps]

@@ -13,8 +13,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.planning.plan import plan
-from accel.recipe import Recipe
-from accel.rows import Form, Rows, Slot, Structure
+from accel.recipes.recipe import Recipe
+from accel.recipes.rows import Form, Rows, Slot, Structure
 from tests.support import helpers
 
 PHOTOS = [helpers.jpeg(width, height) for width, height in ((500, 375), (320, 240), (93, 311))]

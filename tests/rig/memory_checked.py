@@ -26,8 +26,8 @@ from accel import testing
 from accel.codec import arrow, jpeg
 from accel.codec import decode as codec
 from accel.codec.header import claim
-from accel.codec.jpeg.memory import pointer_to
 from accel.system import memory
+from accel.system.native.memory import pointer_to
 from bench import guard
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow

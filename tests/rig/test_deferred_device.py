@@ -19,9 +19,9 @@ from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
 from accel.planning import columns
 from accel.planning.plan import plan
-from accel.rows import Form, Rows, Slot, Structure
+from accel.processes import sent_files
+from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute, streams
-from accel.workers import sent_files
 from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
 from tests.support.cuda import host_only, needs_compiler, stacked
 from tests.support.helpers import jpeg, undecodable

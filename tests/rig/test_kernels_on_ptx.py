@@ -20,9 +20,9 @@ from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Wanted, index
 from accel.codec.jpeg import index_size
 from accel.planning.plan import Plan
-from accel.rows import Form, Rows, Slot, Structure
+from accel.processes import sent_files
+from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute
-from accel.workers import sent_files
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches, more_batches, noise

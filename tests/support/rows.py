@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from accel.ops.resample import Aten
-from accel.recipe import Source
-from accel.rows import Form, Rows, Slot, Structure
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Form, Rows, Slot, Structure
 
 VALUES: tuple[tuple[Form, ...], ...] = (
     (Form("pil_to_tensor"),),

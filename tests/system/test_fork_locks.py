@@ -21,10 +21,10 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import backend as registry
-from accel import switch
 from accel.codec import engines
 from accel.lazy import batch as companions
 from accel.lazy import shell
+from accel.processes import switch
 from accel.runtime import prefetch, work_queue
 from accel.system import counters, fork, imports
 from tests.support import helpers
@@ -252,7 +252,9 @@ def _nodes(node: ast.AST, gated: bool = False) -> Iterator[tuple[ast.AST, bool]]
 
 
 def test_what_is_imported_late_is_imported_in_no_fork() -> None:
-    before_accel = ROOT / "launch/child.py"  # runs where nothing of accel's is yet, and the import is somebody else's
+    before_accel = (
+        ROOT / "processes/launch/child.py"
+    )  # runs where nothing of accel's is yet, and the import is somebody else's
     for path in {*FILES} - {before_accel}:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):

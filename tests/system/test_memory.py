@@ -11,8 +11,8 @@ import torch
 from torchvision.datasets.folder import default_loader
 
 import accel
-from accel.files import reader
-from accel.files.buffers import FileBuffers
+from accel.codec.files import reader
+from accel.codec.files.buffers import FileBuffers
 from accel.planning import stages
 from accel.system import memory
 from accel.system.memory import Results

@@ -16,11 +16,11 @@ from PIL import Image
 
 from accel import __main__, backend
 from accel.codec import arrow, jpeg
-from accel.native import units
 from accel.system.imports import LazyModule
+from accel.system.native import units
 from tests.support import helpers
 
-ROOT = Path(units.__file__).resolve().parents[1]
+ROOT = Path(units.__file__).resolve().parents[2]
 for name in backend.availability():
     backend.find(name)  # imports their units
 UNITS = units.units()
@@ -111,9 +111,9 @@ def test_without_processes_it_is_compiled_here(folder: Path, unit: units.Unit, m
 
 def test_without_lean_it_is_compiled_here(folder: Path, unit: units.Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of numba that lacks a name which ``lean`` imports."""
-    monkeypatch.setitem(sys.modules, "accel.native.lean", None)  # importing it fails
-    monkeypatch.delitem(sys.modules, "accel.native.compiling", raising=False)
-    monkeypatch.setattr(units, "_compiling", LazyModule("accel.native.compiling"))
+    monkeypatch.setitem(sys.modules, "accel.system.native.lean", None)  # importing it fails
+    monkeypatch.delitem(sys.modules, "accel.system.native.compiling", raising=False)
+    monkeypatch.setattr(units, "_compiling", LazyModule("accel.system.native.compiling"))
     monkeypatch.setattr(units, "get_executable", lambda: None)
     assert units.ready([unit]) == [unit]
     assert works(unit)
@@ -130,7 +130,7 @@ ROWS = """
 import numpy as np
 from PIL import Image
 from accel.codec import arrow
-from accel.native import units
+from accel.system.native import units
 from accel.system.imports import LazyModule
 compiled = [unit.name for unit in units.ready([arrow.UNIT])]
 noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
@@ -162,7 +162,7 @@ def test_an_edit_of_an_inner_file_is_compiled_and_a_copy_elsewhere_is_not(
         os.utime(path, (0, 0))
     assert run(second, copied, monkeypatch, NUMBA_DISABLE_JIT="1", PYTHONHASHSEED="1") == "[] True"
 
-    inner = second / "codec" / "jpeg" / "memory.py"
+    inner = second / "system" / "native" / "memory.py"
     text = inner.read_text()
     edited = text.replace("return builder.gep(arguments[0], [arguments[1]])", "return arguments[0]")
     assert edited != text
@@ -213,11 +213,11 @@ def test_processes_that_compile_import_no_torch() -> None:
 import sys
 from importlib import import_module
 from pathlib import Path
-sys.path.insert(0, {str(ROOT / "native")!r})
+sys.path.insert(0, {str(ROOT / "system/native")!r})
 import compiler_process
 sys.path.pop(0)
 sys.meta_path.insert(0, compiler_process.Bare(Path({str(ROOT)!r})))
-for name in ["accel.native.compiling", *{modules!r}]:
+for name in ["accel.system.native.compiling", *{modules!r}]:
     import_module(name)
 print([name for name in ("torch", "PIL", "rich", "accel.hooks.patch") if name in sys.modules])
 """
@@ -273,7 +273,7 @@ def test_what_is_warm_neither_compiles_nor_imports_numba() -> None:
 import io, sys
 import accel, torch
 from PIL import Image
-from accel.native import units
+from accel.system.native import units
 from accel.system.imports import LazyModule
 from torchvision import transforms as T
 units._in_processes = units._compiled_here = None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accel.native import cache
 from accel.system import log, trust
+from accel.system.native import cache
 from accel.system.trust import Untrusted
 from tests.support.processes import in_child, linux
 
@@ -208,7 +208,7 @@ def test_where_there_is_no_place_at_all_it_is_run_and_not_kept(
 def test_a_process_removes_its_own_folder_and_its_children_do_not(tmp_path: Path) -> None:
     program = """
 import os, sys
-from accel.native import cache
+from accel.system.native import cache
 os.environ["ACCEL_CACHE_DIR"] = sys.argv[1]
 cache.keep("a", b"code")
 folder = cache.folder()

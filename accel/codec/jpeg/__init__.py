@@ -5,13 +5,12 @@
     entropy.py   one block's coefficients               idct.py     one block's samples
     blocks.py    quantisers, tables, blocks of an MCU   walk.py     MCUs one after the other
     scan.py      the walk over the needed MCUs          rows.py, pixels.py   upsampling, colour, rows out
-    points.py    the points of a stream index           digest.py   the file's bytes in one number
-    placing.py   where an index has points              packed_points.py   their packed form
-    index.py     one picture's index, as bytes          simd.py, memory.py   vectors and pointers for numba
+    points.py    the points of a stream index           packed_points.py   their packed form
+    placing.py   where an index has points              index.py    one picture's index, as bytes
     planes.py    pictures as planes, for a cache        pack.py, unpack.py, packed_block.py   their blocks
     *_fields.py, scratch.py   the layout of the arrays that these work on
 
-Everything below `decode` is compiled (accel/native/units.py): nothing here imports numba.
+Everything below `decode` is compiled (accel/system/native/units.py): nothing here imports numba.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from accel.native import units
-from accel.native.calls import Call
+from accel.system.native import units
+from accel.system.native.calls import Call
 
 from . import decode_fields as df
 from . import header_fields as hd
@@ -46,14 +45,14 @@ __all__ = [
 
 SOURCES = (
     *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py"),
-    *("native/call_kernels.py", "native/call_fields.py"),
+    *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
 )
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
 DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
-_digest = UNIT.function("codec.jpeg.digest", "digest", "u1[1] u8[1]w")
-_digests = UNIT.function("codec.jpeg.digest", "digests", "u1[1] i8[1] i8[1] u4[1] i8[1]w u8[1]w")
-_sound_parts = UNIT.function("codec.jpeg.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
+_digest = UNIT.function("system.native.digest", "digest", "u1[1] u8[1]w")
+_digests = UNIT.function("system.native.digest", "digests", "u1[1] i8[1] i8[1] u4[1] i8[1]w u8[1]w")
+_sound_parts = UNIT.function("system.native.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")

@@ -6,10 +6,11 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.memory import i64
+
 from . import header_fields as hd
 from . import layout_fields as lo
 from .idct import MAX_QUANT
-from .memory import i64
 from .scratch import CODES_SIZE, LOOK_ROW, SLOT_SIZE
 from .tables import build
 

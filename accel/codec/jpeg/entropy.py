@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .memory import advanced, byte_at, i64, load_big_endian, u64
+from accel.system.native.memory import advanced, byte_at, i64, load_big_endian, u64
+
 from .scratch import LOOK, LOOK_SIZE
 from .tables import CODE_PLACE, DC_LOOK, END, UNRESOLVED
 

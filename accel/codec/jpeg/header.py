@@ -11,9 +11,9 @@ from typing import Any
 from numba import njit
 
 from accel.codec.header import LARGEST_SIDE
+from accel.system.native.memory import i64
 
 from . import header_fields as hd
-from .memory import i64
 from .placing import lay_out_index
 
 

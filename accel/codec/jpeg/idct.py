@@ -15,11 +15,11 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import step
+from accel.system.native.simd import Lanes, load, sum_of
 
-from .memory import step
 from .scratch import CONSTANT_BITS, IDCT_BIASES, IDCT_EVEN, IDCT_ODD, IDCT_PAIRS, PASS1_BITS
-from .simd import Lanes, load, sum_of
 
 # scratch.PAIRS describes how a block lies in memory.
 # |output of the column pass| <= 4 * sqrt(2) * cos(pi / 16) * (sum of the column's magnitudes) + 1, and the row pass of

@@ -6,10 +6,11 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.memory import i64
+
 from . import header_fields as hd
 from . import layout_fields as lo
 from .header import parse
-from .memory import i64
 
 PADDING = 64  # on either side of a plane's rows: kernels read one sample to the left and a chunk to the right
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.memory import advanced, i64, pointer_to, u64
+
 from . import header_fields as hd
 from . import layout_fields as lo
 from . import planes_fields as pf
 from .header import mcus
-from .memory import advanced, i64, pointer_to, u64
 from .packed_block import bit_length, pack_block, survey_blocks
 
 

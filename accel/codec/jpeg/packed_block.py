@@ -10,11 +10,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils, config
 
-from accel.native.intrinsics import FEATURES, emitted, splat
+from accel.system.native.intrinsics import FEATURES, emitted, splat
+from accel.system.native.memory import step
+from accel.system.native.simd import BYTE, WORD, Lanes, load
 
-from .memory import step
 from .planes_fields import BIAS, FIRST_MASK, FIRST_WIDTH, KEEP, OTHER_MASK, OTHER_WIDTH, SIZE
-from .simd import BYTE, WORD, Lanes, load
 
 _ROW = ir.VectorType(BYTE, 8)
 _WORDS = ir.VectorType(WORD, 8)

@@ -8,13 +8,13 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import advanced, i64, pointer_to, step, u64
+from accel.system.native.simd import WORD
 
 from . import header_fields as hd
 from . import index_fields as ix
-from .memory import advanced, i64, pointer_to, step, u64
 from .placing import group_words
-from .simd import WORD
 
 _LAST_BIT = 0x7FFFFFFF  # that a file can have; a damaged index may name others, but never LEFT_OUT
 

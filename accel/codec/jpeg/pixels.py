@@ -11,11 +11,11 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from accel.native.intrinsics import emitted, splat
+from accel.system.native.intrinsics import emitted, splat
+from accel.system.native.memory import step
+from accel.system.native.simd import HAS_VBMI, Lanes, load
 
-from .memory import step
 from .scratch import CHUNK
-from .simd import HAS_VBMI, Lanes, load
 
 RED, BLUE = 13173, -7471
 """Halves of the factors for red and blue; 13173 is too large by 0.5, which changes none of the 256 products."""

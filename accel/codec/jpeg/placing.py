@@ -11,9 +11,10 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.memory import i64, u64
+
 from . import header_fields as hd
 from . import index_fields as ix
-from .memory import i64, u64
 from .packed_block import bit_length
 
 # Bits of the difference of two DC coefficients that are quantised by 1; each doubling of the quantiser saves one.  So

@@ -12,8 +12,8 @@ import numpy as np
 
 from accel.codec import jpeg
 from accel.codec.header import Header
-from accel.native import units
-from accel.native.calls import Call
+from accel.system.native import units
+from accel.system.native.calls import Call
 
 from . import planes_fields as pf
 

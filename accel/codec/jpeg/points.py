@@ -8,17 +8,17 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from accel.native.intrinsics import emitted, splat
+from accel.system.native.digest import checksum, digest
+from accel.system.native.intrinsics import emitted, splat
+from accel.system.native.memory import advanced, i64, pointer_to, step, u64
+from accel.system.native.simd import WORD, load
 
 from . import header_fields as hd
 from . import index_fields as ix
-from .digest import checksum, digest
 from .header import mcus, parse
-from .memory import advanced, i64, pointer_to, step, u64
 from .packed_points import pack_points
 from .placing import point_up_to, words_of_points
 from .scratch import AT_ONCE, TRAIL
-from .simd import WORD, load
 
 
 @njit

@@ -6,13 +6,13 @@ from typing import Any
 
 from numba import njit
 
-from accel.native.call_fields import FIRST
-from accel.native.call_kernels import caller
+from accel.system.native.call_fields import FIRST
+from accel.system.native.call_kernels import caller
+from accel.system.native.memory import pointer_to, u64
 
 from . import decode_fields as df
 from . import header_fields as hd
 from . import layout_fields as lo
-from .memory import pointer_to, u64
 from .pixels import interleave, upsample_h1v2, upsample_h2v1, upsample_h2v2, ycc_to_rgb
 from .scratch import CHUNK
 

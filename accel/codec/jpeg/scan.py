@@ -11,14 +11,15 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.digest import digest
+from accel.system.native.memory import advanced, i64, pointer_to, u64
+
 from . import header_fields as hd
 from . import index_fields as ix
 from .blocks import fill_slots, huffman, quantisers
-from .digest import digest
 from .entropy import refill
 from .header import mcus
 from .layout import needed_mcus
-from .memory import advanced, i64, pointer_to, u64
 from .packed_points import unpack_points
 from .placing import mcu_at, mcu_in_line, point_up_to
 from .points import bit_in_file, bit_of, end_of, follow, known_rows, nearest, next_point, points_of, seal

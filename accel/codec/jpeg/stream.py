@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from .memory import advanced, copy_and_find_ff, u64
+from accel.system.native.memory import advanced, copy_and_find_ff, u64
 
 
 @njit

@@ -26,11 +26,11 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from accel.native.intrinsics import called, emitted, splat
+from accel.system.native.intrinsics import called, emitted, splat
+from accel.system.native.memory import i64, pointer_to, step, u64
+from accel.system.native.simd import BYTE, WORD
 
-from .memory import i64, pointer_to, step, u64
 from .scratch import LOOK, LOOK_SIZE
-from .simd import BYTE, WORD
 
 DC_LOOK = 8
 END = 128

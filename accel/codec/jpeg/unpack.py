@@ -10,13 +10,13 @@ from typing import Any
 from numba import njit
 
 from accel.codec.header import LARGEST_SIDE
+from accel.system.native.memory import advanced, i64, pointer_to, u64
 
 from . import header_fields as hd
 from . import layout_fields as lo
 from . import planes_fields as pf
 from .layout import needed_mcus
 from .layout import region as lay_out
-from .memory import advanced, i64, pointer_to, u64
 from .packed_block import unpack_block
 from .rows import finish_rows
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from numba import njit
 
+from accel.system.native.memory import advanced, i64, own_registers, u64
+
 from .blocks import AC_CODES, AC_LOOK, DC_CODES, DC_LOOK, FIRST, LAST, OWNER, PLACE, STEP, STRIDE
 from .entropy import BAD, read_ac, read_dc
 from .idct import LOW, idct_block, idct_flat, idct_low
-from .memory import advanced, i64, own_registers, u64
 from .scratch import BLOCK_SIZE, SLOT_SIZE, TRAIL
 
 DC_LIMIT = 1 << 15

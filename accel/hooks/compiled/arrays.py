@@ -18,8 +18,8 @@ from accel.codec import arrow
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
-from accel.options import Selection
-from accel.rows import Numbers, Pictures
+from accel.recipes.options import Selection
+from accel.recipes.rows import Numbers, Pictures
 
 Pixels = npt.NDArray[np.uint8]
 FROM_ARRAY = Image.fromarray

@@ -20,7 +20,6 @@ from torchvision import transforms as v1
 from torchvision.datasets import FakeData, folder
 from torchvision.transforms import v2
 
-from accel import explanation, switch
 from accel.hooks import tv_files
 from accel.hooks.compiled import arrays, compositions, fake, folders, known, program, stock, tape, tape_trials
 from accel.hooks.compiled.draws import Size
@@ -30,11 +29,13 @@ from accel.hooks.compiled.program import Program, Which
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.targets import transformed
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
+from accel.lazy import explanation
 from accel.lazy.tensor import LazyTensor
-from accel.options import Selection
-from accel.recipe import Recipe, Source
-from accel.rows import Numbers, Rows
-from accel.sources import COLOURED, Sources, table_of
+from accel.processes import switch
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source
+from accel.recipes.rows import Numbers, Rows
+from accel.recipes.sources import COLOURED, Sources, table_of
 
 
 class Made(NamedTuple):

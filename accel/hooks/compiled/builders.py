@@ -18,7 +18,7 @@ from accel.hooks.compiled.tape import Tape
 from accel.hooks.compiled.traced import Traced
 from accel.ops import OPS
 from accel.ops.row import KernelOp
-from accel.rows import Form, Slot
+from accel.recipes.rows import Form, Slot
 from accel.system.private_names import private
 
 F1 = private("torchvision.transforms.functional", "_get_perspective_coeffs")

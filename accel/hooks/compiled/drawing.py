@@ -18,13 +18,13 @@ from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, 
 from accel.hooks.compiled.fixed import Fixed
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Kind, Tape
-from accel.native import units
-from accel.rows import Numbers
+from accel.recipes.rows import Numbers
+from accel.system.native import units
 
 _COMPILED = units.Unit(
     "drawing",
     *("hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_formulas.py", "hooks/compiled/drawing_codes.py"),
-    "native/intrinsics.py",
+    "system/native/intrinsics.py",
     seconds=0.3,
 )
 _draw = _COMPILED.function(

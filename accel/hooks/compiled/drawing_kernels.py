@@ -24,7 +24,7 @@ from accel.hooks.compiled.drawing_codes import (
     THIRD,
     WIDE,
 )
-from accel.native.intrinsics import emitted
+from accel.system.native.intrinsics import emitted
 
 # -- where the numbers come from: (the tables, the generator's outputs, an array with how many of them are used) -----
 

@@ -16,8 +16,8 @@ from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp
-from accel.recipe import Step
-from accel.rows import Form, Slot, Structure, shifted
+from accel.recipes.recipe import Step
+from accel.recipes.rows import Form, Slot, Structure, shifted
 
 Size = tuple[int, int]
 

@@ -24,8 +24,8 @@ from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import copied
-from accel.options import Selection
-from accel.sources import Numbers, Pictures
+from accel.recipes.options import Selection
+from accel.recipes.sources import Numbers, Pictures
 
 ATTRIBUTES = frozenset({"size", "num_classes", "image_size", "random_offset", "transform", "target_transform"})
 

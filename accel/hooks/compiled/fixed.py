@@ -12,7 +12,6 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel import switch
 from accel.codec.header import Raw, channels_of
 from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
@@ -22,8 +21,9 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp, TensorOp
-from accel.recipe import Recipe, Source, Step
-from accel.rows import Form, Slot
+from accel.processes import switch
+from accel.recipes.recipe import Recipe, Source, Step
+from accel.recipes.rows import Form, Slot
 
 
 class Kind(NamedTuple):

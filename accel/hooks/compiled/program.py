@@ -20,8 +20,8 @@ from accel.hooks.compiled.live import Again
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Instead, Tape, default, in_turn, of_default
 from accel.hooks.own_generators import Own, with_own
-from accel.recipe import Recipe, Source
-from accel.rows import Form, Numbers, Rows
+from accel.recipes.recipe import Recipe, Source
+from accel.recipes.rows import Form, Numbers, Rows
 from accel.system import clocks, counters
 
 Which = npt.NDArray[np.bool_]

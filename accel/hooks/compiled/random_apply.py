@@ -13,7 +13,7 @@ from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
 from accel.hooks.compiled.tape_trials import outputs
-from accel.rows import Form, shifted
+from accel.recipes.rows import Form, shifted
 
 
 class RandomApply:

@@ -15,7 +15,6 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.drawn import Row
 from accel.hooks.compiled import compositions, live, program
 from accel.hooks.compiled.compositions import Composition
 from accel.hooks.compiled.draws import Run, Size
@@ -31,7 +30,8 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.planning import layout
 from accel.planning.layout import Layout
-from accel.recipe import Recipe, Step, recording
+from accel.recipes.drawn import Row
+from accel.recipes.recipe import Recipe, Step, recording
 
 FIRST = 16
 """The number of images that torchvision transforms before a composition is compiled, which takes longer than a few

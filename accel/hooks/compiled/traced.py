@@ -14,7 +14,7 @@ from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.fixed import Kind, alike, recorded
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.tape import Bounds, Tape
-from accel.rows import Form
+from accel.recipes.rows import Form
 
 Draws = Callable[[Tape, int, int], Any]
 """Draws the parameters for an image: (tape, height, width) -> parameters."""

@@ -20,7 +20,7 @@ from accel.ops.colour import permuted
 from accel.ops.filters import blurred
 from accel.ops.resample import Aten
 from accel.planning import order
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 from accel.system import arithmetic, counters
 from accel.system.private_names import private
 

@@ -23,7 +23,7 @@ from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import layout, order
 from accel.planning.layout import Layout
-from accel.recipe import Step
+from accel.recipes.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
 

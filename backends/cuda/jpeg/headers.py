@@ -8,7 +8,7 @@ import numpy.typing as npt
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
-from accel.native import units
+from accel.system.native import units
 
 MAX_FILE = 1 << 27
 """The bytes that a file must be below, so that the numbers of all its bits fit in 31 bits."""

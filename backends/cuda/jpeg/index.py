@@ -13,7 +13,7 @@ from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import index_fields as ix
 from accel.codec.stream_index import Indexes
-from accel.native import units
+from accel.system.native import units
 
 SEGMENT, POINT = (structure("jpeg/picture.h", name) for name in ("Segment", "Point"))
 _BUCKETS = 256  # into which segments are sorted by length

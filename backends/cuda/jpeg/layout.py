@@ -12,7 +12,7 @@ from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
 from accel.codec.jpeg import SOURCES
-from accel.native import units
+from accel.system.native import units
 
 PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
 

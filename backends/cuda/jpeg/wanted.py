@@ -16,14 +16,14 @@ from accel.codec.jpeg.planes import Packed
 from accel.codec.store import Keys
 from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.errors import DecodeError
-from accel.memo import cached, indexes
-from accel.memo.planes import packed, to_fill
-from accel.options import Options
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan
-from accel.recipe import Source
-from accel.rows import Rows
-from accel.sources import Files, Numbers
+from accel.recipes.options import Options
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Rows
+from accel.recipes.sources import Files, Numbers
+from accel.runtime.memo import cached, indexes
+from accel.runtime.memo.planes import packed, to_fill
 
 _FIXED = 1 << 16  # bytes that every file takes: tables, descriptions
 

@@ -14,10 +14,10 @@ import accel
 from accel.backends.cpu import passes, stages
 from accel.backends.cpu.shares import Share
 from accel.errors import DecodeError
-from accel.recipe import Recipe, Source
-from accel.rows import Form, Pictures, Rows, Slot, Structure
+from accel.processes.switch import active
+from accel.recipes.recipe import Recipe, Source
+from accel.recipes.rows import Form, Pictures, Rows, Slot, Structure
 from accel.runtime import compute
-from accel.switch import active
 from accel.system import memory
 from tests.support import helpers
 from tests.support.rows import lacking, random_rows

@@ -10,8 +10,8 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from accel.errors import DecodeError
-from accel.recipe import Source
-from accel.rows import Form, Rows, Slot, Structure
+from accel.recipes.recipe import Source
+from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute
 from tests.support import helpers
 

@@ -20,8 +20,8 @@ from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
+from accel.processes.switch import current
 from accel.runtime import kept
-from accel.switch import current
 from rig.batches import noise
 from tests.support.cuda import (
     DEVICE,

@@ -21,13 +21,13 @@ from accel.codec.header import Raw
 from accel.errors import DecodeError
 from accel.planning import columns as planning
 from accel.planning.plan import plan as plan_of
-from accel.recipe import Source, Step
-from accel.rows import Form, Rows, Structure
+from accel.processes import sent_files, uses
+from accel.recipes.recipe import Source, Step
+from accel.recipes.rows import Form, Rows, Structure
+from accel.recipes.sources import Files
 from accel.runtime import finished as finished_work
 from accel.runtime import kept
-from accel.sources import Files
 from accel.system import memory
-from accel.workers import sent_files, uses
 from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support import helpers
 from tests.support.cuda import needs_compiler

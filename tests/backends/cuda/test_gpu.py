@@ -19,7 +19,7 @@ from accel.backend import backend_of
 from accel.backends.cuda.backend import CudaBackend
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
-from accel.switch import current
+from accel.processes.switch import current
 from rig.batches import noise
 from tests.support.cuda import stacked
 from tests.support.helpers import jpeg

@@ -17,8 +17,8 @@ from accel.codec import jpeg
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from accel.codec.jpeg.planes import Packed
-from accel.memo import result_lookup
 from accel.planning.prefix import Prefixes
+from accel.runtime.memo import result_lookup
 from accel.system import memory
 from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
 from tests.codec.test_planes import grey, some_samples, spoilt

@@ -11,8 +11,8 @@ from accel.backends.cuda import columns, lowering
 from accel.planning import columns as planning
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import plan
-from accel.rows import Pictures, Rows
-from accel.switch import active
+from accel.processes.switch import active
+from accel.recipes.rows import Pictures, Rows
 from tests.backends.cuda.cropped import COLOUR, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support.rows import lacking, random_rows
 

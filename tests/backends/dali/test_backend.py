@@ -19,7 +19,7 @@ import accel
 from accel import testing
 from accel.backends.dali import backend, pipeline
 from accel.codec import agreement
-from accel.switch import current
+from accel.processes.switch import current
 from tests.support import cuda, helpers
 from tests.support.helpers import MEAN, STD, Files, assert_same, jpeg, pictures, undecodable
 from tests.support.processes import in_threads, plain

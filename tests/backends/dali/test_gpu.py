@@ -14,7 +14,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backend import backend_of
 from accel.planning.plan import Plan, plan
-from accel.switch import current
+from accel.processes.switch import current
 from tests.support import helpers
 from tests.support.helpers import jpeg, undecodable
 from tests.support.processes import in_threads

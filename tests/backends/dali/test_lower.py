@@ -20,8 +20,8 @@ from accel.ops.index import Index
 from accel.ops.resample import Aten
 from accel.planning import lut as tables
 from accel.planning.plan import plan
-from accel.recipe import Recipe, Source, Step
-from accel.switch import current
+from accel.processes.switch import current
+from accel.recipes.recipe import Recipe, Source, Step
 from tests.support.helpers import jpeg, pictures
 
 TENSOR: Step = ("to_tensor", (torch.float32,))

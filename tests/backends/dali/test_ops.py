@@ -17,7 +17,7 @@ import accel
 from accel import testing
 from accel.backend import backend_of
 from accel.ops import OPS
-from accel.switch import current
+from accel.processes.switch import current
 from accel.testing import Case, Within
 from tests.support.helpers import jpeg, optional
 from tests.support.transforms import made

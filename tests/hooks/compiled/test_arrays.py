@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.lazy.tensor import LazyTensor
-from accel.rows import Pictures, Rows
+from accel.recipes.rows import Pictures, Rows
 from tests.support import helpers
 
 COUNT = 37

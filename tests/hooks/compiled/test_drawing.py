@@ -14,8 +14,8 @@ import accel
 from accel.hooks.compiled import compositions, drawing, draws, program
 from accel.hooks.compiled.fixed import RGB
 from accel.hooks.compiled.stock import Refused
-from accel.recipe import Recipe
-from accel.rows import Form
+from accel.recipes.recipe import Recipe
+from accel.recipes.rows import Form
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check
 
 CODED = ["train", "train of v2", "retries", "no crop fits", "padded", "padded by v2", "whole or not", "grey"]

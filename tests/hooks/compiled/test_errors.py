@@ -11,7 +11,7 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.files import batch_memory, reader
+from accel.codec.files import batch_memory, reader
 from accel.hooks import tv_files
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TOGETHER, ways
 from tests.support import helpers

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 import accel
 from accel.hooks.compiled import batch
 from accel.hooks.compiled.stock import Refused
-from accel.rows import Pictures
+from accel.recipes.rows import Pictures
 from tests.hooks.compiled.support import TOGETHER, assert_one_by_one, check, with_states
 from tests.support import helpers
 

@@ -14,8 +14,8 @@ from accel.hooks.compiled.draws import Piece, Run
 from accel.hooks.compiled.program import Drawn
 from accel.hooks.compiled.tape import Tape
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.recipe import Recipe, Source
-from accel.rows import Rows
+from accel.recipes.recipe import Recipe, Source
+from accel.recipes.rows import Rows
 from tests.hooks.compiled.support import PIPELINES
 
 _KINDS = (Piece, Run, Drawn, Tape, LazyTensorBase, Recipe, Source, Rows)

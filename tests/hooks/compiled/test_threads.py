@@ -12,7 +12,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.hooks.compiled import batch, fixed, program
-from accel.recipe import recording
+from accel.recipes.recipe import recording
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, ways
 from tests.support import helpers
 from tests.support.processes import in_threads

@@ -1,0 +1,285 @@
+"""Opening, reading and closing files by libc's functions, and parsing the headers of plain JPEG files, by numba.
+
+The addresses of the functions, and of the memory to read into, are parameters: the caller keeps these alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+
+from accel.codec.header import LARGEST_SIDE
+from accel.system.native.intrinsics import emitted
+from accel.system.native.memory import i64, pointer_to
+
+from . import fields as of
+
+_INT, _WORD = ir.IntType(32), ir.IntType(64)
+_HERE, _EMPTY_PATH, _BASIC, _TO_READ = -100, 0x1000, 0x7FF, 4  # AT_FDCWD, AT_EMPTY_PATH, STATX_BASIC_STATS, R_OK
+
+
+def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[Any, ir.Type]) -> Any:
+    """Call the C function at an address with int64 values cast to these types; return its result as int64."""
+    kinds = [kind for _, kind in given]
+    function = builder.inttoptr(address, ir.FunctionType(result, kinds).as_pointer())
+    found = builder.call(function, [value if kind is _WORD else builder.trunc(value, kind) for value, kind in given])
+    return found if result is _WORD else builder.sext(found, _WORD)
+
+
+_int64 = types.int64
+
+
+@emitted(_int64, _int64, _int64, _int64)
+def _open(builder: ir.IRBuilder, call: Any, path: Any, flags: Any) -> Any:
+    return _called(builder, call, _INT, (path, _WORD), (flags, _INT))
+
+
+@emitted(_int64, _int64, _int64, _int64, _int64, _int64)
+def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, path: Any, options: Any, status: Any) -> Any:
+    fields = ir.Constant(_WORD, _BASIC)
+    given = ((descriptor, _INT), (path, _WORD), (options, _INT), (fields, _INT), (status, _WORD))
+    return _called(builder, call, _INT, *given)
+
+
+@emitted(_int64, _int64, _int64, _int64, _int64)
+def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any) -> Any:
+    begin = ir.Constant(_WORD, 0)
+    return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
+
+
+@emitted(_int64, _int64, _int64)
+def _access(builder: ir.IRBuilder, call: Any, path: Any) -> Any:
+    return _called(builder, call, _INT, (path, _WORD), (ir.Constant(_WORD, _TO_READ), _INT))
+
+
+@emitted(_int64, _int64, _int64)
+def _close(builder: ir.IRBuilder, call: Any, descriptor: Any) -> Any:
+    return _called(builder, call, _INT, (descriptor, _INT))
+
+
+@emitted(types.CPointer(types.uint8), types.int64)
+def _bytes(builder: ir.IRBuilder, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(8).as_pointer())
+
+
+@emitted(types.int64, None)
+def _address(builder: ir.IRBuilder, pointer: Any) -> Any:
+    return builder.ptrtoint(pointer, _WORD)
+
+
+@njit
+def read(
+    calls: Any,
+    names: Any,
+    address: int,
+    capacity: int,
+    oldest: int,
+    most: int,
+    status: Any,
+    rows: Any,
+    places: Any,
+    totals: Any,
+) -> Any:
+    """Read files to an address with so much capacity, one behind another, at multiples of ``ALIGNED``.
+
+    Args:
+        calls: the addresses of open, statx, pread and close, and the flags of open (``fields``).
+        names: the files' names one after another, each ending with a 0.
+        oldest: the latest time, in nanoseconds, that is trusted; others become -1.
+        most: the most pixels of a picture that is not counted as ``UNUSUAL``.
+        status: int64 [32], working memory. rows: int64 [files, FIELDS], each file's fields.
+        places: int64 [files, 2], each file's offset and size.
+        totals: int64 [TOTALS], numbers for all files.
+    """
+    begin, end = i64(0), i64(0)
+    totals[:] = 0
+    rows[:] = 0
+    for i in range(len(rows)):
+        name_end = _end(names, begin)
+        state = _file(calls, names, begin, name_end, address + end, capacity - end, status, rows, i)
+        rows[i, of.STATE] = state
+        begin = name_end + 1
+        if not _is_believed(rows, i, oldest):
+            rows[i, of.WRITTEN], rows[i, of.CHANGED] = -1, -1
+        places[i, 0], places[i, 1] = end, rows[i, of.READ]
+        if state >= of.OTHER:
+            end += _whole(rows[i, of.READ])
+        totals[of.MISSING] += state == of.NONE
+        totals[of.NO_ROOM] += state == of.LARGE
+        totals[of.LARGEST] = max(totals[of.LARGEST], rows[i, of.BYTES])
+        totals[of.NEEDED] += _whole(rows[i, of.BYTES])
+        totals[of.UNUSUAL] += state == of.OTHER or rows[i, of.HEIGHT] * rows[i, of.WIDTH] > most
+
+
+@njit
+def look(calls: Any, names: Any, oldest: int, status: Any, rows: Any) -> Any:
+    """Fill a row for each file without opening it: the key, and as state ``PLAIN`` if the key is trusted and the file
+    may be read, else ``NONE``.
+
+    ``calls``: the addresses of statx and access. The other arguments are those of ``read``.
+    """
+    begin, name = i64(0), _address(pointer_to(names))
+    for i in range(len(rows)):
+        rows[i, of.STATE] = of.NONE
+        if _status(calls[of.STATX], _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
+            _key(status, rows, i)
+            if _is_believed(rows, i, oldest) and _access(calls[of.ACCESS], name + begin) == 0:
+                rows[i, of.STATE] = of.PLAIN
+        begin = _end(names, begin) + 1
+
+
+@njit
+def _is_believed(rows: Any, i: int, oldest: int) -> Any:
+    """Whether a file's times are so old that it cannot change again without changing them."""
+    return 0 <= rows[i, of.WRITTEN] <= rows[i, of.CHANGED] <= oldest
+
+
+@njit
+def _whole(size: int) -> Any:
+    return (size + of.ALIGNED - 1) // of.ALIGNED * of.ALIGNED
+
+
+@njit
+def _end(names: Any, begin: int) -> Any:
+    name, end = pointer_to(names), begin
+    while end < len(names) and name[end] != 0:
+        end += 1
+    return end
+
+
+@njit
+def _file(
+    calls: Any, names: Any, begin: int, end: int, address: int, capacity: int, status: Any, rows: Any, i: int
+) -> int:
+    """Read the file with the name names[begin:end] to an address with so much capacity; return its state."""
+    name, state = _address(pointer_to(names)), of.NONE
+    descriptor = _open(calls[of.OPEN], name + begin, calls[of.FLAGS])
+    if descriptor >= 0:
+        if _status(calls[of.STATX], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status))) == 0:
+            _key(status, rows, i)
+            state = of.LARGE
+            if rows[i, of.BYTES] < capacity:
+                state = _content(calls, descriptor, address, capacity, rows, i)
+        _close(calls[of.CLOSE], descriptor)
+    return state
+
+
+_BILLION, _LOW = 1000000000, 0xFFFFFFFF
+
+
+@njit
+def _key(status: Any, rows: Any, i: int) -> None:
+    """Fill the fields of a ``memory.Key`` from the system's struct statx."""
+    major, minor = status[17] & _LOW, (status[17] >> 32) & _LOW
+    device = (minor & 0xFF) | (major & 0xFFF) << 8 | (minor & 0xFFFFFF00) << 12 | (major & 0xFFFFF000) << 32
+    rows[i, of.DEVICE], rows[i, of.INODE], rows[i, of.BYTES] = device, status[4], status[5]
+    rows[i, of.WRITTEN] = status[14] * _BILLION + (status[15] & _LOW)
+    rows[i, of.CHANGED] = status[12] * _BILLION + (status[13] & _LOW)
+
+
+@njit
+def _content(calls: Any, descriptor: int, address: int, capacity: int, rows: Any, i: int) -> Any:
+    size = _pread(calls[of.PREAD], descriptor, address, capacity)
+    rows[i, of.READ] = size
+    if size < 0:
+        return of.NONE
+    if size >= capacity or size < rows[i, of.BYTES]:  # some file systems return less than they have
+        return of.LARGE
+    return of.PLAIN if _plain(_bytes(address), size, rows, i) else of.OTHER
+
+
+@njit
+def _u16(data: Any, at: int) -> Any:
+    return (i64(data[at]) << 8) | i64(data[at + 1])
+
+
+@njit
+def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
+    """Whether this is a complete, sequential JPEG file with one picture, as far as its header says; fills its fields.
+
+    The same as ``header.claim`` decides, which must be asked about all other files.
+    """
+    if size < 4 or data[0] != 0xFF or data[1] != 0xD8 or data[2] != 0xFF:
+        return False
+    if data[size - 2] != 0xFF or data[size - 1] != 0xD9:
+        return False
+    position, end, components = 2, size - 1, 0
+    while position + 3 < end:
+        marker = i64(data[position + 1])
+        if data[position] != 0xFF or marker < 0xC0 or 0xD0 <= marker <= 0xD9:
+            return False
+        length = _u16(data, position + 2)
+        if length < 2 or position + 2 + length > end:
+            return False
+        at, length = position + 4, length - 2
+        if marker == 0xDA:
+            if components == 0 or data[at] > components:
+                return False
+            rows[i, of.SCAN], rows[i, of.COMPONENTS] = position, components
+            return True
+        if marker in (0xC0, 0xC1):
+            if components != 0 or length < 6 or data[at] != 8:
+                return False
+            components = i64(data[at + 5])
+            height, width = _u16(data, at + 1), _u16(data, at + 3)
+            if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
+                return False
+            if max(height, width) > LARGEST_SIDE:
+                return False
+            rows[i, of.HEIGHT], rows[i, of.WIDTH] = height, width
+        elif not _harmless(data, marker, at, length):
+            return False
+        position = at + length
+    return False
+
+
+@njit
+def _harmless(data: Any, marker: int, at: int, length: int) -> Any:
+    """Whether no decoder fails on a segment, and it needs no closer look."""
+    if marker == 0xDB:
+        while length > 0:
+            size = 65 if data[at] < 16 else 129
+            at += size
+            length -= size
+        return length == 0
+    if marker in (0xE0, 0xEE):
+        return length >= 7
+    if marker == 0xE2:  # more pictures ("MPF"), or a profile
+        return length >= 14 and not (data[at] == 0x4D and data[at + 1] == 0x50)
+    if marker == 0xED:
+        return _photoshop_parses(data, at, length)
+    return marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF
+
+
+_PHOTOSHOP, _RESOURCE = tuple(b"Photoshop 3.0\0"), tuple(b"8BIM")
+
+
+@njit
+def _begins(data: Any, at: int, room: int, expected: Any) -> Any:
+    if room < len(expected):
+        return False
+    same = True
+    for i in range(len(expected)):
+        same &= data[at + i] == expected[i]
+    return same
+
+
+@njit
+def _photoshop_parses(data: Any, at: int, length: int) -> Any:
+    """The same as the function of this name in ``header``."""
+    position = len(_PHOTOSHOP) if _begins(data, at, length, _PHOTOSHOP) else length
+    while _begins(data, at + position, length - position, _RESOURCE):
+        position += 6
+        if position == length:
+            return False
+        if position > length:
+            return True
+        position += 1 + i64(data[at + position])
+        position += position & 1
+        if position + 4 > length:
+            return True
+        position += 4 + ((_u16(data, at + position) << 16) | _u16(data, at + position + 2))
+        position += position & 1
+    return True

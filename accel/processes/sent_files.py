@@ -1,0 +1,278 @@
+"""A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
+
+A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.PARTS`` on, for each part, its
+offset in the slot (a multiple of 64) and its size in bytes. The parts are those of ``Part``, in its order, followed by
+those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
+
+So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
+that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
+(``files.batch_memory``).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.backend import AcceleratorBackend, backend_of
+from accel.codec.files import batch_memory
+from accel.codec.files import fields as of
+from accel.codec.files.batch_memory import HEADER, Place
+from accel.codec.files.fields import ALIGNED
+from accel.codec.header import Header
+from accel.ops import OPS
+from accel.planning import columns
+from accel.planning.columns import ColumnPlan
+from accel.processes import slot_pool, uses
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source, Step, selection_of, ways_of
+from accel.recipes.rows import Ahead, Rows, Structure
+from accel.recipes.sources import Files, Sources, encoded, known_of
+from accel.runtime.memo import cached
+from accel.system import counters
+from accel.system.page_locks import Block
+
+VERSION = 4
+Bytes = npt.NDArray[np.uint8]
+
+
+class Word(IntEnum):
+    """The words of a slot's header."""
+
+    VERSION = 0
+    PART_COUNT = 1
+    CHANNELS = 2  # of the result, if the backend has computed something ahead; else 0
+    HEIGHT = 3
+    WIDTH = 4
+    PARTS = 8
+
+
+class Part(IntEnum):
+    """The parts of a slot that every batch has."""
+
+    FILES = 0  # the files, each at a multiple of 64
+    PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
+    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``files.fields``)
+    NUMBERS = 3  # int64 [images, columns]: the rows' numbers
+    NAMES = 4  # the files' names, separated by zeros
+    HEADERS = 5  # pickled: headers of files that are no plain JPEG files, by their numbers; empty: there are none
+    ALIKE = 6  # pickled: the data that all images have in common, ``_Alike``
+
+
+_MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
+_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word where the list of the backend's parts begins
+_ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
+
+
+class _Alike(NamedTuple):
+    structure: Structure
+    selection: Selection
+    way: str  # how the images were recorded
+    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, the next two as well
+    interleaved: bool
+    casts: tuple[Step, ...]
+
+
+class SentFiles(NamedTuple):
+    """A batch as it is sent: its slot. If slots are shared, it is unpickled as the rows (``arrived``)."""
+
+    data: torch.Tensor
+
+
+def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | None:
+    """Put recipes of files into a slot, in a DataLoader worker, with the parts that their backend computes ahead.
+
+    Their results are to lie ``interleaved`` in memory, unless the loader's batches are known to be used otherwise.
+
+    None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
+    parameters.
+    """
+    if not len(recipes):
+        return None
+    selection = selection_of(recipes)
+    backend = backend_of(selection)
+    if not isinstance(backend, AcceleratorBackend):
+        return None
+    found = _rows_of_files(recipes, selection)
+    if found is None or any(OPS[form.name].holds_tensors for form in found[0].structure.forms):
+        return None
+    rows, sources = found
+    files: Any = rows.sources
+    plan, room = None, 0
+    interleaved, casts = uses.expected() or (interleaved, ())
+    try:
+        if not cached.in_use and (plan := columns.plan(rows.then(*casts), interleaved=interleaved)) is not None:
+            room = backend.room_ahead(plan)
+    except Exception as error:
+        _failed(error)
+        room = 0
+    size = len(files.content) or int(files.places[-1].sum())
+    names = encoded(files.names)
+    headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
+    others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
+    fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
+    batch_memory.note(selection, len(rows), fixed + room)
+    data = None if files.memory is None else files.memory.hand_over(fixed + room)
+    copied = data is None
+    if data is None:
+        data = slot_pool.shared((batch_memory.rounded(fixed + room),), torch.uint8)
+    slot = _Slot(data.numpy())
+    content = slot.take(size)
+    if copied:
+        for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
+            content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
+        files.content, files.memory = content, None  # the plan refers to the content
+    for each in others:
+        slot.put(each)
+    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
+    made: Sequence[npt.NDArray[Any]] = ()
+    if plan is not None and room:
+        made = _ahead(backend, plan, room)
+    if plan is not None and made:
+        alike = alike._replace(dtype=plan.dtype)
+        slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
+    said = _dumped(alike)
+    if _whole(len(said)) > _ALIKE:
+        return None
+    slot.put(np.frombuffer(said, np.uint8))
+    for part in made:
+        slot.put(part)
+    return SentFiles(data)
+
+
+def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
+    """Recipes of distinct files as rows, and their sources; None for other recipes."""
+    if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
+        return recipes, recipes.sources
+    sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
+    if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
+        return None
+    files = _described(sources, selection)
+    rows = None if files is None else Rows.of(recipes)
+    return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
+
+
+def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
+    """Sources as ``Files``, without content yet unless all lie in one slot; None if any is not a file that was read."""
+    at = [source.buffer for source in sources if type(source.buffer) is Place]
+    memory = at[0].memory if at and len(at) == len(sources) and len({each.memory for each in at}) == 1 else None
+    known, headers = [], {}
+    for number, source in enumerate(sources):
+        header, name = source.header, source.name
+        if not (source.is_read and isinstance(header, Header) and type(name) is str and "\0" not in name):
+            return None
+        if source.cached is not None or source.origin is not None or source.selection != selection:
+            return None
+        known.append(known_of(source, header) if memory is None else at[number].row)
+        if known[-1][of.STATE] != of.PLAIN:
+            headers[number] = header
+    table = np.array(known, np.int64)
+    names = [source.name for source in sources]
+    places = batch_memory.places_of(table[:, of.READ])
+    if memory is not None:
+        places[:, 0] = [each.start for each in at]
+    content = np.zeros(0, np.uint8) if memory is None else memory.kept()
+    return Files(content, places, table, headers, names, selection, memory)
+
+
+_ALIKE = 1 << 14
+"""The most bytes of the pickled ``_Alike``."""
+
+
+def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence[npt.NDArray[Any]]:
+    try:
+        made = backend.ahead(plan)
+    except Exception as error:  # the parent plans them again, and raises it where the user can catch it
+        _failed(error)
+        return ()
+    if len(made) > _MOST_PARTS - len(Part) or sum(_whole(each.nbytes) for each in made) > room:
+        counters.fallback("what a worker had planned ahead found no room beside the files; the parent planned it")
+        return ()
+    return made
+
+
+def _failed(error: Exception) -> None:
+    counters.fallback(f"a worker could not plan a batch ahead: {type(error).__name__}: {error}")
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+class _Slot:
+    """A slot that is being filled, part by part."""
+
+    def __init__(self, memory: Bytes) -> None:
+        self._memory = memory
+        self.header = memory[:HEADER].view(np.int64)
+        self.header[:] = 0
+        self.header[Word.VERSION] = VERSION
+        self._end = HEADER
+
+    def take(self, size: int) -> Bytes:
+        """The memory of the next part."""
+        number = int(self.header[Word.PART_COUNT])
+        where = Word.PARTS + 2 * number
+        self.header[where : where + 2] = self._end, size
+        self.header[Word.PART_COUNT] = number + 1
+        taken = self._memory[self._end : self._end + size]
+        self._end += _whole(size)
+        return taken
+
+    def put(self, part: npt.NDArray[Any]) -> None:
+        self.take(part.nbytes)[:] = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+
+
+@lru_cache(maxsize=64)
+def _dumped(alike: _Alike) -> bytes:
+    return pickle.dumps(alike, -1)
+
+
+@lru_cache(maxsize=64)
+def _loaded(alike: bytes) -> _Alike:
+    return pickle.loads(alike)  # type: ignore[no-any-return]
+
+
+def unpack(sent: SentFiles | Rows) -> Rows:
+    """Unpack the rows, which keep the slot in use as long as they exist."""
+    return _rows(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
+
+
+def arrived(*sent: int) -> Rows:
+    """The rows in a slot (``slot_pool.received``), in the parent."""
+    lease, block = slot_pool.received(*sent)
+    return _rows(np.frombuffer(lease.data, np.uint8), block)  # a plain view would not keep the lease alive
+
+
+def _rows(memory: Bytes, block: Block | None) -> Rows:
+    header = memory[: 8 * _BEHIND].view(np.int64).tolist()
+    if header[Word.VERSION] != VERSION:
+        raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
+    start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
+    structure, selection, way, dtype, interleaved, casts = _loaded(memory[start : start + size].tobytes())
+    rest = partial(_rest, memory, header, structure, selection, way)
+    if dtype is None:
+        return rest()
+    images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
+    shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
+    files = header[Word.PARTS + 2 * Part.FILES]
+    ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
+    return Rows.finished(structure, ahead, rest)
+
+
+def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection, way: str) -> Rows:
+    said = header[Word.PARTS :]
+    parts = [memory[start : start + size] for start, size in zip(said[::2], said[1::2], strict=True)]
+    places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
+    known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
+    headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
+    files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
+    files.way = way
+    return Rows(files, structure, parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

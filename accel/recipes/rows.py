@@ -1,0 +1,322 @@
+"""Recipes of one structure: the same steps on many sources, with columns of numbers where parameters differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.recipes.options import Selection
+from accel.recipes.recipe import Recipe, Source, Step
+from accel.recipes.sources import Numbers as Numbers
+from accel.recipes.sources import Pictures as Pictures
+from accel.recipes.sources import Sources, sizes_of, table_of
+from accel.system.page_locks import Block
+
+Steps = tuple[Step, ...]
+DRAWN = frozenset({"convert", "hflip", "vflip"})
+"""Steps that some images of a structure may lack."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Placeholder for a parameter that each image has in a column: an integer, or (``real``) a float."""
+
+    column: int
+    real: bool = False
+
+
+class Form(NamedTuple):
+    """A step of all images, or (``drawn`` >= 0) only of those whose number in that column is not 0."""
+
+    name: str
+    params: tuple[Any, ...] = ()
+    drawn: int = -1
+
+
+def shifted(form: Form, begin: int) -> Form:
+    """The form with its columns moved by ``begin``."""
+    name, params, drawn = form
+    moved = [Slot(each.column + begin, each.real) if isinstance(each, Slot) else each for each in params]
+    return Form(name, tuple(moved), drawn if drawn < 0 else drawn + begin)
+
+
+class Structure:
+    """The steps that images of one batch have in common, in order. Equal structures are the same object."""
+
+    __slots__ = ("__weakref__", "columns", "forms")
+
+    def __init__(self, forms: tuple[Form, ...]) -> None:
+        """Made by ``Structure.of`` only."""
+        slots = [value.column for form in forms for value in form.params if isinstance(value, Slot)]
+        self.forms = forms
+        self.columns = max([*slots, *(form.drawn for form in forms)], default=-1) + 1
+
+    @staticmethod
+    def of(*forms: Form) -> Structure:
+        return _structure(forms)
+
+    def steps(self, row: Sequence[Any]) -> Steps:
+        """The steps of the image with these numbers."""
+        return tuple([
+            (name, tuple([_value(value, row) if isinstance(value, Slot) else value for value in params]))
+            for name, params, drawn in self.forms
+            if drawn < 0 or row[drawn]
+        ])  # fmt: skip
+
+    def then(self, steps: Sequence[Step]) -> Structure:
+        """The structure with more steps, the same for all images."""
+        return _structure((*self.forms, *(Form(*step) for step in steps)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Structure.of, self.forms
+
+    def __repr__(self) -> str:
+        return f"<Structure of {self.columns} numbers: {', '.join(form.name for form in self.forms)}>"
+
+
+@lru_cache(maxsize=256)
+def _structure(forms: tuple[Form, ...]) -> Structure:
+    return Structure(forms)
+
+
+def _value(slot: Slot, row: Sequence[Any]) -> int | float:
+    number = int(row[slot.column])
+    return float(np.int64(number).view(np.float64)) if slot.real else number
+
+
+class Ahead(NamedTuple):
+    """The part of a batch's work that a worker has done ahead of the device (``AcceleratorBackend.ahead``).
+
+    Valid for exactly the rows that arrived, with ``casts`` after their steps: those that the worker expected.
+
+    Attributes:
+        shape: (images, channels, height, width) of the result. dtype: its dtype. interleaved: its memory order.
+        slot: the slot of shared memory that everything was sent in, uint8 [bytes].
+        first: the index of the 64-bit word of the slot where the backend's parts are listed: for each its offset (a
+            multiple of 64) and its size in bytes.
+        files: the offset of the files in the slot. selection: the backend that runs them.
+        way: how the images were recorded (``Source.way``).
+        memory: the slot as a block whose pages a device may have locked; None if it cannot be locked.
+    """
+
+    shape: tuple[int, int, int, int]
+    dtype: torch.dtype
+    interleaved: bool
+    casts: Steps
+    slot: npt.NDArray[np.uint8]
+    first: int
+    files: int
+    selection: Selection
+    way: str
+    memory: Block | None = None
+
+    def part(self, number: int) -> npt.NDArray[np.uint8]:
+        """The backend's part with this number, uint8 [bytes]."""
+        where = 8 * (self.first + 2 * number)
+        start, size = self.slot[where : where + 16].view(np.int64).tolist()
+        return self.slot[start : start + size]
+
+
+class Rows(Sequence[Recipe]):
+    """Recipes of one structure. Each recipe is made on access.
+
+    Attributes:
+        sources: the images' sources, a tuple or ``Sources``. structure: their common structure.
+        numbers: int64 [images, columns]; float parameters are stored by their bits. Not to be changed.
+        ahead: what a worker has computed of them already; None: nothing. since: steps recorded since it did.
+    """
+
+    __slots__ = ("_rest", "ahead", "numbers", "since", "sources", "structure")
+    sources: tuple[Source, ...] | Sources
+    numbers: Numbers
+    _rest: Callable[[], Rows]
+
+    def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
+        self.sources = sources if isinstance(sources, Sources) else tuple(sources)
+        self.structure = structure
+        self.ahead: Ahead | None = None
+        self.since: Steps = ()
+        self.numbers = np.ascontiguousarray(numbers, np.int64)
+        if self.numbers.shape != (len(self.sources), structure.columns):
+            raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
+
+    @classmethod
+    def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows], since: Steps = ()) -> Rows:
+        """Rows that are computed ahead; ``rest`` is called for rows with the sources and numbers on their access."""
+        rows = cls.__new__(cls)
+        rows.structure, rows.ahead, rows._rest, rows.since = structure, ahead, rest, since
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        # only reached for attributes that are not set yet
+        if name not in ("sources", "numbers"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        rest = self._rest()
+        self.sources, self.numbers = rest.sources, rest.numbers
+        return getattr(self, name)
+
+    @staticmethod
+    def of(recipes: Sequence[Recipe]) -> Rows | None:
+        """The same recipes as rows.
+
+        None if they have no structure in common, or a parameter is large, as a tensor is: structures are kept.
+        """
+        if isinstance(recipes, Rows):
+            return recipes
+        found = separated([recipe.steps for recipe in recipes])
+        return None if found is None else Rows([recipe.source for recipe in recipes], *found)
+
+    @property
+    def selection(self) -> Selection:
+        """The selection of the images, which is the same for all images of a batch."""
+        known = self.ahead or (self.sources[0] if isinstance(self.sources, tuple) else self.sources)
+        return known.selection
+
+    def then(self, *steps: Step) -> Rows:
+        """The recipes with more steps, the same for all of them."""
+        if self.ahead is not None:
+            return Rows.finished(self.structure.then(steps), self.ahead, lambda: self, (*self.since, *steps))
+        return Rows(self.sources, self.structure.then(steps), self.numbers)
+
+    def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+        """The sources' heights, widths, and whether their mode is "RGB": arrays [images]."""
+        return sizes_of(self.table())
+
+    def table(self) -> Numbers:
+        """The table of the sources' pictures (``Sources.table``)."""
+        if isinstance(self.sources, tuple):
+            return table_of([source.header for source in self.sources])
+        return self.sources.table()
+
+    def of_lazy_pixels(self) -> bool:
+        """Whether any source is made of pixels that are lazy themselves."""
+        return isinstance(self.sources, tuple) and any(source.origin is not None for source in self.sources)
+
+    def each_apart(self) -> bool:
+        """Whether no two images share a source."""
+        return not isinstance(self.sources, tuple) or len(set(map(id, self.sources))) == len(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.numbers) if self.ahead is None else self.ahead.shape[0]
+
+    @overload
+    def __getitem__(self, place: int) -> Recipe: ...
+    @overload
+    def __getitem__(self, place: slice) -> Rows: ...
+    def __getitem__(self, place: int | slice) -> Recipe | Rows:
+        if isinstance(place, slice):
+            return Rows(self.sources[place], self.structure, self.numbers[place])
+        return Recipe(self.sources[place], self.structure.steps(self.numbers[place].tolist()))
+
+    def __iter__(self) -> Iterator[Recipe]:
+        for source, row in zip(self.sources, self.numbers.tolist(), strict=True):
+            yield Recipe(source, self.structure.steps(row))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.sources, self.structure, self.numbers)
+
+    def __repr__(self) -> str:
+        return f"<Rows: {len(self)} of {self.structure}>"
+
+
+def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
+    """Concatenate sequences of recipes; a single one is returned as it is."""
+    return parts[0] if len(parts) == 1 else tuple([recipe for part in parts for recipe in part])
+
+
+def then(recipes: Sequence[Recipe], steps: Steps) -> Sequence[Recipe]:
+    """Recipes with more steps, which are the same for all of them and hashable."""
+    if isinstance(recipes, Rows):
+        return recipes.then(*steps)
+    return tuple([Recipe(source, before + steps) for source, before in recipes])
+
+
+# -- single recipes to rows -------------------------------------------------------------------
+
+
+def separated(images: Sequence[Steps]) -> tuple[Structure, Numbers] | None:
+    """The structure and the numbers of images with these steps; None as for ``Rows.of``."""
+    if not images:
+        return None
+    columns: list[list[int]] = []
+    forms: list[Form] = []
+    parts = [_parts(steps) for steps in images]
+    if len({tuple([name for name, _ in plain]) for plain, _ in parts}) > 1:
+        return None
+    for place in range(len(parts[0][0]) + 1):
+        present = [drawn[place] for _, drawn in parts]
+        longest = sorted(present, key=len, reverse=True)
+        steps = sorted(dict.fromkeys([step for own in longest for step in own]), key=lambda step: step[0] != "convert")
+        if any([step for step in steps if step in own] != own for own in present):
+            return None
+        for step in steps:
+            has = [step in own for own in present]
+            forms.append(Form(*step, -1 if all(has) else len(columns)))
+            if not all(has):
+                columns.append([int(each) for each in has])
+        if place < len(parts[0][0]):
+            given = [plain[place][1] for plain, _ in parts]
+            if len({len(params) for params in given}) > 1:
+                return None
+            params: list[Any] = []
+            for values in zip(*given, strict=True):
+                kinds = {type(value) for value in values}
+                if _same(values):
+                    if not _is_small(values[0]):
+                        return None
+                    params.append(values[0])
+                elif kinds in ({int}, {float}):
+                    params.append(Slot(len(columns), kinds == {float}))
+                    columns.append([int(np.float64(v).view(np.int64)) if kinds == {float} else v for v in values])
+                else:
+                    return None
+            forms.append(Form(parts[0][0][place][0], tuple(params)))
+    try:
+        numbers = np.array(columns, np.int64).reshape(len(columns), len(images)).T
+        return Structure.of(*forms), np.ascontiguousarray(numbers)
+    except (TypeError, OverflowError):  # a parameter has no hash, or a number more than 64 bits
+        return None
+
+
+def _parts(steps: Steps) -> tuple[list[Step], list[list[Step]]]:
+    """Split steps into those that every image has, and the ``DRAWN`` ones before each of them and after the last."""
+    plain: list[Step] = []
+    drawn: list[list[Step]] = [[]]
+    for is_drawn, group in groupby(steps, lambda step: step[0] in DRAWN):
+        for step in group:
+            if is_drawn:
+                drawn[-1].append(step)
+            else:
+                plain.append(step)
+                drawn.append([])
+    return plain, drawn
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_small, value))
+    return (
+        value is None
+        or isinstance(value, (int, float, str, Enum, torch.dtype, torch.memory_format))
+        or (isinstance(value, bytes) and len(value) <= _LONGEST)
+    )
+
+
+_LONGEST = 1 << 12
+"""The most bytes of a parameter of a structure; tables of levels have 768."""
+
+
+def _same(values: tuple[Any, ...]) -> bool:
+    first = values[0]
+    try:
+        return all(each is first or (type(each) is type(first) and bool(each == first)) for each in values)
+    except (RuntimeError, ValueError):  # tensors, or arrays, of several values
+        return False
