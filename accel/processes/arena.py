@@ -38,7 +38,7 @@ class Arena:
 
     ``about``, int64 [3, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
     its images, and of those that fell back.
-    ``use``, int64 [1]: how batches are used (``workers.uses``), which the parent writes.
+    ``use``, int64 [1]: how batches are used (``processes.uses``), which the parent writes.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:

@@ -6,7 +6,7 @@ those of the backend: the arrays that it has computed ahead of a device (``Accel
 
 So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
 that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
-(``files.batch_memory``).
+(``codec.files.batch_memory``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Part(IntEnum):
 
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
-    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``files.fields``)
+    KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``codec.files.fields``)
     NUMBERS = 3  # int64 [images, columns]: the rows' numbers
     NAMES = 4  # the files' names, separated by zeros
     HEADERS = 5  # pickled: headers of files that are no plain JPEG files, by their numbers; empty: there are none

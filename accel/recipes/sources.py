@@ -189,7 +189,7 @@ class Files(Sources):
 
     Attributes:
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], each file's offset and size.
-        known: int64 [files, FIELDS], the fields of ``files.fields``; the size of the picture is always set.
+        known: int64 [files, FIELDS], the fields of ``codec.files.fields``; the size of the picture is always set.
         headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
         asked: bool [files], whether a file was decoded, as ``Source.asked``. memory: what ``content`` is a part of, if
             it is reused for other batches.
