@@ -37,7 +37,8 @@ from accel.hooks import (
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
 from accel.processes import switch
-from accel.system import counters, measuring, private_names, shared_list
+from accel.system import counters, private_names, shared_list
+from accel.system.timing import measuring
 
 _OF_IMAGES = (
     *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),

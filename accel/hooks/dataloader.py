@@ -26,9 +26,10 @@ from accel.processes import sending, slot_pool, switch
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
 from accel.runtime.memo import cached
-from accel.system import log, measuring, notes
+from accel.system import log, notes
 from accel.system.caller import frame
 from accel.system.private_names import private
+from accel.system.timing import measuring
 
 worker = private("torch.utils.data._utils.worker")
 fetch = private("torch.utils.data._utils.fetch", "_MapDatasetFetcher")

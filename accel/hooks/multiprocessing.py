@@ -19,7 +19,8 @@ from accel.hooks.patch import Body, Function
 from accel.processes import switch
 from accel.processes.launch import environment
 from accel.recipes.options import Selection
-from accel.system import counters, measuring, shared_list
+from accel.system import counters, shared_list
+from accel.system.timing import measuring
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torchvision import transforms as v1
 
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.patch import copied
-from accel.system import clocks
+from accel.system.timing import clocks
 
 
 class Own(TorchDispatchMode):

@@ -19,8 +19,9 @@ from accel.hooks import multiprocessing
 from accel.hooks.patch import Attribute, Function
 from accel.processes import slot_pool, switch
 from accel.recipes.options import STEPS_ASIDE, Selection
-from accel.system import counters, measuring, shared_list
+from accel.system import counters, shared_list
 from accel.system.private_names import private
+from accel.system.timing import measuring
 
 _worker = private("torch.utils.data._utils.worker", "_ResumeIteration")
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch.autograd.profiler import record_function
 
 from accel.hooks.patch import Body, Function
-from accel.system import measuring
+from accel.system.timing import measuring
 
 
 def _start(original: Function, self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -35,10 +35,11 @@ from accel.profiling.measured import (
 )
 from accel.profiling.watched import Watched, kind
 from accel.runtime.streams import usable
-from accel.system import clocks, counters, measuring
-from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
+from accel.system import counters
 from accel.system.cores import cores
-from accel.system.measuring import Row
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
+from accel.system.timing.measuring import Row
 
 ANOTHER = "cpu"
 """The backend that is tried if none of accel's is in force."""

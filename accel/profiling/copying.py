@@ -10,8 +10,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.system import clocks
-from accel.system.clocks import COPY
+from accel.system.timing import clocks
+from accel.system.timing.clocks import COPY
 
 
 def moved(original: Callable[..., Any]) -> Callable[..., Any]:

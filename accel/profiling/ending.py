@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from accel.profiling import loading
-from accel.system import clocks, measuring
-from accel.system.clocks import WAIT
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import WAIT
 
 
 def ended(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,10 +15,22 @@ from accel.hooks.patch import Undo
 from accel.processes import switch
 from accel.profiling.around import around
 from accel.profiling.sampler import sampler
-from accel.system import clocks, fork, measuring
-from accel.system.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
-from accel.system.clocks import clock as own_clock
-from accel.system.row_words import BEGUN, DRAWS, IMAGES
+from accel.system import fork
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import (
+    COLLATE,
+    DECODE,
+    FETCH,
+    IDLE,
+    MADE,
+    READ,
+    RECORD,
+    SEND,
+    TRANSFORM,
+    USER,
+)
+from accel.system.timing.clocks import clock as own_clock
+from accel.system.timing.row_words import BEGUN, DRAWS, IMAGES
 
 Function = Callable[..., Any]
 

@@ -15,8 +15,8 @@ from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.profiling.watched import Watched
 from accel.runtime import streams
-from accel.system import clocks, measuring
-from accel.system.clocks import RECEIVE, STEP, UNPACK, WAIT
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import RECEIVE, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
 

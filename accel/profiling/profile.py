@@ -9,8 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from accel.system import log, measuring, stderr
+from accel.system import log, stderr
 from accel.system.imports import LazyModule
+from accel.system.timing import measuring
 
 if TYPE_CHECKING:
     from accel.profiling.report import Report

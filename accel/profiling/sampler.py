@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from accel.system import clocks, fork, measuring
-from accel.system.clocks import GIL
-from accel.system.row_words import TEXTS, TEXTS_BEGIN
+from accel.system import fork
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import GIL
+from accel.system.timing.row_words import TEXTS, TEXTS_BEGIN
 
 _HERTZ = 11
 _MANY = 64  # samples, after which a quarter of the rate is enough

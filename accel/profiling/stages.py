@@ -22,9 +22,20 @@ from accel.processes.leaving import leaves
 from accel.profiling import copying, ending, fetching, loading
 from accel.profiling.around import around
 from accel.profiling.sampler import of_stages, sampler
-from accel.system import clocks, measuring
-from accel.system.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 from accel.system.private_names import private
+from accel.system.timing import clocks, measuring
+from accel.system.timing.clocks import (
+    COLLATE,
+    COPY,
+    DECODE,
+    KERNELS,
+    LAUNCH,
+    PLAN,
+    READ,
+    RECORD,
+    TRANSFORM,
+    USER,
+)
 
 Function = Callable[..., Any]
 

@@ -27,11 +27,12 @@ from accel.lazy import search
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.processes import slot_pool, switch
 from accel.profiling.measured import Trial
-from accel.system import log, measuring
-from accel.system.clocks import system_ns
+from accel.system import log
 from accel.system.cores import delayed_ns
 from accel.system.imports import LazyModule
 from accel.system.private_names import private
+from accel.system.timing import measuring
+from accel.system.timing.clocks import system_ns
 
 _FEWEST, _MOST = 6, 96
 """The fewest batches of a backend, and the most images of a turn (unless one batch is larger)."""

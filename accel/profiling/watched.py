@@ -19,8 +19,8 @@ from accel.profiling import trial
 from accel.profiling.extent import extent
 from accel.profiling.measured import Batch, Loader, Trial
 from accel.recipes.options import Selection
-from accel.system import clocks, measuring, row_words
 from accel.system.private_names import private
+from accel.system.timing import clocks, measuring, row_words
 
 private("torch", "_C.DisableTorchFunctionSubclass")
 

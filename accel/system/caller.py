@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-_CLOCKS = ("accel.system.clocks", "accel.profiling.")
+_CLOCKS = ("accel.system.timing.clocks", "accel.profiling.")
 _LIBRARIES = ("PIL.", "accel.", "numpy.", "torch.")
 _WAYS_IN = ("torchvision.transforms.v2.functional._utils.", "torchvision.transforms.v2._transform.")
 """Modules through which every function and every transform of v2 is called."""

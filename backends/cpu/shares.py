@@ -21,10 +21,10 @@ from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions
 from accel.backends.shared.pixels import Pixels
 from accel.planning.columns import Columns
 from accel.runtime import read
-from accel.system.clocks import DECODE, TRANSFORM
-from accel.system.compiled_stage import CLOCK, compiled_stage
 from accel.system.native import units
 from accel.system.native.calls import Call
+from accel.system.timing.clocks import DECODE, TRANSFORM
+from accel.system.timing.compiled_stage import CLOCK, compiled_stage
 
 Values = tuple[Pixels, npt.NDArray[Any], npt.NDArray[np.float32]]
 """Fill colours, table and factors of a pass."""

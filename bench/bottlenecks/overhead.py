@@ -35,7 +35,7 @@ from accel.cli.arguments import Red, command
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
 from accel.profiling import collect
-from accel.system import clocks, measuring
+from accel.system.timing import clocks, measuring
 from bench.epochs import linked, modules_not_collected
 from bench.machine import parser, write
 

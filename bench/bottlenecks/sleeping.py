@@ -25,8 +25,8 @@ from accel.planning.plan import Plan
 from accel.profiling import collect
 from accel.profiling.measured import Machine
 from accel.recipes.options import AcceleratorOptions, Options
-from accel.system import clocks
 from accel.system.memory import Allocate
+from accel.system.timing import clocks
 
 HOST, DEVICE = "sleeping", "sleeping_device"
 

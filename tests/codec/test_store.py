@@ -18,9 +18,10 @@ import torch
 from accel.codec import store, store_fields
 from accel.codec.files import reader
 from accel.codec.store import Keys, Store
-from accel.system import measuring, memory
+from accel.system import memory
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
+from accel.system.timing import measuring
 from tests.support.processes import descriptors, in_child, in_threads, killed, linux
 
 pytestmark = linux

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.hooks import tv_transforms
-from accel.hooks.compiled import live
+from accel.hooks.compiled.random_numbers import live
 from tests.support import helpers
 from tests.support.processes import in_threads
 

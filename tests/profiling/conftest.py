@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accel.system import clocks
+from accel.system.timing import clocks
 from tests.profiling.measure import EACH
 from tests.support import helpers
 

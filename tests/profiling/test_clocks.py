@@ -27,8 +27,8 @@ import accel
 from accel.profiling import collect, fetching, sampler
 from accel.profiling.measured import Measured, Process
 from accel.runtime import read
-from accel.system import clocks, measuring, row_words, sums
-from accel.system.divided import divided
+from accel.system.timing import clocks, measuring, row_words, sums
+from accel.system.timing.divided import divided
 from tests.profiling.measure import EACH, Sleeping, main, measured, workers
 from tests.support.loaders import TRAIN
 

@@ -13,9 +13,9 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.backends.cpu.shares import Share
 from accel.profiling import collect, fetching
-from accel.system import clocks, sums
-from accel.system.clocks import COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, NS, TRANSFORM
-from accel.system.compiled_stage import compiled_stage
+from accel.system.timing import clocks, sums
+from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, NS, TRANSFORM
+from accel.system.timing.compiled_stage import compiled_stage
 from tests.profiling.measure import EACH, main, workers
 from tests.support import helpers
 from tests.support.loaders import TRAIN

@@ -22,7 +22,7 @@ from accel.profiling import collect
 from accel.profiling.flow import flow
 from accel.profiling.measured import Measured
 from accel.runtime import streams
-from accel.system import measuring
+from accel.system.timing import measuring
 from tests.profiling.measure import EACH, Numbers, Sleeping, main, measured, workers
 from tests.support import helpers
 from tests.support.loaders import TRAIN

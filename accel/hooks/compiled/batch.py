@@ -21,13 +21,16 @@ from torchvision.datasets import FakeData, folder
 from torchvision.transforms import v2
 
 from accel.hooks import tv_files
-from accel.hooks.compiled import arrays, compositions, fake, folders, known, program, stock, tape, tape_trials
-from accel.hooks.compiled.draws import Size
-from accel.hooks.compiled.fixed import RGB, Kind
-from accel.hooks.compiled.folders import METHODS
+from accel.hooks.compiled import compositions, program, stock
+from accel.hooks.compiled.datasets import arrays, fake, folders
+from accel.hooks.compiled.datasets.folders import METHODS
+from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
+from accel.hooks.compiled.random_numbers import tape, tape_trials
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.targets import transformed
+from accel.hooks.compiled.transforms import known
+from accel.hooks.compiled.transforms.draws import Size
+from accel.hooks.compiled.transforms.fixed import RGB, Kind
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import explanation
 from accel.lazy.tensor import LazyTensor

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from accel.hooks.compiled import program, stock
-from accel.hooks.compiled.fixed import RGB, Kind
 from accel.hooks.compiled.guard import Guard
 from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms.fixed import RGB, Kind
 
 AGAIN = 1024
 """The number of images after which a composition that could not be compiled is tried again."""

@@ -13,16 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.hooks.compiled import drawing, draws, known, stock
-from accel.hooks.compiled.draws import Op, Piece, Run, Size
-from accel.hooks.compiled.fixed import RGB, Kind, kind_of
-from accel.hooks.compiled.live import Again
+from accel.hooks.compiled import stock
+from accel.hooks.compiled.random_numbers.live import Again
+from accel.hooks.compiled.random_numbers.tape import Instead, Tape, default, in_turn, of_default
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Instead, Tape, default, in_turn, of_default
+from accel.hooks.compiled.transforms import drawing, draws, known
+from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size
+from accel.hooks.compiled.transforms.fixed import RGB, Kind, kind_of
 from accel.hooks.own_generators import Own, with_own
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Form, Numbers, Rows
-from accel.system import clocks, counters
+from accel.system import counters
+from accel.system.timing import clocks
 
 Which = npt.NDArray[np.bool_]
 

@@ -15,13 +15,14 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import compositions, live, program
+from accel.hooks.compiled import compositions, program
 from accel.hooks.compiled.compositions import Composition
-from accel.hooks.compiled.draws import Run, Size
-from accel.hooks.compiled.fixed import Kind
-from accel.hooks.compiled.known import NAMES
 from accel.hooks.compiled.program import Program
+from accel.hooks.compiled.random_numbers import live
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms.draws import Run, Size
+from accel.hooks.compiled.transforms.fixed import Kind
+from accel.hooks.compiled.transforms.known import NAMES
 from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage, LazyPlainImage

@@ -22,8 +22,9 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
-from accel.system import arithmetic, clocks
+from accel.system import arithmetic
 from accel.system.private_names import private
+from accel.system.timing import clocks
 
 F_pil = private("torchvision.transforms._functional_pil", "crop")
 policies = private("torchvision.transforms.autoaugment", "_apply_op")

@@ -21,8 +21,9 @@ from accel.backends.cpu.regions import Block, FileRegions
 from accel.backends.cpu.share_kernels import ENDED, note_time
 from accel.codec import store
 from accel.ops.resample import Aten
-from accel.system import clocks, memory
-from accel.system.compiled_stage import CLOCK
+from accel.system import memory
+from accel.system.timing import clocks
+from accel.system.timing.compiled_stage import CLOCK
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from tests.backends.cpu.test_kernels import BILINEAR, FILTERS, needed
 from tests.backends.cpu.test_shares import Folder, poisoned, same

@@ -11,9 +11,10 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled import compositions, drawing, draws, program
-from accel.hooks.compiled.fixed import RGB
+from accel.hooks.compiled import compositions, program
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms import drawing, draws
+from accel.hooks.compiled.transforms.fixed import RGB
 from accel.recipes.recipe import Recipe
 from accel.recipes.rows import Form
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, check

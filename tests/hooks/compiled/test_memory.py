@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled.draws import Piece, Run
 from accel.hooks.compiled.program import Drawn
-from accel.hooks.compiled.tape import Tape
+from accel.hooks.compiled.random_numbers.tape import Tape
+from accel.hooks.compiled.transforms.draws import Piece, Run
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Rows

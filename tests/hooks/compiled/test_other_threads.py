@@ -16,8 +16,11 @@ from torchvision.datasets import CIFAR10, FakeData
 
 import accel
 from accel.hooks import own_generators, tv_transforms
-from accel.hooks.compiled import batch, fake, fixed, live, program, tape
+from accel.hooks.compiled import batch, program
+from accel.hooks.compiled.datasets import fake
+from accel.hooks.compiled.random_numbers import live, tape
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms import fixed
 from tests.hooks.compiled.support import PIPELINES
 from tests.support import helpers
 from tests.support.processes import in_threads

@@ -12,8 +12,9 @@ from torchvision import transforms as T
 from torchvision.transforms import v2
 
 import accel
-from accel.hooks.compiled import program, tape, tape_trials
-from accel.hooks.compiled.fixed import RGB
+from accel.hooks.compiled import program
+from accel.hooks.compiled.random_numbers import tape, tape_trials
+from accel.hooks.compiled.transforms.fixed import RGB
 from tests.support import helpers
 
 BY_CHANCE: dict[str, Callable[[Any, float], Any]] = {

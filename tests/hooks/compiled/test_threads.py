@@ -11,7 +11,8 @@ from torch.utils.data import default_collate
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled import batch, fixed, program
+from accel.hooks.compiled import batch, program
+from accel.hooks.compiled.transforms import fixed
 from accel.recipes.recipe import recording
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, ways
 from tests.support import helpers

@@ -19,9 +19,9 @@ from torchvision.datasets import FakeData
 
 from accel.codec import arrow
 from accel.hooks.compiled import stock
-from accel.hooks.compiled.arrays import FROM_ARRAY, Pixels
-from accel.hooks.compiled.fixed import Kind
+from accel.hooks.compiled.datasets.arrays import FROM_ARRAY, Pixels
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms.fixed import Kind
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import copied
 from accel.recipes.options import Selection

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from accel.hooks.compiled.draws import Piece, Run, Size
-from accel.hooks.compiled.fixed import Kind, alike, recorded
+from accel.hooks.compiled.random_numbers.tape import Bounds, Tape
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Bounds, Tape
+from accel.hooks.compiled.transforms.draws import Piece, Run, Size
+from accel.hooks.compiled.transforms.fixed import Kind, alike, recorded
 from accel.recipes.rows import Form
 
 Draws = Callable[[Tape, int, int], Any]

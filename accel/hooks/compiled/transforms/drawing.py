@@ -13,22 +13,22 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from accel.hooks.compiled import drawing_codes as of
-from accel.hooks.compiled.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
-from accel.hooks.compiled.fixed import Fixed
+from accel.hooks.compiled.random_numbers.tape import UNIT, Kind, Tape
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, Kind, Tape
+from accel.hooks.compiled.transforms import drawing_codes as of
+from accel.hooks.compiled.transforms.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
+from accel.hooks.compiled.transforms.fixed import Fixed
 from accel.recipes.rows import Numbers
 from accel.system.native import units
 
 _COMPILED = units.Unit(
     "drawing",
-    *("hooks/compiled/drawing_kernels.py", "hooks/compiled/drawing_formulas.py", "hooks/compiled/drawing_codes.py"),
+    "hooks/compiled/transforms/drawing_*.py",
     "system/native/intrinsics.py",
     seconds=0.3,
 )
 _draw = _COMPILED.function(
-    "hooks.compiled.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int i8[1]w i8[2]w"
+    "hooks.compiled.transforms.drawing_kernels", "draw", "i8[2] f8[2] f4[2] i8[1] i8[2] i8[1] int i8[1]w i8[2]w"
 )
 
 

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import torch
 
-from accel.hooks.compiled.drawing_formulas import happens
-from accel.hooks.compiled.draws import Op, Piece, Run, Size, bits
+from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, rounded
+from accel.hooks.compiled.random_numbers.tape_trials import outputs
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
-from accel.hooks.compiled.tape_trials import outputs
+from accel.hooks.compiled.transforms.drawing_formulas import happens
+from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size, bits
 from accel.recipes.rows import Form, shifted
 
 

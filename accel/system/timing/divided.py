@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from accel.system.clocks import COUNT, FETCH, HISTOGRAM, NS, USER
+from accel.system.timing.clocks import COUNT, FETCH, HISTOGRAM, NS, USER
 
 
 def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 from PIL import Image
 
-from accel.hooks.compiled import drawing_formulas as formulas
+from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, rounded
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, Bounds, Tape, rounded
+from accel.hooks.compiled.transforms import drawing_formulas as formulas
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.row import KernelOp

@@ -8,10 +8,10 @@ from typing import Any
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled.draws import Run, Size
-from accel.hooks.compiled.fixed import Fixed, Kind, alike
+from accel.hooks.compiled.random_numbers.tape import UNIT, rounded
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import UNIT, rounded
+from accel.hooks.compiled.transforms.draws import Run, Size
+from accel.hooks.compiled.transforms.fixed import Fixed, Kind, alike
 from accel.system.private_names import private
 
 _policies = private("torchvision.transforms.autoaugment", "_apply_op")

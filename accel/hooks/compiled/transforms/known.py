@@ -10,12 +10,13 @@ from torch import nn
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import builders as build
-from accel.hooks.compiled import random_apply, stock, traced
-from accel.hooks.compiled.builders import Attributes, Builder
-from accel.hooks.compiled.draws import Op
-from accel.hooks.compiled.fixed import Kind, alike, moved
+from accel.hooks.compiled import stock
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms import builders as build
+from accel.hooks.compiled.transforms import random_apply, traced
+from accel.hooks.compiled.transforms.builders import Attributes, Builder
+from accel.hooks.compiled.transforms.draws import Op
+from accel.hooks.compiled.transforms.fixed import Kind, alike, moved
 
 
 def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.system import clocks, fork, memory, ring, sums
-from accel.system import row_words as at
-from accel.system.clocks import STAGES, WIDTH, now
+from accel.system import fork, memory
 from accel.system.cores import delayed_ns
-from accel.system.divided import divided
-from accel.system.ring import Ring
+from accel.system.timing import clocks, ring, sums
+from accel.system.timing import row_words as at
+from accel.system.timing.clocks import STAGES, WIDTH, now
+from accel.system.timing.divided import divided
+from accel.system.timing.ring import Ring
 
 _MOST_EVENTS = 1 << 20  # of a process
 

@@ -13,8 +13,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from accel.codec.header import Raw, channels_of
-from accel.hooks.compiled.draws import Piece, Run, Size
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms.draws import Piece, Run, Size
 from accel.hooks.recording import tensor_geometry
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy

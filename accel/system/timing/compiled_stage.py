@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy as np
 import numpy.typing as npt
 
-from accel.system import clocks, measuring
+from accel.system.timing import clocks, measuring
 
 CLOCK: int = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 """The id, for libc's ``clock_gettime``, of the clock that ``clocks.now`` reads."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel.hooks.compiled.tape import UNIT, Bounds, Python, Tape, default, scaled, separate
+from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Python, Tape, default, scaled, separate
 from accel.hooks.own_generators import Own, with_own
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from torchvision.datasets import CIFAR10, MNIST, SVHN, USPS
 
 from accel.codec import arrow
 from accel.hooks.compiled import stock
-from accel.hooks.compiled.fixed import Kind
 from accel.hooks.compiled.stock import Refused
+from accel.hooks.compiled.transforms.fixed import Kind
 from accel.recipes.options import Selection
 from accel.recipes.rows import Numbers, Pictures
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from accel.hooks.compiled.tape import Tape
+from accel.hooks.compiled.random_numbers.tape import Tape
 
 _TRIED = 200
 

@@ -9,7 +9,7 @@ from typing import Any
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled.draws import Size
+from accel.hooks.compiled.transforms.draws import Size
 
 
 def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:

@@ -8,8 +8,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import overload, overload_method, register_jitable
 
-from accel.hooks.compiled import drawing_formulas as formulas
-from accel.hooks.compiled.drawing_codes import (
+from accel.hooks.compiled.transforms import drawing_formulas as formulas
+from accel.hooks.compiled.transforms.drawing_codes import (
     ALIKE,
     COLUMNS,
     CROP,

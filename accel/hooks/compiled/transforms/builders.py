@@ -10,12 +10,12 @@ import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from accel.hooks.compiled import draws, padding, policies, random_apply, traced
-from accel.hooks.compiled.draws import Op, Run, Size
-from accel.hooks.compiled.fixed import Fixed, Kind, moved
+from accel.hooks.compiled.random_numbers.tape import Tape
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.tape import Tape
-from accel.hooks.compiled.traced import Traced
+from accel.hooks.compiled.transforms import draws, padding, policies, random_apply, traced
+from accel.hooks.compiled.transforms.draws import Op, Run, Size
+from accel.hooks.compiled.transforms.fixed import Fixed, Kind, moved
+from accel.hooks.compiled.transforms.traced import Traced
 from accel.ops import OPS
 from accel.ops.row import KernelOp
 from accel.recipes.rows import Form, Slot

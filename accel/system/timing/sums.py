@@ -7,8 +7,21 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from accel.system import clocks, fork
-from accel.system.clocks import BUCKETS, COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, KERNELS, NS, STAGES, TOLD, WIDTH
+from accel.system import fork
+from accel.system.timing import clocks
+from accel.system.timing.clocks import (
+    BUCKETS,
+    COUNT,
+    CPU_NS,
+    CPU_OF_NS,
+    DECODE,
+    HISTOGRAM,
+    KERNELS,
+    NS,
+    STAGES,
+    TOLD,
+    WIDTH,
+)
 
 _sums = np.zeros((2, len(STAGES), WIDTH), np.int64)
 """Counts of all threads: in all, and the part from sections whose stages were told apart."""

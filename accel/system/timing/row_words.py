@@ -1,14 +1,14 @@
 """The layout, in words of 64 bits, of the row that each process measures into and of the block of all rows.
 
-``accel.system.measuring`` writes and reads it.
+``accel.system.timing.measuring`` writes and reads it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from accel.system import ring
-from accel.system.clocks import STAGES, WIDTH
+from accel.system.timing import ring
+from accel.system.timing.clocks import STAGES, WIDTH
 
 HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
 HEADER += ["before_cpu_ns", "delayed_images"]  # CPU time before the row was made; images when ``delayed_ns`` was read

@@ -1,0 +1,1 @@
+"""What is known of torchvision's transforms: what they draw, and what they record."""
