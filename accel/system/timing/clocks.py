@@ -1,8 +1,8 @@
 """Clocks: how long each stage of the input pipeline takes in this process, as plain data.
 
 A *stage* is a function that ``timed`` wraps. Its time is its own: that of stages inside it is subtracted. Each thread
-counts for itself. ``measuring`` writes a process's counts where others see them, and says when clocks run; only then are
-functions wrapped (``accel.profiling.stages``).
+counts for itself. ``measuring`` writes a process's counts where others see them, and says when clocks run; only then
+are functions wrapped (``accel.profiling.stages``).
 
 Stages of each image, inside a ``section``, are told apart in some batches only. In the others a section's whole time is
 counted as ``fetch``, and divided among the stages in proportion to what they took where they were told apart.
