@@ -198,7 +198,8 @@ MOST = {
     "filling, evaluation": Counts(68, 158, 600),
     "full, evaluation": Counts(54, 98, 390),
 }
-"""For one batch of 16, with some room, as by the clock more is done. Of a training batch the account pays for no file at first (``accel.runtime.memo.pace``)."""
+"""For one batch of 16, with some room, as by the clock more is done. Of a training batch the account pays for no file
+at first (``accel.runtime.memo.pace``)."""
 
 
 def measured(dataset: Any, counts: dict[str, int], **options: Any) -> Counts:

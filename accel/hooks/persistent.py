@@ -8,8 +8,7 @@ once accel is switched off, when nothing of torch's is replaced any more.
 from __future__ import annotations
 
 import pickle
-import weakref
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -26,28 +25,37 @@ from accel.system.timing import measuring
 _worker = private("torch.utils.data._utils.worker", "_ResumeIteration")
 
 
-class _Put:
-    """``put`` of a worker's queue.
+class _State:
+    """What a worker's queue knows.
 
-    Args:
+    Attributes:
         selection: what is in force in the worker. number: that of its loader, if it was started without accel, else 0.
     """
 
-    def __init__(self, queue: Any, selection: Selection, number: int) -> None:
-        self._queue, self._put = weakref.ref(queue), type(queue).put  # no cycle: a loader's queues end with it
-        self._selection, self._number = selection, number
+    def __init__(self, selection: Selection, number: int) -> None:
+        self.selection, self.number = selection, number
 
-    def __call__(self, item: Any, *args: Any, **kwargs: Any) -> None:
-        if type(item) is _worker._ResumeIteration and (selection := switch.current()) != self._selection:
+
+@cache
+def _following(kind: type) -> type:
+    """A worker's queue of a kind, which throws the worker's switch; a class, as a function of its own would be a cycle
+    that keeps a loader's queues when it is gone."""
+
+    def put(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        state: _State = self.accel_state
+        if type(item) is _worker._ResumeIteration and (selection := switch.current()) != state.selection:
             if not selection.steps_aside:
                 host_of(selection).prepare()
             shared: tuple[Any, ...] = ()
-            if self._number:
+            if state.number:
                 shared = counters.share(), measuring.share(), shared_list.sent(), store.sent()
             # pickled here, as the queue's thread would lose an error
-            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, self._number, *shared))))
-            self._selection, self._number = selection, 0
-        self._put(self._queue(), item, *args, **kwargs)
+            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, state.number, *shared))))
+            state.selection, state.number = selection, 0
+        inherited(self, item, *args, **kwargs)
+
+    inherited: Any = kind.put  # type: ignore[attr-defined]
+    return type(kind.__name__, (kind,), {"put": put})
 
 
 class _Resuming:
@@ -79,11 +87,12 @@ def _resetting(original: Function) -> Function:
 
     @wraps(original)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-        if self._persistent_workers and not isinstance(vars(self._index_queues[0]).get("put"), _Put):
+        if self._persistent_workers and not hasattr(self._index_queues[0], "accel_state"):
             began = switch.active() if first_iter else None
             number = 0 if began is not None else slot_pool.new_number()
             for queue in self._index_queues:
-                queue.put = _Put(queue, began or switch.select(STEPS_ASIDE, {}), number)
+                queue.accel_state = _State(began or switch.select(STEPS_ASIDE, {}), number)
+                queue.__class__ = _following(queue.__class__)
         original(self, loader, first_iter)
 
     return _reset

@@ -124,8 +124,7 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
         return None
     data = pixels.numpy().tobytes()
     source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
-    planar = () if interleaved else (("contiguous", (torch.contiguous_format,)),)
-    recipe = Recipe(source, (("pil_to_tensor", ()), *planar))
+    recipe = Recipe(source, (("pil_to_tensor", ()),))
     return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
 
 

@@ -130,7 +130,7 @@ def contiguous(tensor: LazyTensorBase, *, memory_format: torch.memory_format = t
     if memory_format == torch.preserve_format:
         return NotImplemented
     # with one channel or one pixel, it is contiguous in any order
-    as_it_is = not tensor.lazy.after and tensor.is_contiguous(memory_format=memory_format)
+    as_it_is = not (tensor.lazy.after or tensor.lazy.view) and tensor.is_contiguous(memory_format=memory_format)
     return tensor if as_it_is else _ordered(tensor, memory_format)
 
 
@@ -148,10 +148,9 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
     if lazy.after:
         ordered = memory_format == torch.preserve_format
         return tensor if ordered else tensor.then(step, interleaved=interleaved, kernel=True)
-    if interleaved == lazy.interleaved:
+    if interleaved == lazy.interleaved and not lazy.view:
         return tensor
-    recorded = (step,) if len(lazy.recipes) == 1 else ()  # kernels act on the values of several in this order
-    return _onwards(tensor, tensor.then(*recorded, interleaved=interleaved), step)
+    return _onwards(tensor, tensor.then(interleaved=interleaved), step)
 
 
 _CASTS = frozenset(

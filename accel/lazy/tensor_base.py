@@ -20,6 +20,8 @@ from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
 from accel.ops.row import ValueOp
+from accel.planning import layout
+from accel.planning.layout import Layout
 from accel.recipes.recipe import Recipe, Step
 from accel.recipes.rows import Rows
 from accel.system import counters, memory
@@ -104,6 +106,10 @@ class LazyTensorBase(torch.Tensor):
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
         if kernel and not tensor_op(name).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
+        if kernel and not on_batch:
+            lies, (source, before) = Layout(lazy.interleaved, lazy.view), lazy.recipes[0]
+            if layout.of(before, source.header) != lies:  # it was copied, or stacked and taken out again
+                steps = (("in_memory", lies), *steps)
         recipes, after = lazy.recipes, lazy.after
         if on_batch:
             after += steps

@@ -22,6 +22,8 @@ from accel.recipes.rows import then
 
 def item(batch: LazyTensorBase, index: Any) -> Any:
     """``batch[index]`` for an int or a slice; NotImplemented for other indices, and if the batch cannot be divided."""
+    if index is None:
+        return unsqueeze(batch, 0)
     lazy = batch.lazy
     if not lazy.lead or not _can_be_divided(batch):
         return NotImplemented

@@ -53,6 +53,10 @@ THREADS = "threads"
 """The step with the number of threads where the steps after it were recorded, which torch's sums depend on."""
 
 
+def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
+    return batch.contiguous(memory_format=order)
+
+
 def _in_memory(values: torch.Tensor, interleaved: bool, view: int) -> torch.Tensor:
     """The values in another layout (``planning.layout``); on a device, where it decides no bits, as they are."""
     if values.device.type != "cpu":
@@ -87,6 +91,7 @@ ROWS = (
     _helper("plus", ("other",), torch.add, holds_tensors=True),
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
+    _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
     _helper("in_memory", ("interleaved", "view"), _in_memory),
     _helper(THREADS, ("number",), lambda values, number: values),
 )

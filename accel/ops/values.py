@@ -30,12 +30,6 @@ def _erased(values: torch.Tensor, top: int, left: int, height: int, width: int, 
     return values
 
 
-def _contiguous(values: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
-    if values.ndim == 3 and memory_format == torch.channels_last:
-        return values[None].contiguous(memory_format=memory_format)[0]
-    return values if values.ndim < 3 else values.contiguous(memory_format=memory_format)
-
-
 def erased(of: Subject, params: Params) -> Params | None:
     """Accept (top, left, height, width, value, inplace) for a place inside; returns the parameters of ``erase``."""
     *place, value, _ = params
@@ -89,14 +83,6 @@ ROWS = (
         ("dtype",),
         ((torch.float16,), (torch.bfloat16,), (torch.float64,)),
         apply=lambda values, dtype: values.to(dtype),
-    ),
-    ValueOp(
-        "contiguous",
-        lambda tensor, params: tensor.contiguous(),
-        ("memory_format",),
-        ((torch.contiguous_format,),),
-        takes="pixels",
-        apply=_contiguous,
     ),
     PatchOp(
         "erase",

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-
 from accel.codec.header import Header, Raw
 from accel.ops import OPS, Op, Params
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
@@ -41,8 +39,8 @@ def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout:
         op = OPS[name]
         if name in _TO_TENSOR:
             layout = Layout(name == "pil_to_tensor")
-        elif name == "contiguous":
-            layout = Layout(params[0] == torch.channels_last)
+        elif name == "in_memory":
+            layout = Layout(*params)
         elif layout is not None:
             layout = _after((name, params), shape, layout)
         if not isinstance(op, ValueOp):

@@ -7,7 +7,7 @@ allowed where the result is the same:
 - no step leads values that were put in (``erase``), or a function that torchvision runs;
 - a step that only shows existing pixels in other places leads all other steps, since what becomes of a level does not
   depend on its place;
-- a step that makes new levels, or brings in a colour, leads no steps but ``pil_to_tensor`` and ``contiguous``.
+- a step that makes new levels, or brings in a colour, leads no steps but ``pil_to_tensor``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def may_lead(new: Steps, steps: Steps, size: Size) -> bool:
     """Whether new steps on pixels may lead those of a tensor whose images are of this (height, width)."""
     are_pixels = True
     for name, _ in steps:
-        if name in _ON_VALUES and name not in ("pil_to_tensor", "contiguous"):
+        if name in _ON_VALUES and name != "pil_to_tensor":
             if name in _STAY or (name in _DRAWN and has_kernels(steps)):
                 return False
             are_pixels = False

@@ -53,8 +53,10 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
             interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
         kernels: list[Step] = []
-        if after and (lies := layout.of(steps[: -len(after)], source.header)) != Layout(interleaved[numbers[key]]):
-            kernels.append(("in_memory", lies))
+        if after and after[0][0] != "in_memory":
+            lies = layout.of(steps[: -len(after)], source.header)
+            if lies != Layout(interleaved[numbers[key]]):
+                kernels.append(("in_memory", lies))
         for name, params in after:
             if any(isinstance(each, Branch) for each in params):
                 params = tuple(tail(Recipe(source, *branch), owner) for branch in params)

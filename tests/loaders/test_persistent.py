@@ -1,5 +1,6 @@
 """Workers that live on get the backend that is in force at each ``iter()``."""
 
+import gc
 from contextlib import nullcontext
 from typing import Any
 
@@ -66,6 +67,20 @@ def test_one_backend_after_another(paths: list[str], backends: list[str]) -> Non
     found, counts = epochs(paths, backends, block=False)
     assert_same(found, expected)
     assert counts == [len(paths) * (name != "torchvision") for name in backends]
+
+
+def test_an_iterator_that_only_the_collector_finds(paths: list[str]) -> None:
+    """As after an error in a dataset, which torch raises anew: its workers end, and nothing is printed."""
+    loader = made(paths)
+    with accel.image_backend("cpu"):
+        iterator: Any = iter(loader)
+        next(iterator)
+        workers, iterator.itself = iterator._workers, iterator
+        del iterator, loader
+        gc.collect()
+    for worker in workers:
+        worker.join(TIMEOUT)
+        assert worker.exitcode == 0
 
 
 def test_an_option_changes(paths: list[str], tmp_path: Any) -> None:

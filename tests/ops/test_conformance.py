@@ -57,7 +57,7 @@ def test_ops_without_a_kernel_on_the_device_say_so(name: str) -> None:
 
 def test_every_op_is_tried() -> None:
     of_several = {"plus", "weighted", "mixup", "cutmix", "gaussian_noise", "linear_transformation"}
-    of_several |= {"in_memory", "threads", "to_levels"}
+    of_several |= {"contiguous", "in_memory", "threads", "to_levels"}
     warns = {"v2.jpeg"}  # with a newer torchvision, and is refused for it here; all are tried in test_stock.py
     assert {case.op for case in CASES} | warns == set(OPS) - of_several
     assert all(not OPS[name].samples for name in of_several)

@@ -65,6 +65,16 @@ PIPELINES: dict[str, tuple[Transform, ...]] = {
     "a batch, interleaved": (F1.to_tensor, batch, channels_last),
     "a batch of one, interleaved": (F1.to_tensor, lambda x: x[None], channels_last),
     "a view of a batch": (F1.to_tensor, batch, cropped),
+    "a view, copied": (F1.to_tensor, cropped, torch.Tensor.clone),
+    "a view, made contiguous": (F1.to_tensor, cropped, CONTIGUOUS),
+    "a view, made contiguous between": (F.pil_to_tensor, floats, contrast, cropped, CONTIGUOUS),
+    "a view, copied between": (F.pil_to_tensor, floats, contrast, cropped, torch.Tensor.clone),
+    "a view, erased in place": (F1.to_tensor, cropped, lambda x: F.erase(x, 1, 1, 2, 3, torch.zeros(1), True)),
+    "a view, as a batch": (F1.to_tensor, cropped, lambda x: x[None]),
+    "of a batch of views": (F1.to_tensor, cropped, batch, lambda x: x[0]),
+    "of a batch that was interleaved": (F.pil_to_tensor, batch, lambda x: x[1], floats),
+    "of a batch of floats that were interleaved": (F.pil_to_tensor, floats, contrast, batch, lambda x: [*x][1]),
+    "of a batch, interleaved": (F1.to_tensor, batch, channels_last, lambda x: x[0]),
 }
 
 
