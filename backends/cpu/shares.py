@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
+from functools import cached_property
 from operator import is_
 from time import thread_time
 from typing import Any
@@ -102,7 +103,14 @@ class _Last(threading.local):
         self._call: Call | None = None
         self._readers: dict[units.Function, Call] = {}
         self.words = np.zeros(sh.WORDS, np.int64)
-        self.take_rows, self.sink = Call(passes.TAKE_ROWS, 0, 0), Call(TAKE_BAND, 0, 0, self.words)
+
+    @cached_property
+    def take_rows(self) -> Call:
+        return Call(passes.TAKE_ROWS, 0, 0)
+
+    @cached_property
+    def sink(self) -> Call:
+        return Call(TAKE_BAND, 0, 0, self.words)
 
     def reader_call(self, reader: units.Function) -> Call:
         """The call of a region reader with the thread's block, in which compiled code sets the image's number."""
