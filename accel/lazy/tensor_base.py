@@ -108,7 +108,7 @@ class LazyTensorBase(torch.Tensor):
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         if kernel and not on_batch:
             lies, (source, before) = Layout(lazy.interleaved, lazy.view), lazy.recipes[0]
-            if layout.of(before, source.header) != lies:  # it was copied, or stacked and taken out again
+            if layout.of(before, source.header) not in (None, lies):  # it was copied, or taken out of a batch
                 steps = (("in_memory", lies), *steps)
         recipes, after = lazy.recipes, lazy.after
         if on_batch:

@@ -28,12 +28,12 @@ class Layout(NamedTuple):
     view: int = 0
 
 
-def of(steps: Steps, header: Header | Raw) -> Layout:
-    """The layout after all steps that were recorded on an image; a file's steps make a tensor of it."""
+def of(steps: Steps, header: Header | Raw) -> Layout | None:
+    """The layout after all steps that were recorded on an image; None if they make no tensor of it."""
     return after(steps, (header.channels, header.height, header.width), None)
 
 
-def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout:
+def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout | None:
     """The layout after steps; ``shape`` and ``layout``: of the image before them, None: of a Pillow image."""
     for name, params in steps:
         op = OPS[name]
@@ -46,7 +46,7 @@ def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout:
         if not isinstance(op, ValueOp):
             height, width = op.size((shape[1], shape[2]), params)
             shape = op.channels(shape[0], params), height, width
-    return layout or Layout(interleaved=False)
+    return layout
 
 
 def _after(step: Step, shape: Shape, layout: Layout) -> Layout:

@@ -55,7 +55,7 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
         kernels: list[Step] = []
         if after and after[0][0] != "in_memory":
             lies = layout.of(steps[: -len(after)], source.header)
-            if lies != Layout(interleaved[numbers[key]]):
+            if lies is not None and lies != Layout(interleaved[numbers[key]]):
                 kernels.append(("in_memory", lies))
         for name, params in after:
             if any(isinstance(each, Branch) for each in params):

@@ -82,7 +82,7 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         if lazy.lead or lazy.after or lazy.view or lazy.progress is not None or lazy.member is not None:
             raise Refused("the tensor is part of a batch, or computed")
         recipe = lazy.recipes[0]
-        if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor":
+        if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor" or not lazy.interleaved:
             raise Refused("something was done to the tensor before")
         channels, height, width = lazy.shape
         begin = Kind(type(image), channels, lazy.dtype, lazy.interleaved)
@@ -125,9 +125,10 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
 def _lies(steps: tuple[Step, ...], image: Any) -> Layout:
     """The layout of the tensor that these steps make of an image."""
     if isinstance(image, LazyImage):
-        return layout.after(steps, (len(image.mode), image.height, image.width), None)
-    lazy = image.lazy
-    return layout.after(steps, lazy.shape, Layout(lazy.interleaved))
+        shape, before = (len(image.mode), image.height, image.width), None
+    else:
+        shape, before = image.lazy.shape, Layout(image.lazy.interleaved)
+    return layout.after(steps, shape, before) or Layout(interleaved=False)
 
 
 _IMAGES = {LazyPlainImage, LazyJpegFile}

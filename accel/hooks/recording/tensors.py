@@ -65,7 +65,8 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
 def then(image: T, steps: tuple[Step, ...]) -> T:
     """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result."""
     lazy = image.lazy
-    interleaved, view = layout.after(steps, lazy.shape, Layout(lazy.interleaved, lazy.view))
+    lies = Layout(lazy.interleaved, lazy.view)
+    interleaved, view = layout.after(steps, lazy.shape, lies) or lies
     kernel = order.is_kernel(steps[-1][0], lazy.dtype)
     if kernel and lazy.view and len(lazy.recipes) > 1 and not lazy.after:
         steps = (("in_memory", (lazy.interleaved, lazy.view)), *steps)

@@ -94,7 +94,8 @@ def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
     made = kind_of(image, before)
     if made is None:
         raise Refused("a step is not recorded")
-    new = tuple([step for step in made.steps[len(steps) :] if step[0] != THREADS])
+    # how a tensor lies in memory is known when the images are planned
+    new = tuple([step for step in made.steps[len(steps) :] if step[0] not in (THREADS, "in_memory")])
     ops = [OPS[name] for name, _ in new]
     kernels = any(isinstance(op, KernelOp) for op in ops)
     if made.steps[: len(steps)] != steps or any(op.holds_tensors for op in ops):
