@@ -210,6 +210,14 @@ def test_every_room_stands() -> None:
     assert {room(name) for name in tree() if is_accel(name)} == FLOORS.keys()
 
 
+def test_no_test_file_imports_another() -> None:
+    """What several of them use stands in a module of its own."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        others = [other for other in imported(name, path.read_text(), {}) if ".test_" in other]
+        assert not others, name
+
+
 IN_A_FUNCTION = "def f():\n    from accel import {}\n"
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from accel.{} import name\n"
 PLANTED: dict[str, tuple[Callable[[Tree], list[str]], dict[str, str]]] = {

@@ -15,6 +15,7 @@ from accel.cache.faults import SEGMENT
 from accel.cache.worth import ASSUMED, Rate, Worth, shelf_of
 from tests.cache.kept import close_all, fallbacks, filled, opened, put, right
 from tests.support.processes import in_child, linux
+from tests.support.worth import changed
 
 pytestmark = linux
 BUDGET, FILES, EPOCHS = 4_000_000, 400, 10
@@ -181,13 +182,6 @@ def test_planes_save_what_images_take_without_them_and_no_step_of_theirs() -> No
 
 
 # -- damage of what the table says --------------------------------------------------------------------------
-
-
-def changed(folder: Path, statement: str) -> None:
-    connection = sqlite3.connect(folder / folders.TABLE)
-    with connection:
-        connection.execute(statement)
-    connection.close()
 
 
 @pytest.mark.parametrize("bit", [0, 3, 17, 40, 62])

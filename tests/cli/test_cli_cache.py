@@ -22,8 +22,8 @@ from accel.runtime.memo import cached
 from accel.system import memory
 from accel.system.memory import key_of
 from tests.cache.kept import filled, key, opened, put, right
-from tests.cache.test_cache_worth import changed
 from tests.support.processes import in_child, linux
+from tests.support.worth import changed
 
 pytestmark = linux
 

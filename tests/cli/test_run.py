@@ -1,12 +1,9 @@
 """``python -m accel run``: the script's process is what it is under Python alone, and its children have the switch."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,11 @@ import pytest
 from accel.cli import run
 from accel.cli.command_line import main
 from accel.processes.launch.environment import SITE
+from tests.cli.ended import ENDS, Ended, ended
 from tests.support.helpers import python
 from tests.support.processes import linux
 
-Ended = subprocess.CompletedProcess[str]
 RUN = ("-m", "accel", "run", "--backend", "cpu")
-
-
-def ended(*words: str, environment: Mapping[str, str] | None = None, **options: object) -> Ended:
-    """A Python with these arguments, when it has ended."""
-    command, told = [sys.executable, *words], {**os.environ, **(environment or {})}
-    given = {"capture_output": True, "text": True, "timeout": 120, "check": False, **options}
-    return subprocess.run(command, env=told, **given)  # type: ignore[call-overload, no-any-return]
 
 
 def assert_alike(*words: str, options: tuple[str, ...] = (), **how: object) -> Ended:
@@ -64,22 +54,6 @@ def test_the_process_is_that_of_python_alone(tmp_path: Path) -> None:
     for words in (("package",), (str(archive),), ("-m", "package", "-m", "x"), ("-m", "script")):
         assert_alike(*words, options=("-B", "-W", "ignore"), **how)
     assert_alike("-", "argument", **{**how, "input": "import sys\nprint(sys.argv, __name__)\n1 / 0"})
-
-
-ENDS = """
-import os, signal, sys
-print("begun", flush=True)
-if sys.argv[1] == "raise":
-    def function():
-        raise ValueError("mine")
-    function()
-if sys.argv[1] == "import":
-    import torchvision
-if sys.argv[1] == "exit":
-    os._exit(5)
-os.kill(os.getpid(), getattr(signal, sys.argv[1]))
-signal.pause()
-"""
 
 
 @linux

@@ -24,7 +24,7 @@ from accel.profiling.advice import Advice
 from accel.profiling.measured import Batch, Loader, Measured, Process
 from accel.profiling.report import Report
 from accel.system import log
-from tests.cli.test_run import ENDS, ended
+from tests.cli.ended import ENDS, ended
 from tests.support.processes import linux
 
 RUN = ("-m", "accel", "run", "--backend", "cpu")

@@ -12,7 +12,7 @@ from accel.profiling import progress
 from accel.profiling.measured import Measured
 from accel.profiling.report import Report
 from accel.system import stderr
-from tests.cli.test_run import ended
+from tests.cli.ended import ended
 from tests.support.processes import linux
 
 TRAINS = """

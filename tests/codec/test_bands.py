@@ -16,7 +16,7 @@ from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg.scratch import AT_ONCE, SLACK
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
-from tests.codec.test_stream_index import boxes, intact, noise, padded, points_of, poison
+from tests.support.indexed import boxes, intact, noise, padded, points_of, poison
 from tests.support.jpeg import damaged, shape
 from tests.support.stream_index import mcu_columns, placing, sealed, unpacked, with_points
 

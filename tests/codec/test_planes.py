@@ -3,8 +3,6 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,14 +11,14 @@ from accel.codec import jpeg
 from accel.codec.engines import Box
 from accel.codec.header import claim
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from bench.fuzz.decoder import SIDES, guarded, guarded_copy, guarded_scratch
 from bench.fuzz.files import encode, picture
-from tests.codec.test_stream_index import boxes, intact, poison
 from tests.support.helpers import python
+from tests.support.indexed import boxes, intact, poison
 from tests.support.jpeg import damaged, shape
+from tests.support.planes import cut, grey, some_samples, spoilt
 
 
 def kept(data: bytes, box: Box | None = None) -> tuple[bytes, list[np.ndarray]] | None:
@@ -35,11 +33,6 @@ def kept(data: bytes, box: Box | None = None) -> tuple[bytes, list[np.ndarray]] 
     top, left, height, width = box or (0, 0, *whole.shape[:2])
     assert np.array_equal(found.pixels, whole[top : top + height, left : left + width])
     return found.meta, cut(found)
-
-
-def cut(found: planes.Encoded) -> list[np.ndarray]:
-    """Its parts, copied."""
-    return np.split(found.content.copy(), found.ends[:-1])
 
 
 def region(meta: bytes, parts: list[np.ndarray], box: Box, channels: int) -> np.ndarray | None:
@@ -115,45 +108,12 @@ def test_an_index_is_made_of_all() -> None:
 # -- what is in the parts -------------------------------------------------------------------------------------
 
 
-def grey(samples: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
-    """Any samples, packed as if a file had been decoded to them."""
-    height, width = samples.shape
-    data = encode(np.zeros((height, width), np.uint8))
-
-    def decode_whole(*arguments: Any) -> Any:
-        _, memory = found = real(*arguments)
-        origin, stride = jpeg._scratch.layout[0, [lo.ORIGIN, lo.STRIDE]].tolist()
-        for y, row in enumerate(samples):
-            memory[origin + y * stride : origin + y * stride + width] = row
-        return found
-
-    real: Any = jpeg.decode_whole
-    with mock.patch.object(jpeg, "decode_whole", decode_whole):
-        found = planes.encode(data)
-    assert found is not None
-    return found.meta, cut(found)
-
-
 def codes(parts: list[np.ndarray], blocks: int) -> Iterator[int]:
     """The codes of a grey picture's blocks, `blocks` a row."""
     for part in parts:
         begin = int(part[4:8].view(np.uint32)[0])  # of the first row of blocks: behind all their places
         for start in part[4:begin].view(np.uint32).tolist():
             yield from part[start : start + blocks].tolist()
-
-
-def some_samples(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Blocks that differ in how far apart their samples are, and their rows."""
-    shape = (height // 8, 8, width // 8, 8)
-    each = (shape[0], 1, shape[2], 1)
-    steps = rng.integers(-(2 ** rng.integers(0, 8, each)), 2 ** rng.integers(0, 8, each), shape)
-    level = rng.random(shape) * 2.0 ** rng.integers(0, 9, each)
-    steep = level[:, :1] + np.cumsum(steps, 1)
-    return (
-        (np.where(rng.integers(0, 2, each), steep, level + rng.integers(0, 256, each)).astype(np.int64) % 256)
-        .astype(np.uint8)
-        .reshape(height, width)
-    )
 
 
 def test_any_samples() -> None:
@@ -194,29 +154,6 @@ def test_parts_are_few_and_a_region_needs_its_own() -> None:
 
 
 # -- damage ---------------------------------------------------------------------------------------------------
-
-
-def spoilt(rng: random.Random, meta: bytes, part: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """One of them, or both, with something wrong."""
-    words, part = np.frombuffer(meta, np.uint16).copy(), part.copy()
-    what = rng.randrange(6)
-    if what == 0:
-        words[rng.randrange(len(words))] = rng.choice([0, 1, 2, 3, 4, 5, 8, 255, 4096, 65535, rng.randrange(65536)])
-    elif what == 1:
-        part = part[: rng.randrange(min(len(part), rng.choice([9, 99, 1 << 20])))]
-        if len(part) > 3 and rng.randrange(2):
-            part[:4].view(np.uint32)[0] = len(part)
-    elif what == 2:  # a size, a place of a row, a code
-        at = min(4 * rng.randrange(20), len(part) - 4)
-        part[at : at + 4] = np.frombuffer(
-            rng.choice([2**32 - 1, 2**31, len(part) - 3, 0, 9]).to_bytes(4, "little"), np.uint8
-        )
-    elif what == 3:
-        part[:] = np.frombuffer(rng.randbytes(len(part)), np.uint8)
-    else:
-        for _ in range(1 << rng.randrange(8)):
-            part[rng.randrange(len(part))] = rng.choice([255, 128, 0, rng.randrange(256)])
-    return words.tobytes(), part
 
 
 def test_damage_is_never_followed(thorough: bool) -> None:

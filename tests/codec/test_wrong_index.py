@@ -13,7 +13,7 @@ from accel.codec.header import claim
 from accel.codec.jpeg import index_fields as ix
 from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import encode, picture
-from tests.codec.test_stream_index import Keeper, boxes, noise, padded, plainly, points_of, poison, rows_of
+from tests.support.indexed import Keeper, boxes, noise, padded, plainly, points_of, poison, rows_of
 from tests.support.jpeg import damaged, drifting, shape
 from tests.support.stream_index import count_of, mcu_columns, packing, placing, sealed, unpacked, with_points
 

@@ -25,8 +25,8 @@ from accel.system import memory
 from accel.system.timing import clocks
 from accel.system.timing.compiled_stage import CLOCK
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
-from tests.backends.cpu.test_kernels import BILINEAR, FILTERS, needed
-from tests.backends.cpu.test_shares import Folder, poisoned, same
+from tests.backends.cpu.kernels import BILINEAR, FILTERS, needed
+from tests.backends.cpu.shared_batches import Folder, poisoned, same
 from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.kernels import POISON, Array, axis, codes, emitted, no_fills, picture, random_table, walled, whole

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from accel.backends.cpu.passes import Axis
-from tests.backends.cpu.test_kernels import BICUBIC, BILINEAR, BOX, FILTERS, LANCZOS, check
+from tests.backends.cpu.dots import resized
+from tests.backends.cpu.kernels import BICUBIC, BOX, FILTERS, LANCZOS, check
 from tests.support.helpers import python
-from tests.support.kernels import Array, axis, emitted, no_fills, picture, random_table, whole
+from tests.support.kernels import axis, picture, whole
 
 WIDE, ROWS = 97, (16, 23, 37)
 
@@ -47,17 +48,9 @@ def test_extreme_pictures(resample: int) -> None:
 CODE = """
 import sys
 import numpy as np
-from tests.backends.cpu.test_dots import resized
+from tests.backends.cpu.dots import resized
 np.savez(sys.argv[1], *resized())
 """
-
-
-def resized() -> list[Array]:
-    found = []
-    for channels, resample, before, after in ((3, BILINEAR, 301, 224), (1, BICUBIC, 200, 90), (4, LANCZOS, 80, 131)):
-        image, table = picture(40, before, channels), random_table(channels, "uint8")
-        found.append(emitted(image, axis(40, 33), axis(before, after), resample, no_fills(channels), table, False))
-    return found
 
 
 def test_a_processor_without_such_instructions(tmp_path: Path) -> None:

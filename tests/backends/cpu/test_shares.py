@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch.utils.data import DataLoader
-from torchvision import datasets
 from torchvision import transforms as T
 
 import accel
@@ -20,15 +17,13 @@ from accel.backends.cpu.backend import CpuBackend
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.errors import DecodeError
 from accel.system import memory
+from tests.backends.cpu.shared_batches import PIPELINE, Folder, poisoned, same
 from tests.support import helpers
 from tests.support.index_store import new_store
 from tests.support.processes import linux
 from tests.support.shares import IN_BANDS, bands_from, begin_with_little_memory, noted
 
 pytestmark = linux
-PIPELINE = T.Compose(
-    [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.4] * 3, [0.3] * 3)]
-)
 WHOLE = T.Compose([T.Resize((40, 40)), T.ToTensor()])
 COUNTED = ("images", "replaced", "kept", "indexes", "indexed", "indexes dropped")
 
@@ -55,33 +50,11 @@ def mixed() -> list[bytes]:
     return [each for pair in zip(plain, [*strange, *strange], strict=False) for each in pair]
 
 
-class Folder:
-    def __init__(self, path: Path, files: list[bytes]) -> None:
-        self.path = path
-        (path / "a").mkdir(parents=True)
-        for number, data in enumerate(files):
-            (path / "a" / f"{number:03}.jpg").write_bytes(data)
-
-    def epoch(self, transform: Any = PIPELINE, seed: int = 0, **options: Any) -> list[torch.Tensor]:
-        torch.manual_seed(seed)
-        loader = DataLoader(datasets.ImageFolder(str(self.path), transform), 8, shuffle=True, **options)
-        return [torch.from_numpy(images.numpy().copy()) for images, _ in loader]
-
-
 @pytest.fixture(autouse=True, params=[IN_BANDS, 0], ids=["whole", "bands"])
 def entries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[store.Store]:
     """A new store, and regions in one piece, or in bands."""
     bands_from(monkeypatch, request.param)
     yield from new_store(monkeypatch)
-
-
-def poisoned(*given: Any) -> torch.Tensor:
-    made = EMPTY(*given)
-    made.view(torch.uint8).fill_(0xA5)
-    return made
-
-
-EMPTY = memory.results.empty
 
 
 def counted(work: Callable[[], Any]) -> tuple[Any, dict[str, int], dict[str, int]]:
@@ -94,10 +67,6 @@ def counted(work: Callable[[], Any]) -> tuple[Any, dict[str, int], dict[str, int
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuBackend, "_shared", lambda *_: ())
-
-
-def same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
-    return len(found) == len(wanted) and all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 @pytest.mark.parametrize("transform", [PIPELINE, WHOLE], ids=["train", "whole"])

@@ -20,13 +20,13 @@ from accel.codec.jpeg.planes import Packed
 from accel.planning.prefix import Prefixes
 from accel.runtime.memo import result_lookup
 from accel.system import memory
-from tests.backends.cuda.test_jpeg_index import FILES, boxes_of, by_host, decoded, whole
-from tests.codec.test_planes import grey, some_samples, spoilt
-from tests.codec.test_stream_index import intact
+from tests.backends.cuda.indexed import FILES, boxes_of, by_host, decoded, whole
 from tests.support import helpers
 from tests.support.cuda import host_only, needs_compiler, on_device
 from tests.support.helpers import assert_same
+from tests.support.indexed import intact
 from tests.support.jpeg import packed, shape
+from tests.support.planes import grey, some_samples, spoilt
 
 pytestmark = needs_compiler
 

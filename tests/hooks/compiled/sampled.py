@@ -29,9 +29,9 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 from tests.hooks.compiled.composer import Composer
+from tests.hooks.compiled.kinds import KINDS as ARRAYS
 from tests.hooks.compiled.own import DRAWS
 from tests.hooks.compiled.support import with_states
-from tests.hooks.compiled.test_arrays import KINDS as ARRAYS
 from tests.support import helpers
 
 COUNT = 9

@@ -14,34 +14,9 @@ from torchvision.transforms import v2
 import accel
 from accel.lazy.tensor import LazyTensor
 from accel.recipes.rows import Pictures, Rows
+from tests.hooks.compiled.kinds import COUNT, KINDS, LABELS, by_rows, made
 from tests.support import helpers
 
-COUNT = 37
-_rng = np.random.default_rng(0)
-PLANES = _rng.integers(0, 256, (COUNT, 3, 32, 32), np.uint8)
-GREY = _rng.integers(0, 256, (COUNT, 28, 28), np.uint8)
-LABELS = _rng.integers(0, 10, COUNT)
-
-
-def made(cls: type, transform: Any, **attributes: Any) -> Any:
-    """A dataset as it is once it has read its files."""
-    dataset = cls.__new__(cls)
-    datasets.VisionDataset.__init__(dataset, root="", transform=transform)
-    vars(dataset).update(train=True, **attributes)
-    return dataset
-
-
-def by_rows() -> Any:
-    return np.ascontiguousarray(PLANES.transpose(0, 2, 3, 1))
-
-
-KINDS: dict[str, Callable[[Any], Any]] = {
-    "cifar": lambda t: made(datasets.CIFAR10, t, data=PLANES.transpose(0, 2, 3, 1), targets=LABELS.tolist()),
-    "cifar-by-rows": lambda t: made(datasets.CIFAR100, t, data=by_rows(), targets=LABELS.tolist()),
-    "svhn": lambda t: made(datasets.SVHN, t, data=PLANES.copy(), labels=LABELS.copy()),
-    "mnist": lambda t: made(datasets.FashionMNIST, t, data=torch.from_numpy(GREY.copy()), targets=torch.tensor(LABELS)),
-    "usps": lambda t: made(datasets.USPS, t, data=GREY.copy(), targets=LABELS.tolist()),
-}
 NORMALIZE = (0.5,), (0.25,)
 PIPELINES: dict[str, Callable[[], Any]] = {
     "train": lambda: T.Compose(

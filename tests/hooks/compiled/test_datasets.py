@@ -15,14 +15,9 @@ from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transform
 from torchvision.transforms import v2
 
 import accel
+from tests.hooks.compiled.doubled import Doubled
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check, ways
 from tests.support import helpers
-
-
-class Doubled(ImageFolder):
-    def __getitem__(self, index: int) -> Any:
-        image, target = super().__getitem__(index)
-        return image, 2 * target
 
 
 class Aside(ImageFolder):

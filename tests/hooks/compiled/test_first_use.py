@@ -14,8 +14,8 @@ import accel
 from accel.hooks.compiled import batch, program
 from accel.hooks.compiled.random_numbers import tape, tape_trials
 from accel.hooks.compiled.transforms import draws
+from tests.hooks.compiled.doubled import Doubled
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check
-from tests.hooks.compiled.test_datasets import Doubled
 from tests.support import helpers
 
 
