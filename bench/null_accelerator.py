@@ -46,9 +46,6 @@ class _NullDevice(Device):
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=dtype, device=_META)
 
-    def launch(self, kernel: str, blocks: int, items: int, owners: int) -> None:
-        """Nothing: of a batch that no worker has finished the main process plans all, as for a GPU."""
-
     def submit(self, work: Work) -> None:
         done, _ = queued(work, _HANDLES, _FUNCTIONS, 0)
         assert done == len(work.calls) - ROOM
