@@ -85,7 +85,7 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor" or not lazy.interleaved:
             raise Refused("something was done to the tensor before")
         channels, height, width = lazy.shape
-        begin = Kind(type(image), channels, lazy.dtype, lazy.interleaved)
+        begin = Kind(type(image), channels, lazy.dtype)
     own = known.of_one(transform, begin)
     if not alone and not known.hands_on:
         raise Refused("one of its transforms takes nothing but an image")
@@ -127,7 +127,7 @@ def _lies(steps: tuple[Step, ...], image: Any) -> Layout:
     if isinstance(image, LazyImage):
         shape, before = (len(image.mode), image.height, image.width), None
     else:
-        shape, before = image.lazy.shape, Layout(image.lazy.interleaved)
+        shape, before = image.lazy.shape, Layout(interleaved=True)  # as ``_made`` asks
     return layout.after(steps, shape, before) or Layout(interleaved=False)
 
 
