@@ -67,6 +67,7 @@ class LazyState(Images):
         lead: the shape in front of ``shape``; () for a single image.
         shape: (channels, height, width) of one image. dtype: the values' dtype.
         after: steps on the batch as a whole, after the recipes; these may change shape and dtype from ``made``.
+        laid: whether it is known to lie in memory as its recipe's steps say; a copy may not.
         view: the width of the tensor of which torchvision's is a view of some columns; 0: it is no such view.
         aliased: whether it is part of a batch, or has parts, so that changes in place show in the others.
         stacked: whether a batch was made of it.
@@ -74,7 +75,7 @@ class LazyState(Images):
         lock: held by the thread that computes the values.
     """
 
-    __slots__ = ("after", "aliased", "dtype", "lead", "lock", "pending", "shape", "stacked", "view")
+    __slots__ = ("after", "aliased", "dtype", "laid", "lead", "lock", "pending", "shape", "stacked", "view")
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class LazyState(Images):
         self.after = after
         self.made = made or (shape, dtype, interleaved)
         self.view = 0
+        self.laid = False
         self.stacked = False
         self.aliased = False
         self.progress = None

@@ -106,7 +106,8 @@ class LazyTensorBase(torch.Tensor):
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
         if kernel and not tensor_op(name).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
-        if kernel and not on_batch:
+        laid = bool(steps) and not on_batch and (kernel or lazy.laid)
+        if laid and not lazy.laid:
             lies, (source, before) = Layout(lazy.interleaved, lazy.view), lazy.recipes[0]
             if layout.of(before, source.header) not in (None, lies):  # it was copied, or taken out of a batch
                 steps = (("in_memory", lies), *steps)
@@ -121,6 +122,7 @@ class LazyTensorBase(torch.Tensor):
         dtype = lazy.dtype if dtype is None else dtype
         interleaved = lazy.interleaved if interleaved is None else interleaved
         made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
+        made.lazy.laid = laid
         if lazy.member is not None or lazy.progress is not None:
             # steps on the batch as a whole can be done to the submission's result
             made.lazy.succeed(lazy, *((lazy.part, lazy.since) if len(after) > len(lazy.after) else (None, ())))
