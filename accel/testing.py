@@ -129,7 +129,7 @@ def computed(lazy: Any) -> Any:
     assert isinstance(lazy, (LazyTensorBase, LazyImage)), f"not recorded: {lazy!r}"
     if isinstance(lazy, LazyTensorBase):
         parts = lazy.lazy
-        recipes, interleaved = parts.recipes, parts.interleaved
+        recipes, interleaved = parts.recipes, parts.layout.interleaved
     else:
         assert lazy.recipe is not None, "its pixels were computed"
         recipes, interleaved = (lazy.recipe,), True

@@ -122,7 +122,7 @@ class Recipes(TorchvisionV1):
             return batch.materialize()
         if self._then == "kept":
             return batch
-        return compute.tensors_on(_META, batch.lazy.recipes, interleaved=batch.lazy.interleaved)
+        return compute.tensors_on(_META, batch.lazy.recipes, interleaved=batch.lazy.layout.interleaved)
 
 
 class Folder(TorchvisionV1):

@@ -21,6 +21,7 @@ from accel.codec.header import SOI, Header, Raw
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
+from accel.ops.layout import INTERLEAVED
 from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime.memo import cached
@@ -230,7 +231,7 @@ def _lazy(source: Source, mode: Any) -> LazyTensor:
     if to_rgb:
         steps = (("convert", ("RGB",)), *steps)
     shape = (3 if to_rgb else header.channels, header.height, header.width)
-    return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, interleaved=True)
+    return LazyTensor.of((Recipe(source, steps),), (), shape, torch.uint8, INTERLEAVED)
 
 
 _READERS: dict[str, Function] = {

@@ -50,18 +50,17 @@ class Images:
     """Images with results of one shape and dtype: the part of a lazy tensor's state that its companions use.
 
     Attributes:
-        recipes: one per image. interleaved: whether an image's memory is ordered [height, width, channels].
-        made: the shape, dtype and order (as ``interleaved``) of the recipes' results.
+        recipes: one per image.
+        made: the shape and dtype of the recipes' results, and whether they are interleaved (``Layout``).
         progress: how far they are computed; see ``accel.lazy.state``.
         since: casts and memory orders recorded since they were submitted; set before ``progress``, which other threads
             read.
         member: their place in a batch; None: they are in none.
     """
 
-    __slots__ = ("__weakref__", "interleaved", "made", "member", "progress", "recipes", "since")
+    __slots__ = ("__weakref__", "made", "member", "progress", "recipes", "since")
 
     recipes: Sequence[Recipe]
-    interleaved: bool
     made: tuple[tuple[int, int, int], torch.dtype, bool]
     progress: Any
     since: tuple[Step, ...]

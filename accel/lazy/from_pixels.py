@@ -18,6 +18,7 @@ from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.layout import Layout
 from accel.processes import switch
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source
@@ -125,7 +126,7 @@ def lazy_tensor(image: torch.Tensor) -> LazyTensorBase | None:
     data = pixels.numpy().tobytes()
     source = Source(data, Raw(width, height, "RGB" if channels == 3 else "L"), _IN_MEMORY, selection)
     recipe = Recipe(source, (("pil_to_tensor", ()),))
-    return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, interleaved)
+    return LazyTensor.of((recipe,), (), (channels, height, width), torch.uint8, Layout(interleaved))
 
 
 @cache

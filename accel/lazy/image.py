@@ -23,6 +23,7 @@ from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.index import PadMode
+from accel.ops.layout import INTERLEAVED, PLANAR, Layout
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime import compute, kept
 from accel.system import counters, log
@@ -129,18 +130,18 @@ class LazyImage(LazyImageBase):
             self._recipe = Recipe(Source(pixels, Raw(*self._size, mode=self._mode), source.name, source.selection))
             counters.count(counters.KEPT)
 
-    def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, interleaved: bool = False) -> T:
+    def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, layout: Layout = PLANAR) -> T:
         """This image as a lazy tensor of a class and of ``dtype``, by this step."""
         width, height = self._size
         shape = (channels_of(self._mode), height, width)
         source, steps = self.used()
         if source.origin is not None and not steps:  # a tensor that was made an image, and nothing done to it
             source, steps = source.origin
-        return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, interleaved)
+        return cls.of((Recipe(source, (*steps, step)),), (), shape, dtype, layout)
 
     def as_uint8_tensor(self, cls: type[T]) -> T:
         """This image as a uint8 tensor, which torchvision strides [height, width, channel]."""
-        return self.as_tensor(cls, ("pil_to_tensor", ()), torch.uint8, interleaved=True)
+        return self.as_tensor(cls, ("pil_to_tensor", ()), torch.uint8, INTERLEAVED)
 
     # -- Pillow methods that are recorded, as torchvision and users call them -------------------------------
 

@@ -64,7 +64,7 @@ def send(tensor: LazyTensorBase) -> Any:
     lazy = peek(tensor)
     if lazy is None or lazy.value is not None:  # its values are computed
         return _receive_value, (tensor if lazy is None else lazy.value,)
-    layout = type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made)
+    layout = type(tensor), (lazy.lead, lazy.shape, lazy.dtype, lazy.layout, lazy.after, lazy.made)
     if lazy.member is None or not lazy.member.batch.sends(lazy):
         return _receive, (*layout, pack(lazy.recipes, lazy.made[2]))
     return _receive, (*layout, None, *lazy.member)

@@ -32,7 +32,7 @@ def view(tensor: LazyTensorBase, *size: Any) -> Any:
         return tensor
     if wanted[-3:] != lazy.shape or prod(wanted[:-3]) != 1 or len(wanted) > 4:
         return NotImplemented
-    return tensor.of(lazy.recipes, wanted[:-3], lazy.shape, lazy.dtype, lazy.interleaved)
+    return tensor.of(lazy.recipes, wanted[:-3], lazy.shape, lazy.dtype, lazy.layout)
 
 
 def multiplied(one: Any, other: Any) -> Any:

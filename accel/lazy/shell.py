@@ -11,11 +11,11 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
 
+from accel.ops.layout import Layout, strides
 from accel.system import fork
 from accel.system.private_names import private
 
@@ -76,27 +76,14 @@ class Absent:
 
 
 def make(
-    cls: type[T], lead: tuple[int, ...], shape: tuple[int, int, int], dtype: torch.dtype, interleaved: bool, offset: int
+    cls: type[T], lead: tuple[int, ...], shape: tuple[int, int, int], dtype: torch.dtype, layout: Layout, offset: int
 ) -> T:
     """A tensor object of a class, on the CPU, shaped and strided as torchvision's; ``offset``: the storage offset."""
-    strides = _strides(lead, shape, interleaved)
     tensor: T = torch.Tensor._make_wrapper_subclass(
-        cls, (*lead, *shape), strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
+        cls, (*lead, *shape), strides=strides(lead, shape, layout), storage_offset=offset, dtype=dtype, device=_CPU
     )
     _refuse_memory(tensor)
     return tensor
-
-
-@lru_cache(maxsize=1024)
-def _strides(lead: tuple[int, ...], shape: tuple[int, int, int], interleaved: bool) -> tuple[int, ...]:
-    """The strides of torchvision's tensor: images one after another, each in its memory order."""
-    channels, height, width = shape
-    found = [1, width * channels, channels] if interleaved else [height * width, width, 1]
-    step = channels * height * width
-    for length in reversed(lead):
-        found.insert(0, step)
-        step *= length
-    return tuple(found)
 
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:

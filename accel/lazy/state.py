@@ -37,6 +37,8 @@ import torch
 from accel.errors import DecodeError
 from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
+from accel.ops.helpers import in_memory
+from accel.ops.layout import PLANAR, Layout
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, finished, prefetch, torch_ops
@@ -67,15 +69,15 @@ class LazyState(Images):
         lead: the shape in front of ``shape``; () for a single image.
         shape: (channels, height, width) of one image. dtype: the values' dtype.
         after: steps on the batch as a whole, after the recipes; these may change shape and dtype from ``made``.
+        layout: how torchvision's tensor lies in memory, and so this one's values.
         laid: whether it is known to lie in memory as its recipe's steps say; a copy may not.
-        view: the width of the tensor of which torchvision's is a view of some columns; 0: it is no such view.
         aliased: whether it is part of a batch, or has parts, so that changes in place show in the others.
         stacked: whether a batch was made of it.
         pending: a mark that is set as long as it has no values; see the function ``pending``.
         lock: held by the thread that computes the values.
     """
 
-    __slots__ = ("after", "aliased", "dtype", "laid", "lead", "lock", "pending", "shape", "stacked", "view")
+    __slots__ = ("after", "aliased", "dtype", "laid", "layout", "lead", "lock", "pending", "shape", "stacked")
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class LazyState(Images):
         lead: tuple[int, ...],
         shape: ImageShape,
         dtype: torch.dtype,
-        interleaved: bool,
+        layout: Layout = PLANAR,
         after: tuple[Step, ...] = (),
         made: tuple[ImageShape, torch.dtype, bool] | None = None,
     ) -> None:
@@ -91,10 +93,9 @@ class LazyState(Images):
         self.lead = lead
         self.shape = shape
         self.dtype = dtype
-        self.interleaved = interleaved
+        self.layout = layout
         self.after = after
-        self.made = made or (shape, dtype, interleaved)
-        self.view = 0
+        self.made = made or (shape, dtype, layout.interleaved)
         self.laid = False
         self.stacked = False
         self.aliased = False
@@ -132,7 +133,7 @@ class LazyState(Images):
         if isinstance(self.progress, Part):
             values = self.take()
             if values is not None:
-                return values.to("cpu")
+                return self._in_layout(values.to("cpu"))
         if isinstance(self.progress, Whole):
             return _part(*self.progress)
         with Locating(self), shell.suspended():
@@ -168,7 +169,10 @@ class LazyState(Images):
     def shaped(self, images: torch.Tensor) -> torch.Tensor:
         """The recipes' results, [images, ...], in this tensor's shape, after the steps on the batch as a whole."""
         batch = images if len(self.lead) == 1 else images.view(*self.lead, *self.made[0])
-        return torch_ops.on_batch(batch, self.after) if self.after else batch
+        return self._in_layout(torch_ops.on_batch(batch, self.after) if self.after else batch)
+
+    def _in_layout(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self.layout.dense else in_memory(values, *self.layout)
 
 
 class Locating:

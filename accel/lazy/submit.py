@@ -15,6 +15,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.layout import INTERLEAVED
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe
 from accel.runtime import task
@@ -57,7 +58,7 @@ def _lazy(image: Any) -> LazyState | None:
         return None
     width, height = image.size
     recipe = Recipe(recipe.source, (*recipe.steps, ("pil_to_tensor", ())))
-    return LazyState((recipe,), (), (len(image.getbands()), height, width), torch.uint8, True)
+    return LazyState((recipe,), (), (len(image.getbands()), height, width), torch.uint8, INTERLEAVED)
 
 
 class Future(concurrent.futures.Future[Any]):

@@ -22,6 +22,7 @@ from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.layout import INTERLEAVED, PLANAR, Layout
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
 from accel.recipes.recipe import Step, selection_of
@@ -130,27 +131,25 @@ def contiguous(tensor: LazyTensorBase, *, memory_format: torch.memory_format = t
     if memory_format == torch.preserve_format:
         return NotImplemented
     # with one channel or one pixel, it is contiguous in any order
-    as_it_is = not (tensor.lazy.after or tensor.lazy.view) and tensor.is_contiguous(memory_format=memory_format)
+    as_it_is = not tensor.lazy.after and tensor.is_contiguous(memory_format=memory_format)
     return tensor if as_it_is else _ordered(tensor, memory_format)
 
 
 def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
     lazy = tensor.lazy
     if memory_format == torch.channels_last and len(lazy.lead) == 1:
-        interleaved = True
+        layout = INTERLEAVED
     elif memory_format == torch.contiguous_format:
-        interleaved = False
+        layout = PLANAR
     elif memory_format == torch.preserve_format:
-        interleaved = lazy.interleaved
+        layout = Layout(lazy.layout.interleaved)
     else:
         return NotImplemented
     step = "contiguous", (memory_format,)
     if lazy.after:
         ordered = memory_format == torch.preserve_format
-        return tensor if ordered else tensor.then(step, interleaved=interleaved, kernel=True)
-    if interleaved == lazy.interleaved and not lazy.view:
-        return tensor
-    return _onwards(tensor, tensor.then(interleaved=interleaved), step)
+        return tensor if ordered else tensor.then(step, layout=layout, kernel=True)
+    return tensor if layout == lazy.layout else _onwards(tensor, tensor.then(layout=layout), step)
 
 
 _CASTS = frozenset(

@@ -19,9 +19,9 @@ from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
+from accel.ops.layout import INTERLEAVED, PLANAR, Layout
 from accel.ops.row import ValueOp
-from accel.planning import layout
-from accel.planning.layout import Layout
+from accel.planning import layouts
 from accel.recipes.recipe import Recipe, Step
 from accel.recipes.rows import Rows
 from accel.system import counters, memory
@@ -63,14 +63,14 @@ class LazyTensorBase(torch.Tensor):
         lead: tuple[int, ...],
         shape: ImageShape,
         dtype: torch.dtype,
-        interleaved: bool = False,
+        layout: Layout = PLANAR,
         after: tuple[Step, ...] = (),
         made: tuple[ImageShape, torch.dtype, bool] | None = None,
         offset: int = 0,
     ) -> Self:
         """Make a lazy tensor of recipes; arguments as for ``LazyState``. ``offset``: its storage offset in a batch."""
-        tensor = shell.make(cls, lead, shape, dtype, interleaved, offset)
-        tensor.lazy = LazyState(recipes, lead, shape, dtype, interleaved, after, made)
+        tensor = shell.make(cls, lead, shape, dtype, layout, offset)
+        tensor.lazy = LazyState(recipes, lead, shape, dtype, layout, after, made)
         return tensor
 
     def materialize(self, allocate: Allocate = memory.results.empty) -> torch.Tensor:
@@ -85,14 +85,15 @@ class LazyTensorBase(torch.Tensor):
         self,
         *steps: Step,
         dtype: torch.dtype | None = None,
-        interleaved: bool | None = None,
+        layout: Layout | None = None,
         kernel: bool = False,
         on_batch: bool = False,
     ) -> Self:
         """A new tensor: this one with more steps recorded, on the batch as a whole if earlier steps already are.
 
         Args:
-            dtype: the resulting dtype. interleaved: whether an image is then interleaved in memory. None: as before.
+            dtype: the resulting dtype; None: as before.
+            layout: how the result lies in memory; None: dense, in the same order.
             kernel: whether torchvision runs the last step, for several images on the batch as a whole.
             on_batch: whether the steps act on several images at once.
         """
@@ -108,9 +109,9 @@ class LazyTensorBase(torch.Tensor):
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         laid = bool(steps) and not on_batch and (kernel or lazy.laid)
         if laid and not lazy.laid:
-            lies, (source, before) = Layout(lazy.interleaved, lazy.view), lazy.recipes[0]
-            if layout.of(before, source.header) not in (None, lies):  # it was copied, or taken out of a batch
-                steps = (("in_memory", lies), *steps)
+            source, before = lazy.recipes[0]
+            if layouts.of(before, source.header) not in (None, lazy.layout):  # it was copied, or taken out of a batch
+                steps = (("in_memory", lazy.layout), *steps)
         recipes, after = lazy.recipes, lazy.after
         if on_batch:
             after += steps
@@ -120,8 +121,9 @@ class LazyTensorBase(torch.Tensor):
             else:
                 recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
         dtype = lazy.dtype if dtype is None else dtype
-        interleaved = lazy.interleaved if interleaved is None else interleaved
-        made = self.of(recipes, lazy.lead, shape, dtype, interleaved, after, lazy.made if after else None)
+        if layout is None:
+            layout = INTERLEAVED if lazy.layout.interleaved else PLANAR
+        made = self.of(recipes, lazy.lead, shape, dtype, layout, after, lazy.made if after else None)
         made.lazy.laid = laid
         if lazy.member is not None or lazy.progress is not None:
             # steps on the batch as a whole can be done to the submission's result
@@ -132,8 +134,7 @@ class LazyTensorBase(torch.Tensor):
         """A lazy tensor of another class with the same values."""
         lazy = self.lazy
         offset = int(self.storage_offset()) if lazy.aliased else 0
-        same = cls.of(lazy.recipes, lazy.lead, lazy.shape, lazy.dtype, lazy.interleaved, lazy.after, lazy.made, offset)
-        same.lazy.view = lazy.view
+        same = cls.of(lazy.recipes, lazy.lead, lazy.shape, lazy.dtype, lazy.layout, lazy.after, lazy.made, offset)
         same.lazy.aliased = lazy.aliased
         same.lazy.succeed(lazy, lazy.progress, lazy.since)
         return same

@@ -56,7 +56,7 @@ def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
         return NotImplemented
     lazy = tensor.lazy
     lead, offset = (1, *lazy.lead), int(tensor.storage_offset())
-    return _view(tensor, tensor.of(lazy.recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), None)
+    return _view(tensor, tensor.of(lazy.recipes, lead, lazy.shape, lazy.dtype, lazy.layout, offset=offset), None)
 
 
 def _can_be_divided(batch: LazyTensorBase) -> bool:
@@ -77,12 +77,11 @@ def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorB
     if lazy.after:
         recipes = then(recipes, lazy.after)
     lead = inner if isinstance(chosen, int) else (len(chosen), *inner)
-    offset = int(batch.storage_offset()) + numbers[0] * each * prod(lazy.shape)
-    return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.interleaved, offset=offset), index)
+    offset = int(batch.storage_offset()) + numbers[0] * batch.stride(0)
+    return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.layout, offset=offset), index)
 
 
 def _view(of: LazyTensorBase, part: LazyTensorBase, index: Any) -> LazyTensorBase:
-    part.lazy.view = of.lazy.view
     part.lazy.progress = Whole(of, of.lazy, index)
     part.lazy.aliased = of.lazy.aliased = True
     return part

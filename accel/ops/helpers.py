@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accel.ops.layout import Layout, strides
 from accel.ops.row import KernelOp
 
 
@@ -57,16 +58,16 @@ def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
     return batch.contiguous(memory_format=order)
 
 
-def _in_memory(values: torch.Tensor, interleaved: bool, view: int) -> torch.Tensor:
-    """The values in another layout (``planning.layout``); on a device, where it decides no bits, as they are."""
-    if values.device.type != "cpu":
-        return values
+def in_memory(values: torch.Tensor, *layout: Any) -> torch.Tensor:
+    """The values in another ``Layout``; on a device, where it decides no bits, as they are."""
     *lead, channels, height, width = values.shape
-    rows, columns = (height + 1, view) if view else (height, width)
-    order = (rows, columns, channels) if interleaved else (channels, rows, columns)
-    memory = values.new_empty((*lead, *order))
-    memory = memory.movedim(-1, -3) if interleaved else memory
-    return memory[..., :height, :width].copy_(values)
+    lies = strides(tuple(lead), (channels, height, width), Layout(*layout))
+    if values.device.type != "cpu" or values.stride() == lies:
+        return values
+    memory = torch.empty_strided(values.shape, lies, dtype=values.dtype, device="cpu")
+    own = slice(1) if Layout(*layout).expanded else slice(None)
+    memory[..., own, :, :].copy_(values[..., own, :, :])
+    return memory
 
 
 def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -92,6 +93,6 @@ ROWS = (
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
     _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
-    _helper("in_memory", ("interleaved", "view"), _in_memory),
+    _helper("in_memory", Layout._fields, in_memory),
     _helper(THREADS, ("number",), lambda values, number: values),
 )

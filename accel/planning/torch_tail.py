@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.planning import layout
-from accel.planning.layout import Layout
+from accel.ops.layout import Layout
+from accel.planning import layouts
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
 from accel.recipes.recipe import Branch, Recipe, Source, Step
@@ -54,7 +54,7 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
             owners.append(owner)
         kernels: list[Step] = []
         if after and after[0][0] != "in_memory":
-            lies = layout.of(steps[: -len(after)], source.header)
+            lies = layouts.of(steps[: -len(after)], source.header)
             if lies is not None and lies != Layout(interleaved[numbers[key]]):
                 kernels.append(("in_memory", lies))
         for name, params in after:

@@ -1,4 +1,4 @@
-"""How torchvision's tensor of an image lies in memory, where its float functions round by that."""
+"""How torchvision's tensor of an image lies in memory, where its float functions, and torch's, round by that."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def fewer_rows(x: Any) -> Any:
     return F.crop(x, 1, 0, x.shape[-2] - 2, x.shape[-1])
 
 
+def grey(x: Any) -> Any:
+    return F.rgb_to_grayscale(x, 3)
+
+
+def resized(x: Any) -> Any:
+    return F.resize(x, [31, 33])
+
+
 def batch(x: Any) -> Any:
     return torch.stack([x, x])
 
@@ -59,8 +67,10 @@ PIPELINES: dict[str, tuple[Transform, ...]] = {
     "a view of some rows": (F1.to_tensor, fewer_rows),
     "a view of a view": (F1.to_tensor, fewer_rows, cropped),
     "a view, flipped": (F.pil_to_tensor, floats, cropped, F.horizontal_flip),
-    "a view, resized": (F.pil_to_tensor, cropped, lambda x: F.resize(x, [31, 33]), floats),
+    "a view, resized": (F.pil_to_tensor, cropped, resized, floats),
     "grey": (F.pil_to_tensor, floats, cropped, lambda x: F.rgb_to_grayscale(x, 1), cropped),
+    "grey in three channels": (F1.to_tensor, grey),
+    "grey in three channels, cropped": (F1.to_tensor, grey, cropped),
     "a batch": (F1.to_tensor, batch),
     "a batch, interleaved": (F1.to_tensor, batch, channels_last),
     "a batch of one, interleaved": (F1.to_tensor, lambda x: x[None], channels_last),
@@ -71,11 +81,43 @@ PIPELINES: dict[str, tuple[Transform, ...]] = {
     "a view, copied between": (F.pil_to_tensor, floats, contrast, cropped, torch.Tensor.clone),
     "a view, erased in place": (F1.to_tensor, cropped, lambda x: F.erase(x, 1, 1, 2, 3, torch.zeros(1), True)),
     "a view, as a batch": (F1.to_tensor, cropped, lambda x: x[None]),
+    "a view of an interleaved batch, fewer rows": (F1.to_tensor, batch, channels_last, fewer_rows),
+    "fewer rows, resized": (F.pil_to_tensor, fewer_rows, resized, floats),
+    "a view of an interleaved batch, fewer rows, resized": (
+        F.to_image,
+        batch,
+        channels_last,
+        fewer_rows,
+        resized,
+        floats,
+    ),
+    "a view of an interleaved batch, resized": (F.to_image, batch, channels_last, cropped, resized, floats),
+    "a view as a batch, resized": (F.to_image, cropped, lambda x: x[None], resized, floats),
+    "a view of a batch of one, resized": (F.to_image, lambda x: x[None], cropped, resized, floats),
+    "a view of an interleaved batch of one, resized": (
+        F.to_image,
+        lambda x: channels_last(x[None]),
+        cropped,
+        resized,
+        floats,
+    ),
+    "of a view of a batch": (F1.to_tensor, batch, cropped, lambda x: x[1]),
+    "of a view of a batch of a view": (F1.to_tensor, fewer_rows, batch, cropped, lambda x: x[1:]),
     "of a batch of views": (F1.to_tensor, cropped, batch, lambda x: x[0]),
     "of a batch that was interleaved": (F.pil_to_tensor, batch, lambda x: x[1], floats),
     "of a batch of floats that were interleaved": (F.pil_to_tensor, floats, contrast, batch, lambda x: [*x][1]),
     "of a batch, interleaved": (F1.to_tensor, batch, channels_last, lambda x: x[0]),
 }
+
+
+def power(x: Any) -> Any:
+    return x**0.7
+
+
+def used(x: Any) -> Any:
+    """What torch makes of a tensor that something else was asked of before."""
+    x.max()
+    return torch.cat([gamma(x).flatten(), power(x).flatten(), x.mean()[None]])
 
 
 def values(image: Image.Image, *steps: Transform) -> torch.Tensor:
@@ -92,7 +134,10 @@ def images() -> list[Image.Image]:
     return [Image.fromarray(each) for each in drawn]
 
 
-@pytest.mark.parametrize("last", [contrast, gamma])
+LAST = [contrast, gamma, power, torch.Tensor.mean, used, lambda x: gamma(x.cpu()), lambda x: contrast(x.detach())]
+
+
+@pytest.mark.parametrize("last", LAST)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_floats_are_rounded_where_torchvisions_tensor_lies(name: str, last: Transform) -> None:
     steps = *PIPELINES[name], last
@@ -101,6 +146,45 @@ def test_floats_are_rounded_where_torchvisions_tensor_lies(name: str, last: Tran
         expected, found = (run(backend, partial(values, image, *steps))[0] for backend in ("torchvision", "cpu"))
         assert torch.equal(found, expected)
     assert accel.stats()["images"] > before
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_strides_are_torchvisions(name: str) -> None:
+    """Before and after it has values."""
+
+    def strides(image: Image.Image) -> torch.Tensor:
+        tensor: Any = image
+        for step in PIPELINES[name]:
+            tensor = step(tensor)
+        before = tensor.stride()
+        tensor.max()
+        return torch.tensor(
+            [
+                [stride for stride, size in zip(each, tensor.shape, strict=True) if size > 1]
+                for each in (before, tensor.stride())
+            ]
+        )
+
+    for image in images()[:4]:
+        expected, found = (run(backend, partial(strides, image))[0] for backend in ("torchvision", "cpu"))
+        assert torch.equal(found, expected)
+
+
+def test_grey_channels_are_the_same_memory() -> None:
+    """So torch refuses to write in place into them, and so do we."""
+    for erase in (
+        lambda x: F.erase(x, 1, 1, 2, 3, torch.zeros(1), True),
+        lambda x: F.normalize(x, [0.5] * 3, [0.5] * 3, inplace=True),
+        lambda x: x.add_(1),
+    ):
+
+        def written(image: Image.Image, erase: Transform = erase) -> torch.Tensor:
+            with pytest.raises(RuntimeError, match="single memory location"):
+                erase(grey(F1.to_tensor(image)))
+            return torch.zeros(())
+
+        for backend in ("torchvision", "cpu"):
+            run(backend, partial(written, images()[0]))
 
 
 def test_a_tensor_of_the_users_own() -> None:

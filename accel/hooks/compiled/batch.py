@@ -34,6 +34,7 @@ from accel.hooks.compiled.transforms.fixed import RGB, Kind
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import explanation
 from accel.lazy.tensor import LazyTensor
+from accel.ops.layout import Layout
 from accel.processes import switch
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source
@@ -53,9 +54,9 @@ class Made(NamedTuple):
         """The samples that the dataset would return."""
         kind = self.kind
         assert kind.cls is not None
-        make, channels, dtype, interleaved = kind.cls.of, kind.channels, kind.dtype, bool(kind.interleaved)
+        make, channels, dtype, layout = kind.cls.of, kind.channels, kind.dtype, Layout(bool(kind.interleaved))
         return [
-            (make((recipe,), (), (channels, *size), dtype, interleaved), target)
+            (make((recipe,), (), (channels, *size), dtype, layout), target)
             for recipe, size, target in zip(self.recipes, self.sizes, self.targets, strict=True)
         ]
 

@@ -29,8 +29,8 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.planning import layout
-from accel.planning.layout import Layout
+from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.planning import layouts
 from accel.recipes.drawn import Row
 from accel.recipes.recipe import Recipe, Step, recording
 
@@ -79,10 +79,10 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         width, height = image._size
     else:
         lazy = image.lazy
-        if lazy.lead or lazy.after or lazy.view or lazy.progress is not None or lazy.member is not None:
+        if lazy.lead or lazy.after or lazy.progress is not None or lazy.member is not None:
             raise Refused("the tensor is part of a batch, or computed")
         recipe = lazy.recipes[0]
-        if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor" or not lazy.interleaved:
+        if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor" or lazy.layout != INTERLEAVED:
             raise Refused("something was done to the tensor before")
         channels, height, width = lazy.shape
         begin = Kind(type(image), channels, lazy.dtype)
@@ -111,24 +111,18 @@ def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBa
         source.way = "alone, compiled"
     kernels = any(piece.kernels for piece in run.pieces)  # whose steps depend on the threads there are now
     steps = run.steps() if kernels or kind.interleaved is None else ()
-    if kind.interleaved is None:
-        interleaved, view = _lies(steps, image)
-    else:
-        interleaved, view = kind.interleaved, 0
+    layout = _layout(steps, image) if kind.interleaved is None else Layout(kind.interleaved)
     recipes = (Recipe(source, before + steps),) if kernels else Row(source, before, run)
-    tensor = kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, interleaved)
-    if view:
-        tensor.lazy.view = view
-    return tensor
+    return kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, layout)
 
 
-def _lies(steps: tuple[Step, ...], image: Any) -> Layout:
+def _layout(steps: tuple[Step, ...], image: Any) -> Layout:
     """The layout of the tensor that these steps make of an image."""
     if isinstance(image, LazyImage):
         shape, before = (len(image.mode), image.height, image.width), None
     else:
-        shape, before = image.lazy.shape, Layout(interleaved=True)  # as ``_made`` asks
-    return layout.after(steps, shape, before) or Layout(interleaved=False)
+        shape, before = image.lazy.shape, INTERLEAVED  # as ``_made`` asks
+    return layouts.after(steps, shape, before) or PLANAR
 
 
 _IMAGES = {LazyPlainImage, LazyJpegFile}

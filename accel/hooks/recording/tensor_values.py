@@ -85,9 +85,9 @@ def _tried(step: Any, channels: int, dtype: torch.dtype) -> None:
 
 
 def _in_place(image: T, after: T | None) -> T | None:
-    """Give the image the steps of ``after``, which has its shape and dtype, and return it; None if it has aliases or
-    there is no ``after``."""
-    if after is None or image.lazy.aliased:
+    """Give the image the steps of ``after``, which has its shape and dtype, and return it; None if it has aliases, or
+    channels in the same memory, which torch refuses, or there is no ``after``."""
+    if after is None or image.lazy.aliased or image.lazy.layout.expanded:
         return None
     own, lazy = image.lazy, after.lazy
     own.recipes, own.after, own.progress, own.since = lazy.recipes, lazy.after, lazy.progress, lazy.since

@@ -21,8 +21,7 @@ from accel.ops import OPS, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
 from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
-from accel.planning import layout, order
-from accel.planning.layout import Layout
+from accel.planning import layouts, order
 from accel.recipes.recipe import Step
 
 T = TypeVar("T", bound=LazyTensorBase)
@@ -65,14 +64,11 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
 def then(image: T, steps: tuple[Step, ...]) -> T:
     """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result."""
     lazy = image.lazy
-    lies = Layout(lazy.interleaved, lazy.view)
-    interleaved, view = layout.after(steps, lazy.shape, lies) or lies
+    lies = layouts.after(steps, lazy.shape, lazy.layout, len(lazy.recipes) > 1)
     kernel = order.is_kernel(steps[-1][0], lazy.dtype)
-    if kernel and lazy.view and len(lazy.recipes) > 1 and not lazy.after:
-        steps = (("in_memory", (lazy.interleaved, lazy.view)), *steps)
-    called = image.then(*steps, interleaved=interleaved, kernel=kernel)
-    called.lazy.view = view
-    return called
+    if kernel and len(lazy.recipes) > 1 and not (lazy.after or lazy.layout.dense):
+        steps = (("in_memory", lazy.layout), *steps)
+    return image.then(*steps, layout=lies, kernel=kernel)
 
 
 def linear_transformation(original: Function, self: Any, inpt: Any, *params: Any) -> Any:

@@ -65,9 +65,7 @@ def looks(dataset: Any, first: int) -> list[Any]:
         random.seed(1)
         images = [dataset[number][0] for number in range(len(dataset))]
         states = [image.lazy if helpers.is_lazy(image) else None for image in images]
-        about = [
-            (lazy.interleaved, lazy.view, lazy.made, lazy.recipes[0].source.shared) if lazy else 0 for lazy in states
-        ]
+        about = [(lazy.layout, lazy.made, lazy.recipes[0].source.shared) if lazy else 0 for lazy in states]
         return [(type(image), tuple(image.stride()), known) for image, known in zip(images, about, strict=True)]
 
 

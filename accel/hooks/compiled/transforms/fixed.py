@@ -20,6 +20,7 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
+from accel.ops.layout import Layout
 from accel.ops.row import KernelOp, TensorOp
 from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
@@ -48,7 +49,7 @@ class Kind(NamedTuple):
         recipe = Recipe(Source(b"", Raw(width, height, mode), "an image", switch.current()), steps)
         if self.cls is None:
             return LazyPlainImage.make(recipe, mode, (width, height), {})
-        return self.cls.of((recipe,), (), (self.channels, height, width), self.dtype, bool(self.interleaved))
+        return self.cls.of((recipe,), (), (self.channels, height, width), self.dtype, Layout(bool(self.interleaved)))
 
 
 RGB = Kind(None, 3)
@@ -79,7 +80,7 @@ def kind_of(image: Any, before: Kind) -> Recorded | None:
         return Recorded(kind, (image.height, image.width), image.recipe.steps)
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy
-        interleaved = None if lazy.view or before.interleaved is None else lazy.interleaved
+        interleaved = lazy.layout.interleaved if lazy.layout.dense and before.interleaved is not None else None
         kind = Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased)
         return Recorded(kind, lazy.shape[1:], lazy.recipes[0].steps)
     return None

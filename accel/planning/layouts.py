@@ -1,14 +1,13 @@
-"""How torchvision's tensor of an image lies in memory.
+"""How torchvision's tensor of an image lies in memory after each step.
 
 It decides bits: torch's vectorised loops round the values at their ends differently, and its sums depend on the order.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from accel.codec.header import Header, Raw
 from accel.ops import OPS, Op, Params
+from accel.ops.layout import PLANAR, Layout
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
 from accel.planning import order
 from accel.planning.order import Steps
@@ -18,23 +17,16 @@ Shape = tuple[int, int, int]
 """(channels, height, width)."""
 
 
-class Layout(NamedTuple):
-    """``interleaved``: in the order [height, width, channels], else [channels, height, width].
-
-    ``view``: if it is a view of a part of a tensor with more rows or columns, the width of that tensor; 0: dense.
-    """
-
-    interleaved: bool
-    view: int = 0
-
-
 def of(steps: Steps, header: Header | Raw) -> Layout | None:
     """The layout after all steps that were recorded on an image; None if they make no tensor of it."""
     return after(steps, (header.channels, header.height, header.width), None)
 
 
-def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout | None:
-    """The layout after steps; ``shape`` and ``layout``: of the image before them, None: of a Pillow image."""
+def after(steps: Steps, shape: Shape, layout: Layout | None, several: bool = False) -> Layout | None:
+    """The layout after steps; ``shape`` and ``layout``: of the image before them, None: of a Pillow image.
+
+    ``several``: whether the steps are done to a batch of several images.
+    """
     for name, params in steps:
         op = OPS[name]
         if name in _TO_TENSOR:
@@ -42,31 +34,32 @@ def after(steps: Steps, shape: Shape, layout: Layout | None) -> Layout | None:
         elif name == "in_memory":
             layout = Layout(*params)
         elif layout is not None:
-            layout = _after((name, params), shape, layout)
+            layout = _after((name, params), shape, layout, several)
         if not isinstance(op, ValueOp):
             height, width = op.size((shape[1], shape[2]), params)
             shape = op.channels(shape[0], params), height, width
     return layout
 
 
-def _after(step: Step, shape: Shape, layout: Layout) -> Layout:
+def _after(step: Step, shape: Shape, layout: Layout, several: bool) -> Layout:
     name, params = step
-    interleaved, view = layout
     if name in _CROPS:
         if not order.shows(("crop", params), shape[1:]):
-            return Layout(interleaved=False)
-        channels, height, width = shape
-        apart = params[3] < width or (params[2] < height and channels > 1 and not interleaved)
-        return Layout(interleaved, view or (width if apart else 0))
+            return PLANAR
+        return layout if params[2:] == shape[1:] else layout._replace(whole=layout.whole or shape[1:])
+    if name in _GREYS and shape[0] == params[0] == 3:
+        return Layout(expanded=True)
     if name in _RESIZES:
-        memory = "planar" if view else None
+        # torch keeps the order of what it takes for channels_last
+        fewer_columns = layout.whole is not None and layout.whole[1] != shape[2]
+        memory = "planar" if fewer_columns and not several else None
     elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
         memory = None  # torchvision does it by flips
     elif name in _PADS and _pads_nothing(name, params):
         memory = None  # torch clones
     else:
         memory = _MEMORY[name]
-    return Layout(interleaved if memory is None else memory == "interleaved")
+    return Layout(layout.interleaved if memory is None else memory == "interleaved")
 
 
 def _memory(op: Op) -> str | None:
@@ -87,4 +80,5 @@ def _pads_nothing(name: str, params: Params) -> bool:
 
 _TO_TENSOR = ("to_tensor", "pil_to_tensor")
 _PADS = {"pad", "v1.pad", "v2.pad"}
+_GREYS = {"v1.rgb_to_grayscale", "v2.rgb_to_grayscale"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}
