@@ -154,7 +154,9 @@ def _gaussian_noise(
         return None
     if not are_numbers((mean, sigma), "mean and sigma") or sigma < 0:
         return None
-    like = torch.empty_strided(image.shape, image.stride(), dtype=lazy.dtype if floating else torch.float32)
+    like = torch.empty_strided(
+        image.shape, image.stride(), dtype=lazy.dtype if floating else torch.float32, device="cpu"
+    )
     if floating:
         noise = mean + torch.randn_like(like) * sigma
     else:

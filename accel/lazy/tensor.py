@@ -22,7 +22,7 @@ from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops.layout import INTERLEAVED, PLANAR
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
 from accel.recipes.recipe import Step, selection_of
@@ -64,6 +64,8 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
         return None
     selection = first.selection
     if any(lazy.dtype != first.dtype or lazy.after or lazy.selection != selection for lazy in states):
+        return None
+    if first.lead and any(lazy.layout != PLANAR for lazy in states):  # torch may keep the order of such batches
         return None
     again = [lazy for lazy in states if lazy.stacked]
     parts = [lazy.recipes for lazy in states]
@@ -142,7 +144,7 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
     elif memory_format == torch.contiguous_format:
         layout = PLANAR
     elif memory_format == torch.preserve_format:
-        layout = Layout(lazy.layout.interleaved)
+        layout = lazy.layout.copied()
     else:
         return NotImplemented
     step = "contiguous", (memory_format,)

@@ -19,7 +19,7 @@ from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, tensor_op
 from accel.ops.helpers import same_threads
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops.layout import PLANAR, Layout
 from accel.ops.row import ValueOp
 from accel.planning import layouts
 from accel.recipes.recipe import Recipe, Step
@@ -121,9 +121,9 @@ class LazyTensorBase(torch.Tensor):
             else:
                 recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
         dtype = lazy.dtype if dtype is None else dtype
-        if layout is None:
-            layout = INTERLEAVED if lazy.layout.interleaved else PLANAR
-        made = self.of(recipes, lazy.lead, shape, dtype, layout, after, lazy.made if after else None)
+        made = self.of(
+            recipes, lazy.lead, shape, dtype, layout or lazy.layout.copied(), after, lazy.made if after else None
+        )
         made.lazy.laid = laid
         if lazy.member is not None or lazy.progress is not None:
             # steps on the batch as a whole can be done to the submission's result

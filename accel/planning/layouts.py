@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from accel.codec.header import Header, Raw
 from accel.ops import OPS, Op, Params
-from accel.ops.layout import PLANAR, Layout
+from accel.ops.layout import INTERLEAVED, PLANAR, Layout
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
 from accel.planning import order
 from accel.planning.order import Steps
@@ -47,19 +47,33 @@ def _after(step: Step, shape: Shape, layout: Layout, several: bool) -> Layout:
         if not order.shows(("crop", params), shape[1:]):
             return PLANAR
         return layout if params[2:] == shape[1:] else layout._replace(whole=layout.whole or shape[1:])
-    if name in _GREYS and shape[0] == params[0] == 3:
-        return Layout(expanded=True)
+    if name in _GREYS and shape[0] == 1:
+        return PLANAR if params[0] == 3 else layout.copied()
+    if name in _BY_CHANNEL:
+        return Layout(transposed=layout.transposed, expanded=name in _GREYS and shape[0] == params[0] == 3)
     if name in _RESIZES:
         # torch keeps the order of what it takes for channels_last
         fewer_columns = layout.whole is not None and layout.whole[1] != shape[2]
-        memory = "planar" if fewer_columns and not several else None
-    elif name == "v2.rotate" and params[0] % 180 == 0 and params[3] is None:
-        memory = None  # torchvision does it by flips
+        memory = "planar" if layout.transposed or (fewer_columns and not several) else None
+    elif name == "v2.rotate" and _turns(params, shape):
+        return layout.copied()._replace(transposed=layout.transposed != bool(params[0] % 180))
     elif name in _PADS and _pads_nothing(name, params):
         memory = None  # torch clones
     else:
         memory = _MEMORY[name]
-    return Layout(layout.interleaved if memory is None else memory == "interleaved")
+    if memory is None:
+        return layout.copied()
+    return INTERLEAVED if memory == "interleaved" else PLANAR
+
+
+def differ_in_batch(step: Step, images: int, shape: Shape, layout: Layout) -> bool:
+    """Whether torchvision's batch may lie otherwise after a step than ``after`` says; ``images``: their number."""
+    name, params = step
+    if layout.transposed or (images == 1 and name in _GREYS):
+        return True
+    fills = name in _CROPS and not order.shows(("crop", params), shape[1:])
+    resizes = images == 1 and name in _RESIZES
+    return layout.interleaved and (fills or resizes or name in _PADS or name in _KEEP_CHANNELS_LAST)
 
 
 def _memory(op: Op) -> str | None:
@@ -72,6 +86,12 @@ _MEMORY = {name: _memory(op) for name, op in OPS.items()}
 """The order of torchvision's tensor after each op, whatever it was before; None: as before."""
 
 
+def _turns(params: Params, shape: Shape) -> bool:
+    """Whether v2's ``rotate`` moves pixels by flips and an exchange of rows and columns, without interpolation."""
+    angle, _, expand, center, _ = params
+    return center is None and (angle % 180 == 0 or (angle % 90 == 0 and (bool(expand) or shape[1] == shape[2])))
+
+
 def _pads_nothing(name: str, params: Params) -> bool:
     """Whether a constant pad adds no pixel."""
     padding, mode = (params[:4], params[4]) if name == "pad" else (params[0], params[2])
@@ -81,4 +101,6 @@ def _pads_nothing(name: str, params: Params) -> bool:
 _TO_TENSOR = ("to_tensor", "pil_to_tensor")
 _PADS = {"pad", "v1.pad", "v2.pad"}
 _GREYS = {"v1.rgb_to_grayscale", "v2.rgb_to_grayscale"}
+_KEEP_CHANNELS_LAST = {"gaussian_blur", "v1.gaussian_blur", "v2.gaussian_blur", "v1.resize"}
+_BY_CHANNEL = {*_GREYS, "permute_channels", "v2.permute_channels"}
 _CROPS, _RESIZES = {"crop", "v1.crop", "v2.crop"}, {"resize", "nearest", "nearest_exact", "v2.resize"}

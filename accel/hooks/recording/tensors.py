@@ -61,12 +61,17 @@ def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict
     return None if params is None else tuple(map(frozen, params))
 
 
-def then(image: T, steps: tuple[Step, ...]) -> T:
-    """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result."""
+def then(image: T, steps: tuple[Step, ...]) -> T | None:
+    """The tensor after a call that is recorded as these steps, with the memory layout of torchvision's result.
+
+    None if torchvision must run it, as that layout is not known.
+    """
     lazy = image.lazy
+    if lazy.lead and layouts.differ_in_batch(steps[-1], len(lazy.recipes), lazy.shape, lazy.layout):
+        return None
     lies = layouts.after(steps, lazy.shape, lazy.layout, len(lazy.recipes) > 1)
     kernel = order.is_kernel(steps[-1][0], lazy.dtype)
-    if kernel and len(lazy.recipes) > 1 and not (lazy.after or lazy.layout.dense):
+    if kernel and len(lazy.recipes) > 1 and not (lazy.after or lazy.layout.usual):
         steps = (("in_memory", lazy.layout), *steps)
     return image.then(*steps, layout=lies, kernel=kernel)
 

@@ -80,7 +80,7 @@ def kind_of(image: Any, before: Kind) -> Recorded | None:
         return Recorded(kind, (image.height, image.width), image.recipe.steps)
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy
-        interleaved = lazy.layout.interleaved if lazy.layout.dense and before.interleaved is not None else None
+        interleaved = lazy.layout.interleaved if lazy.layout.usual and before.interleaved is not None else None
         kind = Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased)
         return Recorded(kind, lazy.shape[1:], lazy.recipes[0].steps)
     return None
