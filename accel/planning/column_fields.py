@@ -17,6 +17,11 @@ FORM = PARAMS + 4 * 2
 RESIZE, CROP, HFLIP, VFLIP, PAD = range(5)
 """Steps."""
 
+RESIZED = 2
+"""Field of what was done to an image: to its rows, to its columns (since a resize), and whether it was resized."""
+WORK = 6
+"""Rows of four numbers that the compiled code works in."""
+
 COLOURED = 3
 """The components of a picture of mode "RGB", in the third column from the end of ``Sources.table``."""
 

@@ -25,10 +25,12 @@ from accel.planning.column_fields import (
     PAD,
     PARAMS,
     RESIZE,
+    RESIZED,
     SHOWN,
     SIZE,
     START,
     STEP,
+    VFLIP,
     WIDTH,
     WINDOW,
     WINDOW_STEP,
@@ -37,9 +39,19 @@ from accel.planning.column_fields import (
 
 @njit
 def plan_axes(
-    forms: Any, numbers: Any, table: Any, converted: int, support: float, order: int, work: Any, boxes: Any,
-    axes: Any, parts: Any, rows_first: Any, found: Any,
-) -> Any:  # fmt: skip
+    forms: Any,
+    numbers: Any,
+    table: Any,
+    converted: int,
+    support: float,
+    order: int,
+    work: Any,
+    boxes: Any,
+    axes: Any,
+    parts: Any,
+    rows_first: Any,
+    found: Any,
+) -> Any:
     """Fill the boxes, axes and parts of ``Columns``.
 
     Args:
@@ -48,12 +60,12 @@ def plan_axes(
         converted: the column that says which images are converted to RGB if they are grey; -1: all, ``NEVER``: none.
         support: the filter's support, in input positions at scale 1; 0: nothing is resampled.
         order: the rule for the order of the axes (``columns.order_of``).
-        work: int64 [5, 4], working memory. found: int64 [FOUND], to be filled.
+        work: int64 [WORK, 4], working memory. found: int64 [FOUND], to be filled.
 
     Returns:
         0, or ``OTHERWISE`` if columns cannot express some image.
     """
-    view, window, params = work[0:2], work[2:4], work[4]
+    view, window, changed = work[0:2], work[2:4], work[5]
     channels = _channels(numbers, table, converted)
     if channels == 0:
         return OTHERWISE
@@ -63,49 +75,18 @@ def plan_axes(
         for axis in range(2):
             _begin(view, axis, table[image, size + axis])
             _begin(window, axis, table[image, size + axis])
-        whole_rows = whole_columns = True
-        resized = False
+        changed[:] = 0
         for form in forms:
-            kind, drawn = form[KIND], form[DRAWN] < 0 or numbers[image, form[DRAWN]] != 0
-            for i in range(4):
-                column = form[PARAMS + 2 * i]
-                params[i] = form[PARAMS + 2 * i + CONSTANT] if column < 0 else numbers[image, column]
-            if kind == RESIZE:
-                for axis in range(2):
-                    length = params[axis] if drawn else window[axis, LENGTH]
-                    if length < 1:
-                        return OTHERWISE
-                    for i in range(4):  # one by one: numba copies an array through another one
-                        view[axis, i] = window[axis, i]
-                    _begin(window, axis, length)
-                whole_rows = whole_columns = resized = True
-            elif kind == CROP:
-                for axis in range(2):
-                    if drawn and not _crop(window[axis], params[axis], params[2 + axis]):
-                        return OTHERWISE
-                whole_rows = whole_columns = False
-            elif kind == PAD:  # left, top, right, bottom
-                if not (whole_rows and whole_columns):
-                    return OTHERWISE
-                for axis in range(2):
-                    before, after = params[1 - axis], params[3 - axis]
-                    window[axis, START] = -before
-                    window[axis, LENGTH] += before + after
-                whole_rows = whole_columns = False
-            else:
-                axis = 1 if kind == HFLIP else 0
-                if drawn:
-                    window[axis, START] += window[axis, STEP] * (window[axis, LENGTH] - 1)
-                    window[axis, STEP] = -window[axis, STEP]
-                whole_rows, whole_columns = whole_rows and axis == 1, whole_columns and axis == 0
+            if not _apply(form, numbers[image], work):
+                return OTHERWISE
         for axis in range(2):
             parts[image, SHOWN + axis] = window[axis, LENGTH]
             found[HEIGHT + axis] = max(found[HEIGHT + axis], window[axis, LENGTH])
             if window[axis, LENGTH] != parts[0, SHOWN + axis]:
                 found[ALIKE] = 0
-            if not resized:
+            if not changed[RESIZED]:
                 _begin(view, axis, window[axis, SIZE])
-            first, last = _needed(view[axis], window[axis], support if resized else 0.0)
+            first, last = _needed(view[axis], window[axis], support if changed[RESIZED] else 0.0)
             boxes[image, axis], boxes[image, axis + 2] = first, last - first
             of = axes[axis, image]
             of[START], of[STEP], of[LENGTH] = view[axis, START] - first, view[axis, STEP], view[axis, LENGTH]
@@ -114,6 +95,44 @@ def plan_axes(
         parts[image, BEGIN] = end
         end += channels * parts[image, SHOWN] * parts[image, SHOWN + 1]
     return 0
+
+
+@njit
+def _apply(form: Any, row: Any, work: Any) -> bool:
+    """Apply a form to the axes of the image with this row of numbers; whether columns can express the result."""
+    view, window, params, changed = work[0:2], work[2:4], work[4], work[5]
+    kind, drawn = form[KIND], form[DRAWN] < 0 or row[form[DRAWN]] != 0
+    for i in range(4):
+        column = form[PARAMS + 2 * i]
+        params[i] = form[PARAMS + 2 * i + CONSTANT] if column < 0 else row[column]
+    if kind in (HFLIP, VFLIP):
+        axis = 1 if kind == HFLIP else 0
+        changed[axis] = 1
+        if drawn:
+            window[axis, START] += window[axis, STEP] * (window[axis, LENGTH] - 1)
+            window[axis, STEP] = -window[axis, STEP]
+        return True
+    if kind == PAD and (changed[0] or changed[1]):
+        return False
+    for axis in range(2):
+        if kind == RESIZE:
+            length = params[axis] if drawn else window[axis, LENGTH]
+            if length < 1:
+                return False
+            for i in range(4):  # one by one: numba copies an array through another one
+                view[axis, i] = window[axis, i]
+            _begin(window, axis, length)
+        elif kind == CROP:
+            if drawn and not _crop(window[axis], params[axis], params[2 + axis]):
+                return False
+        else:  # left, top, right, bottom
+            before, after = params[1 - axis], params[3 - axis]
+            window[axis, START] = -before
+            window[axis, LENGTH] += before + after
+        changed[axis] = kind != RESIZE
+    if kind == RESIZE:
+        changed[RESIZED] = 1
+    return True
 
 
 @njit

@@ -164,7 +164,7 @@ def _columns(rows: Rows) -> Columns | None:
     )
     given = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
     ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)
-    if _plan_axes(*given, np.empty((5, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
+    if _plan_axes(*given, np.empty((of.WORK, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
         return None
     channels, height, width, alike = found.tolist()
     fill, table = _values(rows.structure, channels)

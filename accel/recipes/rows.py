@@ -65,11 +65,8 @@ class Structure:
 
     def steps(self, row: Sequence[Any]) -> Steps:
         """The steps of the image with these numbers."""
-        return tuple([
-            (name, tuple([_value(value, row) if isinstance(value, Slot) else value for value in params]))
-            for name, params, drawn in self.forms
-            if drawn < 0 or row[drawn]
-        ])  # fmt: skip
+        own = [form for form in self.forms if form.drawn < 0 or row[form.drawn]]
+        return tuple([(name, tuple([_value(each, row) for each in params])) for name, params, _ in own])
 
     def then(self, steps: Sequence[Step]) -> Structure:
         """The structure with more steps, the same for all images."""
@@ -87,9 +84,12 @@ def _structure(forms: tuple[Form, ...]) -> Structure:
     return Structure(forms)
 
 
-def _value(slot: Slot, row: Sequence[Any]) -> int | float:
-    number = int(row[slot.column])
-    return float(np.int64(number).view(np.float64)) if slot.real else number
+def _value(param: Any, row: Sequence[Any]) -> Any:
+    """The value of a parameter for the image with these numbers."""
+    if not isinstance(param, Slot):
+        return param
+    number = int(row[param.column])
+    return float(np.int64(number).view(np.float64)) if param.real else number
 
 
 class Ahead(NamedTuple):
@@ -244,46 +244,59 @@ def then(recipes: Sequence[Recipe], steps: Steps) -> Sequence[Recipe]:
 
 def separated(images: Sequence[Steps]) -> tuple[Structure, Numbers] | None:
     """The structure and the numbers of images with these steps; None as for ``Rows.of``."""
-    if not images:
+    parts = [_parts(steps) for steps in images]
+    if len({tuple([name for name, _ in plain]) for plain, _ in parts}) != 1:
         return None
     columns: list[list[int]] = []
     forms: list[Form] = []
-    parts = [_parts(steps) for steps in images]
-    if len({tuple([name for name, _ in plain]) for plain, _ in parts}) > 1:
-        return None
-    for place in range(len(parts[0][0]) + 1):
-        present = [drawn[place] for _, drawn in parts]
-        longest = sorted(present, key=len, reverse=True)
-        steps = sorted(dict.fromkeys([step for own in longest for step in own]), key=lambda step: step[0] != "convert")
-        if any([step for step in steps if step in own] != own for own in present):
+    for place, (name, _) in enumerate(parts[0][0]):
+        found = _drawn([drawn[place] for _, drawn in parts], columns)
+        form = _form(name, [plain[place][1] for plain, _ in parts], columns)
+        if found is None or form is None:
             return None
-        for step in steps:
-            has = [step in own for own in present]
-            forms.append(Form(*step, -1 if all(has) else len(columns)))
-            if not all(has):
-                columns.append([int(each) for each in has])
-        if place < len(parts[0][0]):
-            given = [plain[place][1] for plain, _ in parts]
-            if len({len(params) for params in given}) > 1:
-                return None
-            params: list[Any] = []
-            for values in zip(*given, strict=True):
-                kinds = {type(value) for value in values}
-                if _same(values):
-                    if not _is_small(values[0]):
-                        return None
-                    params.append(values[0])
-                elif kinds in ({int}, {float}):
-                    params.append(Slot(len(columns), kinds == {float}))
-                    columns.append([int(np.float64(v).view(np.int64)) if kinds == {float} else v for v in values])
-                else:
-                    return None
-            forms.append(Form(parts[0][0][place][0], tuple(params)))
+        forms += [*found, form]
+    last = _drawn([drawn[-1] for _, drawn in parts], columns)
+    if last is None:
+        return None
     try:
         numbers = np.array(columns, np.int64).reshape(len(columns), len(images)).T
-        return Structure.of(*forms), np.ascontiguousarray(numbers)
+        return Structure.of(*forms, *last), np.ascontiguousarray(numbers)
     except (TypeError, OverflowError):  # a parameter has no hash, or a number more than 64 bits
         return None
+
+
+def _drawn(images: Sequence[Sequence[Step]], columns: list[list[int]]) -> list[Form] | None:
+    """Forms of ``DRAWN`` steps that some images have at one place; None if there is no order that fits all."""
+    longest = sorted(images, key=len, reverse=True)
+    steps = sorted(dict.fromkeys([step for own in longest for step in own]), key=lambda step: step[0] != "convert")
+    if any([step for step in steps if step in own] != own for own in images):
+        return None
+    forms = []
+    for step in steps:
+        has = [step in own for own in images]
+        forms.append(Form(*step, -1 if all(has) else len(columns)))
+        if not all(has):
+            columns.append([int(each) for each in has])
+    return forms
+
+
+def _form(name: str, images: Sequence[tuple[Any, ...]], columns: list[list[int]]) -> Form | None:
+    """The form of a step with these parameters of all images; those that differ become columns."""
+    if len({len(params) for params in images}) > 1:
+        return None
+    params: list[Any] = []
+    for values in zip(*images, strict=True):
+        kinds = {type(value) for value in values}
+        if _same(values):
+            if not _is_small(values[0]):
+                return None
+            params.append(values[0])
+        elif kinds in ({int}, {float}):
+            params.append(Slot(len(columns), kinds == {float}))
+            columns.append([int(np.float64(v).view(np.int64)) if kinds == {float} else v for v in values])
+        else:
+            return None
+    return Form(name, tuple(params))
 
 
 def _parts(steps: Steps) -> tuple[list[Step], list[list[Step]]]:
