@@ -19,7 +19,7 @@ from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.tv_files import ahead
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
-from accel.lazy import held, loader_batch, search, tensor
+from accel.lazy import dataset_warmup, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.processes import sending, slot_pool, switch
@@ -156,7 +156,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     measuring.share(own=True)
     host_of(selection).prepare()
     batch.prepare(self.dataset)
-    held.compute(self.dataset, getattr(selection.options, "threads", None))
+    dataset_warmup.compute(self.dataset, getattr(selection.options, "threads", None))
     cached.flush()
     log.flush()
     with slot_pool.loader(self.multiprocessing_context) as keep_for:

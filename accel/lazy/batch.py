@@ -77,7 +77,7 @@ class Images:
         return self.progress if isinstance(self.progress, Part) else None
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether it was submitted, or is computed."""
         return self.progress is not None and not isinstance(self.progress, Whole)
 
@@ -89,7 +89,7 @@ class Images:
     def submitted(self, part: Part) -> None:
         """Have the values taken from a submission, unless they are computed already."""
         with changing:
-            if not self.begun or isinstance(self.progress, Part):
+            if not self.started or isinstance(self.progress, Part):
                 self.since, self.progress = (), part
 
     def succeed(self, other: Images, progress: Any, since: tuple[Step, ...]) -> None:
@@ -154,25 +154,25 @@ class Batch:
             if images is not None and images.member is not None and images.member.batch is self
         }
 
-    def beside(self, wanted: Images) -> list[Images]:
-        """The images that are neither computed nor submitted, in order, with the wanted one in its place."""
-        assert wanted.member is not None
-        states = self._current() | {wanted.member.number: wanted}
-        expected = {number: each for number, each in states.items() if each is wanted or not each.begun}
+    def beside(self, images: Images) -> list[Images]:
+        """The images that are neither computed nor submitted, in order, with this one in its place."""
+        assert images.member is not None
+        states = self._current() | {images.member.number: images}
+        expected = {number: each for number, each in states.items() if each is images or not each.started}
         return [each for _, each in sorted(expected.items())]
 
-    def compute(self, wanted: Images, allocate: Allocate) -> None:
+    def compute(self, images: Images, allocate: Allocate) -> None:
         """Compute the images that are computed together with one, unless that has been done; they are then ready."""
         with self._lock:
-            if not wanted.together:
+            if not images.together:
                 return
-            members = [each for each in self.beside(wanted) if each.together and each.progress is None]
+            members = [each for each in self.beside(images) if each.together and each.progress is None]
             results = compute.several([(each.recipes, each.made[2]) for each in members], allocate)
             self.together = frozenset()
             for each, result in zip(members, results, strict=True):
                 if not isinstance(result, Exception):
                     each.progress = result
-                elif each is wanted:
+                elif each is images:
                     raise result
 
     def sends(self, images: Images) -> bool:

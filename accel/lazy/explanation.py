@@ -59,8 +59,8 @@ def explain(x: Any) -> str:
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
     if isinstance(x, (list, tuple)):
         return "\n".join(explain(each) for each in x)
-    told = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
-    return f"{told}. {in_force}"
+    text = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
+    return f"{text}. {in_force}"
 
 
 def _computed(tensor: torch.Tensor) -> str:
@@ -155,7 +155,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     else:
         content = f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
     lines.append(f"  first source: {source!r}, {content}")
-    if kept := [f"{_kept(steps)} ({entry.size} bytes)" for entry, steps in results.described(recipe)]:
+    if kept := [f"{_entry(steps)} ({entry.size} bytes)" for entry, steps in results.described(recipe)]:
         lines.append(f"  kept by the cache: {', '.join(kept)}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
@@ -183,7 +183,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     return "\n".join(lines)
 
 
-def _kept(steps: tuple[Step, ...] | None) -> str:
+def _entry(steps: tuple[Step, ...] | None) -> str:
     """The content of a cache entry, in words."""
     return "half-decoded" if steps is None else f"the result of {_steps(steps)}" if steps else "all pixels"
 

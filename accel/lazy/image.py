@@ -198,10 +198,10 @@ class LazyImage(LazyImageBase):
         self._compute_for_access()
         if self._im is not None or self._recipe is None or drafts:
             return super().thumbnail(size, resample, reducing_gap)
-        wanted = pillow_methods.Thumbnail(self._size, size, resample, reducing_gap).resized
-        if wanted is None:
+        resized = pillow_methods.Thumbnail(self._size, size, resample, reducing_gap).resized
+        if resized is None:
             return None
-        args, kwargs = wanted
+        args, kwargs = resized
         image = self.resize(*args, **kwargs)
         recipe = image.recipe if isinstance(image, LazyImage) else None
         self.__dict__.update(_size=image.size, _loaded=True, _parent=False)

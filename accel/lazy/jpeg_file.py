@@ -238,9 +238,9 @@ def opened(file: IO[bytes]) -> tuple[bytes | Unread, Key | None]:
         descriptor = file.fileno()
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
-            begun = _small(descriptor, status.st_size) if status.st_size <= _LARGE else _large(file, descriptor)
-            if begun is not None:
-                return begun, key_of(status)
+            beginning = _small(descriptor, status.st_size) if status.st_size <= _LARGE else _large(file, descriptor)
+            if beginning is not None:
+                return beginning, key_of(status)
     try:
         return file.read(), None
     except TypeError:  # a file object whose ``read`` needs a size, which Pillow always gives

@@ -25,14 +25,14 @@ def view(tensor: LazyTensorBase, *size: Any) -> Any:
     lazy = tensor.lazy
     if lazy.dtype not in DTYPES or not caller().startswith(_POLICIES):
         return NotImplemented
-    wanted = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
-    if len(lazy.recipes) > 1 or lazy.after or any(type(length) is not int for length in wanted):
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
+    if len(lazy.recipes) > 1 or lazy.after or any(type(length) is not int for length in shape):
         return NotImplemented
-    if wanted == lazy.lead + lazy.shape:
+    if shape == lazy.lead + lazy.shape:
         return tensor
-    if wanted[-3:] != lazy.shape or prod(wanted[:-3]) != 1 or len(wanted) > 4:
+    if shape[-3:] != lazy.shape or prod(shape[:-3]) != 1 or len(shape) > 4:
         return NotImplemented
-    return tensor.of(lazy.recipes, wanted[:-3], lazy.shape, lazy.dtype, lazy.layout)
+    return tensor.of(lazy.recipes, shape[:-3], lazy.shape, lazy.dtype, lazy.layout)
 
 
 def multiplied(one: Any, other: Any) -> Any:

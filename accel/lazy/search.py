@@ -31,9 +31,9 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
     deep inside. With ``sent``, those that would be sent along with the value to another process are found as well:
     objects are pickled for that, unless all existing lazy tensors have been found already.
     """
-    wanted = pending()
+    expected = pending()
     found: list[LazyTensorBase] = []
-    if not wanted:
+    if not expected:
         return found
     states: set[int] = set()
     seen: set[int] = set()
@@ -49,7 +49,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
                     found.append(part)
                     states.add(id(lazy))
                 continue
-            if len(states) == wanted or id(part) in seen or isinstance(part, _OTHER_LEAVES):
+            if len(states) == expected or id(part) in seen or isinstance(part, _OTHER_LEAVES):
                 continue
             seen.add(id(part))
             if not isinstance(part, _CONTAINERS):
@@ -60,7 +60,7 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
                 break
         else:
             levels.pop()
-    if sent and objects and len(states) < wanted:
+    if sent and objects and len(states) < expected:
         found += [tensor for tensor in sent_along(objects) if id(pending_state(tensor)) not in states]
     return found
 

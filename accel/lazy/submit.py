@@ -139,9 +139,9 @@ class Future(concurrent.futures.Future[Any]):
         return self.cancelled()
 
     def running(self) -> bool:
-        """Return whether some of the work has begun, and not all is done."""
-        begun = [part.task.future for part in tuple(self._parts.values())]
-        return not self.done() and any(future.running() or future.done() for future in begun)
+        """Return whether some of the work has started, and not all is done."""
+        futures = [part.task.future for part in tuple(self._parts.values())]
+        return not self.done() and any(future.running() or future.done() for future in futures)
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the computed images; see ``submit``. Each call returns the same ones.

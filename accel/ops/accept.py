@@ -83,7 +83,7 @@ def threshold(of: Subject, params: Params) -> Params | None:
     return params if are_numbers(params, "threshold") and params[0] <= largest else None
 
 
-def as_given(of: Subject, params: Params) -> Params | None:
+def unchanged(of: Subject, params: Params) -> Params | None:
     return params
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import accept
-from accel.ops.accept import as_given
+from accel.ops.accept import unchanged
 from accel.ops.row import Accept, EffectOp, KernelOp, LutOp, Op, Params, Picture, Subject, TensorOp, ValueOp, always
 from accel.ops.tensors import ELEMENTWISE, PLANAR, names, tensor_row, tensor_rows
 from accel.system.private_names import private
@@ -25,7 +25,7 @@ def _everywhere(
     on_images: Callable[..., Op],
     on_tensors: Callable[..., TensorOp],
     samples: tuple[Params, ...] = ((),),
-    accept: Accept = as_given,
+    accept: Accept = unchanged,
     *,
     tensor_samples: tuple[Params, ...] | None = None,
     v1: Mapping[str, Any] = MappingProxyType({}),
@@ -40,7 +40,7 @@ def _everywhere(
     module = private(_V1, name)
     image = on_images(
         name,
-        lambda image, given: getattr(module, name)(image, *given),
+        lambda image, params: getattr(module, name)(image, *params),
         names(module, name),
         samples,
         hooks={f"{_V1}.{name}": accept, **(hooks or {})},
@@ -118,7 +118,7 @@ ROWS = (
         "equalize",
         _STATISTIC,
         partial(PLANAR, takes="pixels"),
-        v1={"accept": accept.of_uint8(as_given)},
+        v1={"accept": accept.of_uint8(unchanged)},
         hooks={"PIL.ImageOps.equalize": accept.only(None)},
     ),
     *_everywhere("adjust_saturation", _MIX, KernelOp, _FACTORS, accept.factor, keeps=_is_grey),

@@ -81,7 +81,7 @@ def same_threads(steps: tuple[tuple[str, tuple[Any, ...]], ...]) -> tuple[tuple[
 
 def _helper(name: str, params: tuple[str, ...], apply: Callable[..., torch.Tensor], **more: Any) -> KernelOp:
     """A row for a step that is recorded along with others, so it has no samples of its own."""
-    return KernelOp(name, lambda values, given: apply(values, *given), params, (), apply=apply, **more)
+    return KernelOp(name, lambda values, params: apply(values, *params), params, (), apply=apply, **more)
 
 
 ROWS = (

@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import resample
 from accel.ops.index import Positions, nearest
-from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, always, given_size
+from accel.ops.row import Axes, EffectOp, IndexOp, Params, ResampleOp, Size, always, target_size
 from accel.system.private_names import private
 
 F_pil = private("torchvision.transforms._functional_pil", "crop", "hflip", "vflip", "pad", "resize")
@@ -59,7 +59,7 @@ def _picked(name: str, mode: InterpolationMode, positions: Callable[[int, int, i
         ("height", "width"),
         _SIZES,
         takes="pixels",
-        size=given_size,
+        size=target_size,
         lower=_lower_by(positions),
     )
 
@@ -110,7 +110,7 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), 0),
         ("height", "width"),
         _SIZES,
-        size=given_size,
+        size=target_size,
         lower=_lower_by(lambda old, new, other: nearest(old, new)),
     ),
     ResampleOp(
@@ -118,14 +118,14 @@ ROWS = (
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
         tuple((*size, code) for size in _SIZES for code in _FILTERS),
-        size=given_size,
+        size=target_size,
     ),
     ResampleOp(
         "resize_box",
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
         tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
-        size=given_size,
+        size=target_size,
     ),
     EffectOp(
         "reduce",

@@ -166,6 +166,6 @@ class KernelOp(TensorOp):
     memory: Literal["planar", "interleaved"] | None = None
 
 
-def given_size(size: Size, params: Params) -> Size:
+def target_size(size: Size, params: Params) -> Size:
     """The output (height, width) of an op whose first two parameters are these."""
     return params[0], params[1]

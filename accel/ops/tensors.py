@@ -16,7 +16,7 @@ import torch
 from torchvision.transforms.v2 import functional as F2
 
 from accel.errors import BackendUnavailable
-from accel.ops.accept import as_given
+from accel.ops.accept import unchanged
 from accel.ops.row import Accept, KernelOp, Params, TensorOp
 from accel.system.private_names import private
 
@@ -41,7 +41,7 @@ def tensor_row(
     name: str,
     kind: Callable[..., TensorOp],
     samples: tuple[Params, ...] = ((),),
-    accept: Accept = as_given,
+    accept: Accept = unchanged,
     **more: Any,
 ) -> TensorOp:
     """The row of a function that v1 or v2 of torchvision has for tensors, and that records it.
@@ -50,10 +50,10 @@ def tensor_row(
     """
     module = private(_V1, name) if version == 1 else F2
 
-    def apply(values: Any, *given: Any) -> Any:
-        return getattr(module, name)(values, *map(thawed, given))
+    def apply(values: Any, *params: Any) -> Any:
+        return getattr(module, name)(values, *map(thawed, params))
 
-    more = {"apply": apply, "reference": lambda tensor, given: apply(tensor, *given), **more}
+    more = {"apply": apply, "reference": lambda tensor, params: apply(tensor, *params), **more}
     hooks = {f"{_V1 if version == 1 else _V2}.{name}": accept}
     return kind(f"v{version}.{name}", params=names(module, name), samples=samples, hooks=hooks, **more)
 

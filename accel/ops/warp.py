@@ -13,7 +13,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import accept
 from accel.ops.index import scaled
-from accel.ops.row import Accept, Axes, EffectOp, IndexOp, Params, Subject, always, given_size
+from accel.ops.row import Accept, Axes, EffectOp, IndexOp, Params, Subject, always, target_size
 from accel.ops.tensors import PLANAR, tensor_row, thawed
 from accel.system.private_names import private
 
@@ -110,7 +110,7 @@ ROWS = (
             (30, 60, (-1.3, 70.0, 0.4, 2.2), _FILL),
             (9, 9, (1, 900, 1, 0), _FILL),
         ),
-        size=given_size,
+        size=target_size,
         lower=_lower_scale,
         fill=_colour,
     ),
@@ -119,7 +119,7 @@ ROWS = (
         lambda image, params: _transform(image, Image.Transform.AFFINE, *params),
         ("height", "width", "matrix", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _AFFINE for code in (0, 2, 3)[matrix[1] == 0 :]),
-        size=given_size,
+        size=target_size,
         kind="warp",
     ),
     EffectOp(
@@ -127,7 +127,7 @@ ROWS = (
         lambda image, params: _transform(image, Image.Transform.PERSPECTIVE, *params),
         ("height", "width", "coefficients", "resample", "fill"),
         tuple((52, 61, matrix, code, _FILL) for matrix in _TILTED for code in (0, 2, 3)),
-        size=given_size,
+        size=target_size,
         kind="warp",
     ),
     EffectOp(

@@ -162,9 +162,9 @@ def _columns(rows: Rows) -> Columns | None:
         np.empty((count, 3), np.int64),
         np.empty((2, count, AXIS), np.int64),
     )
-    given = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
+    inputs = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
     ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)
-    if _plan_axes(*given, np.empty((of.WORK, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
+    if _plan_axes(*inputs, np.empty((of.WORK, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
         return None
     channels, height, width, alike = found.tolist()
     fill, table = _values(rows.structure, channels)

@@ -30,11 +30,11 @@ def partition(plan: Plan, refused: Callable[[Decode], str | None]) -> Partition:
     own: list[Decode] = []
     left: list[Decode] = []
     reasons: Counter[str] = Counter()
-    for wanted in plan.decodes:
-        reason = refused(wanted)
-        (own if reason is None else left).append(wanted)
+    for decode in plan.decodes:
+        reason = refused(decode)
+        (own if reason is None else left).append(decode)
         if reason is not None:
-            reasons[reason] += len(wanted.items)
+            reasons[reason] += len(decode.items)
     return Partition(plan._replace(decodes=tuple(own)), plan._replace(decodes=tuple(left)), reasons)
 
 
@@ -43,32 +43,32 @@ def reason_lines(reasons: Counter[str], to: str, of: int) -> list[str]:
     return [f"left to the {to} backend, of {count} of {of} images: {reason}" for reason, count in reasons.items()]
 
 
-def split(wanted: Decode) -> list[Decode]:
+def split(decode: Decode) -> list[Decode]:
     """A decode with several images as one per image, each with only the box that the image reads."""
-    if len(wanted.items) == 1:
-        return [wanted]
+    if len(decode.items) == 1:
+        return [decode]
     found = []
-    for item in wanted.items:
+    for item in decode.items:
         first = item.stages[0]
         top, left, height, width = first.reads
         own = item._replace(stages=(first.onto(first.reads), *item.stages[1:]))
-        box = (wanted.box[0] + top, wanted.box[1] + left, height, width)
-        found.append(Decode(wanted.source, wanted.channels, box, (own,)))
+        box = (decode.box[0] + top, decode.box[1] + left, height, width)
+        found.append(Decode(decode.source, decode.channels, box, (own,)))
     return found
 
 
-def going_on(wanted: Decode, pixels: Pixels, rest: tuple[Stage, ...] | None) -> Decode:
+def going_on(decode: Decode, pixels: Pixels, rest: tuple[Stage, ...] | None) -> Decode:
     """The rest of a decode, with pixels [height, width, channels] as its source.
 
     ``rest``: the remaining stages of its only image; None: the pixels are only decoded, and all stages remain.
     """
     height, width, channels = pixels.shape
-    items = wanted.items
+    items = decode.items
     if rest is not None:
         if not rest or not isinstance(rest[0], Pass):  # a chain must begin with a pass, even an idle one
             rows, columns = (Axis.as_it_is(Index.identity(size)) for size in (height, width))
             rest = (Pass(rows, columns, 0, ()), *rest)
         items = (items[0]._replace(stages=rest),)
     raw = Raw(width, height, "RGB" if channels == 3 else "L")
-    source = Source(pixels.reshape(-1).data, raw, wanted.source.name, wanted.source.selection)
+    source = Source(pixels.reshape(-1).data, raw, decode.source.name, decode.source.selection)
     return Decode(source, channels, (0, 0, height, width), items)

@@ -269,10 +269,10 @@ class _OpenPass:
         code = -len(self.fills + colour)
         window = op.lower(self.window, params, code)
         if colour and self.levels is not None and any(axis.shows(code) for axis in window):
-            given = lut.before(self.levels, colour[0])
-            if given is None:
+            levels = lut.before(self.levels, colour[0])
+            if levels is None:
                 return False
-            colour = [given]
+            colour = [levels]
         self.fills += colour
         self.window = window
         if not self.code:

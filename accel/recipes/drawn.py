@@ -72,16 +72,16 @@ def _rows(images: Sequence[Row]) -> Rows | None:
     count, columns = len(images), structure.columns
     numbers = np.array([image.drawn.row for image in images], np.int64).reshape(count, columns)
     if any(image.before for image in images):
-        begun = _begun([image.before for image in images])
-        if begun is None:
+        common = _steps_before([image.before for image in images])
+        if common is None:
             return None
-        forms, more = begun
+        forms, more = common
         structure = Structure.of(*[shifted(form, columns) for form in forms], *structure.forms)
         numbers = np.concatenate([numbers, more], 1)
     return Rows([image.source for image in images], structure, numbers)
 
 
-def _begun(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Numbers] | None:
+def _steps_before(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Numbers] | None:
     """The forms and numbers of the steps before the draws, which take few different values; None if they have none."""
     try:
         known: dict[tuple[Step, ...], int] = {}

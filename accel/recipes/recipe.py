@@ -172,8 +172,8 @@ class Source:
 
     def __reduce__(self) -> tuple[Any, ...]:
         data = bytes(self.data) if self.is_read else None
-        given = data, self.header, self.name, self.selection, None, self.origin, self.key, self.path
-        return Source, given, (None, {"way": self.way})
+        arguments = data, self.header, self.name, self.selection, None, self.origin, self.key, self.path
+        return Source, arguments, (None, {"way": self.way})
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Source:
         return self

@@ -51,7 +51,7 @@ def compute(dataset: Any, threads: int | None) -> None:
                 LazyTensorBase.materialize(sample)
             except DecodeError as error:
                 log.note(log.DEBUG, "left as it is: %s", error)
-    ParallelFor(threads, "accel-held").each(images, _keep)
+    ParallelFor(threads, "accel-warmup").each(images, _keep)
 
 
 def _keep(image: LazyImage) -> None:
