@@ -17,6 +17,7 @@ from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.ops.layout import PLANAR
 from accel.ops.tensors import frozen
 
 
@@ -87,7 +88,8 @@ def mixed(name: str, param: str, original: Function, self: Any, inpt: Any, param
     if name == "mixup" and not inpt.lazy.dtype.is_floating_point:
         return original(self, inpt, params)
     self._check_image_or_video(inpt, batch_size=params["batch_size"])
-    return inpt.then((name, (frozen(params[param]),)), on_batch=True)
+    turned = name == "mixup" and inpt.lazy.layout.transposed  # torch's roll then makes it planar
+    return inpt.then((name, (frozen(params[param]),)), layout=PLANAR if turned else None, on_batch=True)
 
 
 PATCHES = (

@@ -172,7 +172,7 @@ class LazyState(Images):
         return self._in_layout(torch_ops.on_batch(batch, self.after) if self.after else batch)
 
     def _in_layout(self, values: torch.Tensor) -> torch.Tensor:
-        return values if self.layout.usual else in_memory(values, *self.layout)
+        return values if self.layout.usual and not self.after else in_memory(values, *self.layout)
 
 
 class Locating:

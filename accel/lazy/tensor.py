@@ -147,10 +147,11 @@ def _ordered(tensor: LazyTensorBase, memory_format: torch.memory_format) -> Any:
         layout = lazy.layout.copied()
     else:
         return NotImplemented
-    step = "contiguous", (memory_format,)
+    step: Step = ("contiguous", (memory_format,))
     if lazy.after:
-        ordered = memory_format == torch.preserve_format
-        return tensor if ordered else tensor.then(step, layout=layout, kernel=True)
+        if memory_format == torch.preserve_format:
+            step = ("in_memory", layout)
+        return tensor.then(step, layout=layout, kernel=True)
     return tensor if layout == lazy.layout else _onwards(tensor, tensor.then(layout=layout), step)
 
 
@@ -178,12 +179,22 @@ def _onwards(before: LazyTensorBase, after: LazyTensorBase, step: Step) -> LazyT
     return after
 
 
+def _own(tensor: LazyTensorBase) -> tuple[torch.memory_format, ...]:
+    """The memory formats that torch takes a tensor to have: whether it has gaps does not matter."""
+    interleaved = len(tensor.lazy.lead) == 1 and tensor.lazy.layout.interleaved and not tensor.lazy.layout.transposed
+    return torch.preserve_format, torch.channels_last if interleaved else torch.contiguous_format
+
+
 def to(tensor: LazyTensorBase, *args: Any, **kwargs: Any) -> Any:
     copy = kwargs.pop("copy", False)
     device: Any  # or None
     device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     lazy = tensor if dtype is None else _cast(tensor, dtype)
-    if memory_format is not None and lazy is not NotImplemented:
+    if (
+        memory_format is not None
+        and lazy is not NotImplemented
+        and not (lazy is tensor and memory_format in _own(tensor))
+    ):
         lazy = _ordered(lazy, memory_format)
     if lazy is NotImplemented:
         return NotImplemented

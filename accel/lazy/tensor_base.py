@@ -188,7 +188,7 @@ class LazyTensorBase(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         lazy = pending_state(self)
-        if lazy is not None and lazy.aliased:
+        if lazy is not None and (lazy.aliased or not lazy.layout.usual):
             return deepcopy(LazyTensorBase.materialize(self), memo)
         copy = self.clone()
         copy.__dict__.update(deepcopy(shell.attributes(self), memo))

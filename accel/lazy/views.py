@@ -63,7 +63,7 @@ def _can_be_divided(batch: LazyTensorBase) -> bool:
     """Whether the values will be computed in this process, each image's from its own recipe alone."""
     lazy = batch.lazy
     busy = lazy.member is not None or lazy.part is not None
-    return not busy and all(tensor_op(name).elementwise for name, _ in lazy.after)
+    return not busy and all(tensor_op(name).elementwise and name != "contiguous" for name, _ in lazy.after)
 
 
 def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorBase:

@@ -62,9 +62,12 @@ def in_memory(values: torch.Tensor, *layout: Any) -> torch.Tensor:
     """The values in another ``Layout``; on a device, where it decides no bits, as they are."""
     *lead, channels, height, width = values.shape
     lies = strides(tuple(lead), (channels, height, width), Layout(*layout))
-    if values.device.type != "cpu" or values.stride() == lies:
+    sizes = list(zip(values.shape, values.stride(), lies, strict=True))
+    if values.device.type != "cpu" or all(size == 1 or now == then for size, now, then in sizes):
         return values
-    memory = torch.empty_strided(values.shape, lies, dtype=values.dtype, device="cpu")
+    length = 1 + sum((size - 1) * stride for size, _, stride in sizes)  # zeros between them, as files may be made of it
+    storage = torch.zeros(length, dtype=values.dtype, device="cpu").untyped_storage()
+    memory = torch.empty(0, dtype=values.dtype, device="cpu").set_(storage, 0, values.shape, lies)
     own = slice(1) if Layout(*layout).expanded else slice(None)
     memory[..., own, :, :].copy_(values[..., own, :, :])
     return memory
@@ -93,6 +96,6 @@ ROWS = (
     _helper("mixup", ("lam",), _mixup),
     _helper("cutmix", ("box",), _cutmix),
     _helper("contiguous", ("memory_format",), _ordered, elementwise=True),
-    _helper("in_memory", Layout._fields, in_memory),
+    _helper("in_memory", Layout._fields, in_memory, elementwise=True),
     _helper(THREADS, ("number",), lambda values, number: values),
 )

@@ -66,13 +66,16 @@ def _after(step: Step, shape: Shape, layout: Layout, several: bool) -> Layout:
     return INTERLEAVED if memory == "interleaved" else PLANAR
 
 
-def differ_in_batch(step: Step, images: int, shape: Shape, layout: Layout) -> bool:
-    """Whether torchvision's batch may lie otherwise after a step than ``after`` says; ``images``: their number."""
+def differ_in_batch(step: Step, several: bool, shape: Shape, layout: Layout) -> bool:
+    """Whether torchvision's batch of one or ``several`` images may lie otherwise after a step than ``after`` says."""
     name, params = step
-    if layout.transposed or (images == 1 and name in _GREYS):
+    op = OPS[name]
+    if layout.transposed or (not several and name in _GREYS):
         return True
+    if isinstance(op, KernelOp) and "fill" in op.params and name not in _PADS:
+        return params[op.params.index("fill")] is not None  # a view of a tensor with one more channel
     fills = name in _CROPS and not order.shows(("crop", params), shape[1:])
-    resizes = images == 1 and name in _RESIZES
+    resizes = not several and name in _RESIZES
     return layout.interleaved and (fills or resizes or name in _PADS or name in _KEEP_CHANNELS_LAST)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torchvision.transforms import functional as F1
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 import accel
@@ -67,6 +69,35 @@ def blurred(x: Any) -> Any:
     return F.gaussian_blur(x, [3, 3])
 
 
+def mixed(x: Any) -> Any:
+    return v2.MixUp(num_classes=3)(x, torch.tensor([0, 1]))[0]
+
+
+def mean_of_pixels(x: Any) -> Any:
+    size = x.numel()
+    return v2.LinearTransformation(torch.eye(size), torch.zeros(size))(x)
+
+
+def normalized(x: Any) -> Any:
+    return F.normalize(x, [0.0] * 3, [0.5] * 3, inplace=True)
+
+
+def rotated(x: Any) -> Any:
+    return F.rotate(x, 13.0, fill=[0.5])
+
+
+def to_planar(x: Any) -> Any:
+    return x.to(x.dtype, memory_format=torch.contiguous_format)
+
+
+def to_channels_last(x: Any) -> Any:
+    return x.float(memory_format=torch.channels_last)
+
+
+def beyond_and_resized(x: Any) -> Any:
+    return F.resized_crop(x, -2, -2, 20, 20, [18, 19])
+
+
 CONTIGUOUS: Transform = torch.Tensor.contiguous
 PIPELINES: dict[str, tuple[Transform, ...]] = {
     "made contiguous": (F.pil_to_tensor, CONTIGUOUS, floats),
@@ -101,6 +132,40 @@ PIPELINES: dict[str, tuple[Transform, ...]] = {
     "interleaved batches, stacked": (F1.to_tensor, batch, channels_last, batch),
     "a batch of one, inverted, blurred": (F.to_image, lambda x: x[None], F.invert, blurred, floats),
     "a batch of one, grey": (F.to_image, floats, lambda x: x[None], grey, lambda x: F.gaussian_noise(x, 0.5, 0.1)),
+    "a batch with a step of its own, interleaved": (F1.to_tensor, batch, contrast, channels_last, lambda x: x[0]),
+    "a batch of grey, copied": (F1.to_tensor, batch, grey, torch.clone),
+    "a view of a batch with a step of its own, copied": (F1.to_tensor, batch, contrast, cropped, torch.clone),
+    "a view of a batch with a step of its own, normalized": (F1.to_tensor, batch, contrast, cropped, normalized),
+    "a batch, turned, mixed": (F1.to_tensor, batch, turned, mixed),
+    "a batch, mixed, a view, copied": (F1.to_tensor, batch, mixed, cropped, torch.clone),
+    "a batch, rotated": (F1.to_tensor, batch, rotated),
+    "multiplied by a matrix": (F.to_image, lambda x: F.crop(x, 1, 1, 9, 8), floats, mean_of_pixels),
+    "a view, copied deeply": (F1.to_tensor, cropped, deepcopy),
+    "grey, copied deeply": (F1.to_tensor, grey, deepcopy),
+    "a view that is contiguous to torch": (
+        F1.to_tensor,
+        cropped,
+        to_planar,
+    ),
+    "an image that is contiguous to torch": (
+        F.to_image,
+        to_planar,
+        floats,
+    ),
+    "a view that is in channels_last to torch": (
+        F1.to_tensor,
+        batch,
+        channels_last,
+        cropped,
+        to_channels_last,
+    ),
+    "an interleaved batch, cropped beyond its edges and resized": (
+        F.to_image,
+        batch,
+        channels_last,
+        lambda x: F.resized_crop(x, -2, -2, 20, 20, [18, 19]),
+        floats,
+    ),
     "a batch": (F1.to_tensor, batch),
     "a batch, interleaved": (F1.to_tensor, batch, channels_last),
     "a batch of one, interleaved": (F1.to_tensor, lambda x: x[None], channels_last),
@@ -199,6 +264,20 @@ def test_strides_are_torchvisions(name: str) -> None:
     for image in images()[:4]:
         expected, found = (run(backend, partial(strides, image))[0] for backend in ("torchvision", "cpu"))
         assert torch.equal(found, expected)
+
+
+def test_between_the_rows_of_a_view_is_nothing_of_the_process() -> None:
+    """Files that it is saved to are the same each time."""
+    ones = [torch.full((3000,), float("nan")) for _ in range(99)]  # freed memory that would be seen
+    for _ in range(20):
+        del ones[::2]
+        crop = run("cpu", lambda: F.crop(F1.to_tensor(images()[0]), 1, 1, 6, 6).contiguous)[0]
+        whole = crop.__self__  # type: ignore[attr-defined]
+        whole.max()
+        assert whole.stride(-2) > whole.shape[-1]
+        values = torch.tensor(whole.untyped_storage().tolist(), dtype=torch.uint8).view(torch.float32)
+        assert not values.isnan().any()
+        assert values.count_nonzero() <= whole.numel()
 
 
 def test_grey_channels_are_the_same_memory() -> None:

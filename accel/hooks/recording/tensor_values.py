@@ -90,6 +90,8 @@ def _in_place(image: T, after: T | None) -> T | None:
     if after is None or image.lazy.aliased or image.lazy.layout.expanded:
         return None
     own, lazy = image.lazy, after.lazy
+    if lazy.after and not own.layout.usual:
+        return None
     own.recipes, own.after, own.progress, own.since = lazy.recipes, lazy.after, lazy.progress, lazy.since
     return image
 

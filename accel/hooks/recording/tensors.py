@@ -19,6 +19,7 @@ from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
+from accel.ops.layout import PLANAR
 from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import layouts, order
@@ -67,11 +68,12 @@ def then(image: T, steps: tuple[Step, ...]) -> T | None:
     None if torchvision must run it, as that layout is not known.
     """
     lazy = image.lazy
-    if lazy.lead and layouts.differ_in_batch(steps[-1], len(lazy.recipes), lazy.shape, lazy.layout):
+    several = len(lazy.recipes) > 1
+    if lazy.lead and any(layouts.differ_in_batch(step, several, lazy.shape, lazy.layout) for step in steps):
         return None
-    lies = layouts.after(steps, lazy.shape, lazy.layout, len(lazy.recipes) > 1)
+    lies = layouts.after(steps, lazy.shape, lazy.layout, several)
     kernel = order.is_kernel(steps[-1][0], lazy.dtype)
-    if kernel and len(lazy.recipes) > 1 and not (lazy.after or lazy.layout.usual):
+    if kernel and several and not (lazy.after or lazy.layout.usual):
         steps = (("in_memory", lazy.layout), *steps)
     return image.then(*steps, layout=lies, kernel=kernel)
 
@@ -84,5 +86,5 @@ def linear_transformation(original: Function, self: Any, inpt: Any, *params: Any
         fits = prod(lazy.shape) == matrix.shape[0] and matrix.device.type == mean.device.type == "cpu"
         if fits and not (lazy.after or matrix.requires_grad or mean.requires_grad) and without_autocast():
             dtype = torch.promote_types(lazy.dtype, mean.dtype)
-            return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, kernel=True)
+            return inpt.then(("linear_transformation", (matrix, mean)), dtype=dtype, layout=PLANAR, kernel=True)
     return original(self, inpt, *params)
