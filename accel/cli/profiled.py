@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from accel.processes.launch import process
-from accel.profiling import folder, screen, trace
+from accel.profiling import screen, trace
 from accel.profiling.advice import Advice
+from accel.profiling.measured import load
 from accel.profiling.report import Report
 from accel.system import stderr
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
 def _measured(words: list[str], told: Environment, profile: dict[str, Any], **other: Any) -> tuple[int, Report | None]:
     with tempfile.TemporaryDirectory(prefix="accel-profile-", ignore_cleanup_errors=True) as name:
         status = process.ended(words, told({**profile, "folder": name}, **other))
-        measured = folder.left(Path(name))
+        measured = load(Path(name))
     return status, None if measured is None else Report(measured)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from torch.utils.data import DataLoader, get_worker_info
 
 from accel.hooks.patch import Body, Function
-from accel.profiling import collect, folder, loading, progress, trial
+from accel.profiling import collect, loading, progress, trial
 from accel.profiling.measured import Measured
 from accel.profiling.watched import dataset_name
 from accel.system import log, stderr
@@ -37,7 +37,7 @@ class _Now:
     def __init__(self, told: dict[str, Any]) -> None:
         self.pid = os.getpid()
         self.trace = bool(told.get("trace"))
-        self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
+        self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.pickle" if told.get("folder") else None
         self.line = _line_of(told)
         self.tries = self.file is not None and told.get("trial", True)
         self.started = self.looked = False
@@ -65,7 +65,7 @@ class _Now:
             if self.line is not None and "line" in due:
                 self.line.update(measured)
             if self.file is not None and "file" in due:
-                folder.leave(_of_rank(measured), self.file)
+                _of_rank(measured).save(self.file)
         except Exception as error:  # the script goes on
             loading.listeners.clear()
             log.note(log.WARNING, "what is measured is neither shown nor kept before the end: %r", error)
@@ -83,7 +83,7 @@ class _Now:
         with suppress(FileNotFoundError):  # the command has ended already
             measured = collect.stop(_say)
             if self.file is not None and measured.loaders:
-                folder.leave(_of_rank(measured), self.file)
+                _of_rank(measured).save(self.file)
         _stay_interrupted()
 
 

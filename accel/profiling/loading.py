@@ -1,25 +1,28 @@
-"""Clocks of the main process: waiting for batches, and the steps with them."""
+"""Clocks of the main process: waiting for batches, the steps with them, copies to a device, ending workers."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from contextlib import nullcontext
+from functools import partial, wraps
 from typing import Any
 from weakref import ref
 
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils.data import get_worker_info
 
+from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling import fetching
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
 from accel.profiling.watched import Watched
 from accel.runtime import streams
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import RECEIVE, STEP, UNPACK, WAIT
+from accel.system.timing.clocks import COPY, RECEIVE, STEP, UNPACK, WAIT
 
 Function = Callable[..., Any]
-
 
 _MANY_DONE = 4096  # the most ended stages to keep before they are added up
 _OFTEN = 250_000_000  # ns, the longest time after which the next batch is reported to listeners
@@ -41,11 +44,11 @@ listeners: list[Callable[[], object]] = []
 """Called now and then as a batch is returned, in the thread that takes it."""
 
 
-def iterated(original: Function) -> Function:
+def iterate(original: Function) -> Function:
     """Time ``DataLoader.__iter__``."""
 
     @wraps(original)
-    def begin(self: Any) -> Any:
+    def clocked(self: Any) -> Any:
         if get_worker_info() is not None or not measuring.measuring():
             return original(self)
         clock = clocks.clock()
@@ -56,24 +59,24 @@ def iterated(original: Function) -> Function:
                 return original(self)
         gather(clock)
         clock.batch = None  # its epoch was left, or is resumed later, so the time up to now is no step of it
-        asked = _end_step(clock)
-        watched.begun = watched.begun or asked
+        since = _end_step(clock)
+        watched.begun = watched.begun or since
         try:
             with sampler.paused(self.num_workers > 0):
                 iterator = original(self)
         except BaseException as error:
-            _begin_step(clock, asked)
-            watched.failed = _said(error)
+            _begin_step(clock, since)
+            watched.failed = _summary(error)
             raise
-        watched.begin(iterator, self, asked)
+        watched.begin(iterator, self, since)
         _clock_receiving(iterator)
-        _begin_step(clock, asked)
+        _begin_step(clock, since)
         return iterator
 
-    return begin
+    return clocked
 
 
-def asked(original: Function) -> Function:
+def take(original: Function) -> Function:
     """Time ``__next__`` of a DataLoader's iterator.
 
     For most batches as little as possible is recorded, in one function: after a batch is computed the processor's
@@ -82,10 +85,10 @@ def asked(original: Function) -> Function:
     now = clocks.now
 
     @wraps(original)
-    def give(self: Any) -> Any:
+    def clocked(self: Any) -> Any:
         own = getattr(clocks.local, "clock", None)
         if own is None or not own.left or own.iterator() is not self:
-            return noted(self)
+            return _take_in_full(original, self)
         begun, before = now(), (own.stepping, own.inside, own.copies)
         own.left -= 1
         own.stepping = own.inside = 0
@@ -98,56 +101,51 @@ def asked(original: Function) -> Function:
             own.inside = inside
             _failed(self, own, begun, error)
             raise
-        taken = now()
-        own.plain.append((*before, begun, taken, own.inside))
-        own.inside, own.stepping = 0, taken
-        if taken > _due:
+        ended = now()
+        own.plain.append((*before, begun, ended, own.inside))
+        own.inside, own.stepping = 0, ended
+        if ended > _due:
             own.left = 0  # the next one is recorded in full
         return data
 
-    def noted(self: Any) -> Any:
-        global _due
-        if get_worker_info() is not None or not measuring.measuring():
-            return original(self)
-        clock = clocks.clock()
-        if clock.section:
-            return original(self)
-        begun = _end_step(clock)
-        watched.begun = watched.begun or begun
-        loader, epoch, _ = watched.epoch(self)
-        fetching.begin_batch()
-        number, ready, event = self._num_yielded, _ready(self) if clocks.telling else None, streams.mark()
-        cpu_begun, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
-        try:
-            if clocks.ranges is None:
-                data = original(self)
-            else:
-                with clocks.ranges("accel::wait"):
-                    data = original(self)
-        except BaseException as error:
-            clock.batch = None
-            _failed(self, clock, begun, error)
-            raise
-        taken, cpu = clocks.now(), None if cpu_begun is None else clocks.cpu_ns() - cpu_begun
-        dry = None if event is None else bool(event.query())
-        if not number:
-            watched.started(self)
-        images, size = watched.extent(data, loader, self._auto_collation)
-        watched.images += images
-        batch = Batch(loader.number, epoch, number, images, begun, taken - begun, size, ready=ready, dry=dry)
-        batch.cpu_ns = cpu_of_all
-        watched.batches.append(batch)
-        clock.batch = batch
-        if len(clock.done) > _MANY_DONE:
-            measuring.flush()
-        _due = taken + _OFTEN if listeners else sys.maxsize
-        for listener in listeners:
-            listener()
-        _begin_step(clock, begun, cpu)
-        _foresee(clock, self, loader, batch)
-        return data
+    return clocked
 
-    return give
+
+def _take_in_full(original: Function, iterator: Any) -> Any:
+    global _due
+    clock = clocks.clock()
+    if get_worker_info() is not None or not measuring.measuring() or clock.section:
+        return original(iterator)
+    begun = _end_step(clock)
+    watched.begun = watched.begun or begun
+    loader, epoch, _ = watched.epoch(iterator)
+    fetching.begin_batch()
+    number, ready, event = iterator._num_yielded, _ready(iterator) if clocks.detailed else None, streams.mark()
+    cpu_begun, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
+    try:
+        with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
+            data = original(iterator)
+    except BaseException as error:
+        _failed(iterator, clock, begun, error)
+        raise
+    ended, cpu = clocks.now(), None if cpu_begun is None else clocks.cpu_ns() - cpu_begun
+    dry = None if event is None else bool(event.query())
+    if not number:
+        watched.started(iterator)
+    images, size = watched.extent(data, loader, iterator._auto_collation)
+    watched.images += images
+    batch = Batch(loader.number, epoch, number, images, begun, ended - begun, size, ready=ready, dry=dry)
+    batch.cpu_ns = cpu_of_all
+    watched.batches.append(batch)
+    clock.batch = batch
+    if len(clock.done) > _MANY_DONE:
+        measuring.flush()
+    _due = ended + _OFTEN if listeners else sys.maxsize
+    for listener in listeners:
+        listener()
+    _begin_step(clock, begun, cpu)
+    _foresee(clock, iterator, loader, batch)
+    return data
 
 
 def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException) -> None:
@@ -155,7 +153,7 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
     clock.batch = None
     _begin_step(clock, begun)
     if not isinstance(error, StopIteration):
-        watched.failed = _said(error)
+        watched.failed = _summary(error)
         return
     watched.over(iterator)
     for end in ends:
@@ -165,65 +163,65 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
 
 
 def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
-    """Set how many of the next batches need little recorded: none told apart, of another size, or an epoch's last."""
+    """Set how many of the next batches need little recorded: none detailed, of another size, or an epoch's last."""
     if not loader.length or iterator._dataset_kind:
         return
     if batch.images != loader.batch_size and batch.number < loader.length - 1:
         watched.uneven.add(loader.number)
     if loader.number in watched.uneven or batch.images != loader.batch_size:
         return
-    clock.left = max(min(fetching.untold(), loader.length - 2 - batch.number), 0)
+    clock.left = max(min(fetching.until_detailed(), loader.length - 2 - batch.number), 0)
     clock.iterator = ref(iterator)
 
 
 def gather(clock: clocks.Clock) -> None:
     """Make ``Batch`` objects from a thread's short records."""
-    noted, clock.plain = clock.plain, []
+    records, clock.plain = clock.plain, []
     like: Batch | None = clock.batch
     if like is None:
         return
-    for number, (stepping, inside, copies, begun, taken, within) in enumerate(noted, 1):
+    for number, (stepping, inside, copies, begun, ended, within) in enumerate(records, 1):
         _step_ended(clock, begun - stepping - inside, copies)
-        clock.add(WAIT, taken - begun - within)
+        clock.add(WAIT, ended - begun - within)
         clock.copied = copies
         clock.batch = Batch(
-            like.loader, like.epoch, like.number + number, like.images, begun, taken - begun, bytes=like.bytes
+            like.loader, like.epoch, like.number + number, like.images, begun, ended - begun, bytes=like.bytes
         )
         watched.batches.append(clock.batch)
         watched.images += like.images
-        watched.until = taken
-    fetching.skip(len(noted))
+        watched.until = ended
+    fetching.skip(len(records))
 
 
-def _said(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     """An error's type and the end of its text: a worker's is a traceback, whose last lines say what happened."""
     text = str(error)
     return f"{type(error).__name__}: {text if len(text) <= 1000 else f'...{text[-1000:]}'}"
 
 
-def _begin_step(clock: clocks.Clock, asked: int, cpu: int | None = None) -> None:
-    """Begin a step, and record the wait that ends now, without the stages that ran meanwhile."""
+def _begin_step(clock: clocks.Clock, begun: int, cpu: int | None = None) -> None:
+    """Begin a step, and record the wait from ``begun`` to now, without the stages that ran meanwhile."""
     watched.until = clock.stepping = clocks.now()
-    waited = clock.stepping - asked - clock.inside
+    waited = clock.stepping - begun - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
     clock.stepping_cpu = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else None
     clock.inside = clock.cpu_inside = 0
     clock.copied = clock.copies
 
 
-def _end_step(clock: clocks.Clock, asked: int = 0) -> int:
-    """End a step, as the thread asks for the next batch: at the time ``asked``, or now; return the time."""
-    asked, clock.left = asked or clocks.now(), 0
+def _end_step(clock: clocks.Clock, at: int = 0) -> int:
+    """End a step, as the thread requests the next batch: ``at`` this time, or now; return the time."""
+    at, clock.left = at or clocks.now(), 0
     gather(clock)
     if clock.stepping:
         cpu = of_all = None
         if clock.stepping_cpu is not None:
             ended, inside = (clocks.cpu_ns(), clocks.process_cpu_ns()), clock.cpu_inside
             cpu, of_all = (max(now - begun - inside, 0) for begun, now in zip(clock.stepping_cpu, ended, strict=True))
-        _step_ended(clock, asked - clock.stepping - clock.inside, clock.copies, cpu, of_all)
+        _step_ended(clock, at - clock.stepping - clock.inside, clock.copies, cpu, of_all)
     clock.batch = None
     clock.stepping = clock.inside = clock.cpu_inside = 0
-    return asked
+    return at
 
 
 def _step_ended(
@@ -259,7 +257,7 @@ def _clock_receiving(iterator: Any) -> None:
     queue._recv_bytes = _timed_often(RECEIVE, plain)  # of this queue only, which has no other reader
 
 
-def unpickled(original: Any) -> Any:
+def unpickle(original: Any) -> Any:
     """Time ``ForkingPickler.loads`` in a thread that takes batches."""
     plain = original.__func__ if isinstance(original, staticmethod) else original
     return staticmethod(_timed_often(UNPACK, plain))
@@ -271,11 +269,11 @@ def _timed_often(stage: int, plain: Function) -> Function:
     timed = clocks.timed(stage, plain)
 
     @wraps(plain)
-    def stage_of(*args: Any, **kwargs: Any) -> Any:
+    def clocked(*args: Any, **kwargs: Any) -> Any:
         own = getattr(clocks.local, "clock", None)
-        if own is None or clocks.telling:
-            clocked = measuring.measuring() and get_worker_info() is None
-            return (timed if clocked else plain)(*args, **kwargs)
+        if own is None or clocks.detailed:
+            measured = measuring.measuring() and get_worker_info() is None
+            return (timed if measured else plain)(*args, **kwargs)
         outside, own.inside, begun = own.inside, 0, now()
         try:
             return plain(*args, **kwargs)
@@ -284,11 +282,62 @@ def _timed_often(stage: int, plain: Function) -> Function:
             own.done.append(took - own.inside << 6 | stage)
             own.inside = outside + took
 
-    return stage_of
+    return clocked
 
 
+def move(original: Function) -> Function:
+    """Time ``Tensor.to`` or ``Tensor.cuda`` of plain tensors in a step; calls that copy nothing to another device are
+    no part of the stage."""
+
+    @wraps(original)
+    def clocked(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        # a class that overrides the method must find it by its name, as without clocks
+        overridden = has_torch_function((self, *args))
+        method = partial(handle_torch_function, original, (self, *args)) if overridden else original
+        clock = clocks.clock()
+        if not clock.stepping or isinstance(self, LazyTensorBase):  # lazy ones have a clock of their own
+            return method(self, *args, **kwargs)
+        outside, begun = clock.inside, clocks.now()
+        result = method(self, *args, **kwargs)
+        if isinstance(result, torch.Tensor) and result is not self and result.device != self.device:
+            took = clocks.now() - begun
+            ns = took - (clock.inside - outside)
+            clock.add(COPY, ns)
+            clock.copies += ns
+            clock.inside = outside + took
+        return result
+
+    return clocked
+
+
+def end_workers(original: Function) -> Function:
+    """Time ``_shutdown_workers`` of an iterator, called in its last ``next()``, or as it is deleted: after every epoch
+    unless workers are persistent."""
+
+    @wraps(original)
+    def clocked(self: Any) -> Any:
+        if get_worker_info() is not None or not measuring.measuring() or self._shutdown:
+            return original(self)
+        clock, begun, cpu = clocks.clock(), clocks.now(), clocks.cpu_ns()
+        try:
+            return original(self)
+        finally:
+            took = clocks.now() - begun
+            watched.ended(self, took)
+            if clock.stepping:  # not counted as a part of the step
+                clock.add(WAIT, took)
+                clock.inside += took
+                clock.cpu_inside += clocks.cpu_ns() - cpu
+
+    return clocked
+
+
+_DATALOADER = "torch.utils.data.dataloader"
 REPLACED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("torch.utils.data.DataLoader.__iter__", iterated),
-    ("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", asked),
-    ("multiprocessing.reduction.ForkingPickler.loads", unpickled),
+    ("torch.utils.data.DataLoader.__iter__", iterate),
+    (f"{_DATALOADER}._BaseDataLoaderIter.__next__", take),
+    (f"{_DATALOADER}._MultiProcessingDataLoaderIter._shutdown_workers", end_workers),
+    ("multiprocessing.reduction.ForkingPickler.loads", unpickle),
+    ("torch.Tensor.to", move),
+    ("torch.Tensor.cuda", move),
 )

@@ -190,7 +190,7 @@ def unpacked(flow: Flow, *, computed: bool = False) -> float:
 def received(flow: Flow) -> float:
     """The time to read a batch from a pipe, for the main process and, as the pipe holds little, for the sender."""
     spent = flow.main.stages.get("receive") if flow.main else None
-    return trimmed(spent).ns / trimmed(spent).count if spent and spent.count else 0.0
+    return trimmed(spent).mean if spent else 0.0
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

@@ -93,4 +93,4 @@ def _display(report: Report) -> None:
         report.show()
 
 
-measuring.on_change(lambda begins: _stages.changed(begins))
+measuring.changed = lambda begins: _stages.changed(begins)

@@ -176,7 +176,7 @@ def _loads(frame: FrameType | None) -> bool:
 
 
 of_stages: set[CodeType] = set()
-"""The code of functions that are stages, also while stages are not told apart."""
+"""The code of functions that are stages, also while stages are not detailed."""
 _STAGE_CODE: Any = clocks.timed(0, len).__code__
 sampler = Sampler()
 fork.register(in_child=sampler.forget)

@@ -164,9 +164,8 @@ def _starved(its: Flow, by_gil: bool = False) -> bool:
     """
     if not its.stages:
         return False
-    made = its.made.ns / max(its.made.count, 1)
     workers = max(its.loader.num_workers, 1)
-    alone = max(its.step + its.copy, made / workers, its.cpu_made / its.cores)
+    alone = max(its.step + its.copy, its.made.mean / workers, its.cpu_made / its.cores)
     if not by_gil:
         alone = max(alone, its.sending / workers, (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing import active_children
 from typing import Any
@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from accel.processes import switch
 from accel.profiling import trial
-from accel.profiling.extent import extent
 from accel.profiling.measured import Batch, Loader, Trial
 from accel.recipes.options import Selection
 from accel.system.private_names import private
@@ -117,12 +117,12 @@ class Watched:
         return [together(each) for each in places.values()]
 
     def extent(self, data: Any, loader: Loader, collated: bool) -> tuple[int, int | None]:
-        """The images and bytes of a batch; if its stages are not told apart, those of a similar earlier one."""
+        """The images and bytes of a batch; if it is not detailed, those of a similar earlier one."""
         try:
             with torch._C.DisableTorchFunctionSubclass():  # it costs more than the rest
                 first = data[0] if type(data) in (list, tuple) else None
                 like = (loader.number, *first.shape[:1]) if isinstance(first, torch.Tensor) else None
-                if clocks.telling or like not in self._extents:
+                if clocks.detailed or like not in self._extents:
                     found = extent(data, loader.batch_size, collated)
                     if like is None:
                         return found
@@ -207,3 +207,34 @@ def kind(loader: Loader) -> tuple[str, int | None, int]:
 def dataset_name(dataset: Any) -> str:
     """The name of a dataset: its class, with the module."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+
+
+def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
+    """The number of images in a batch of any structure, and the bytes of its tensors; None if it has no tensors."""
+    tensors: list[torch.Tensor] = []
+    ahead, images = [data], None
+    while ahead and len(tensors) < 64:
+        each = ahead.pop(0)
+        found, number, parts = _content(each)
+        tensors += found
+        ahead += parts
+        if images is None and not (parts and each is data):
+            images = number
+    if images is None:
+        least = 1 if collated else 4  # without a batch dimension an image has up to three
+        images = tensors[0].shape[0] if tensors and tensors[0].ndim >= least else batch_size or 1
+    size = sum(each.numel() * each.dtype.itemsize for each in tensors) if tensors else None
+    return images, size
+
+
+def _content(part: Any) -> tuple[list[torch.Tensor], int | None, list[Any]]:
+    """What a part of a batch consists of: tensors, or further parts, and as how many images these come."""
+    if isinstance(part, PackedSequence):
+        return [part.data], int(part.batch_sizes[0]), []  # all sequences have a first step
+    if isinstance(part, torch.Tensor):
+        return [part], None, []
+    if isinstance(part, Mapping):
+        return [], None, list(part.values())
+    if isinstance(part, (list, tuple)):
+        return [], len(part) if part and isinstance(part[0], torch.Tensor) else None, list(part[:64])
+    return [], None, []

@@ -20,11 +20,9 @@ import torch
 
 from accel.system import fork, memory
 from accel.system.cores import delayed_ns
-from accel.system.timing import clocks, ring, sums
+from accel.system.timing import clocks
 from accel.system.timing import row_words as at
 from accel.system.timing.clocks import STAGES, WIDTH, now
-from accel.system.timing.divided import divided
-from accel.system.timing.ring import Ring
 
 _MOST_EVENTS = 1 << 20  # of a process
 
@@ -36,7 +34,8 @@ control: Any = (0,)
 _owner: int | None = None
 _seen = 0  # the generation that this process counts for; 0: none
 _row: npt.NDArray[np.int64] | None = None
-_changes: list[Callable[[bool], object]] = []
+changed: Callable[[bool], object] = bool
+"""Called as measuring begins (True) or ends (False) in this process, and as ``clocks.ranges`` changes (False)."""
 
 
 def share(*, own: bool = False) -> torch.Tensor | None:
@@ -67,11 +66,6 @@ def join(block: torch.Tensor | None) -> None:
             _block, _words = block, block.numpy().view(np.int64)
             control = _words.data
             _seen, _row = 0, None
-
-
-def on_change(function: Callable[[bool], object]) -> None:
-    """Call ``function`` when measuring begins (True) or ends (False) in this process, and when ``ranges`` changes."""
-    _changes.append(function)
 
 
 def look() -> bool:
@@ -140,16 +134,14 @@ def _turn(generation: int) -> None:
     with _lock:
         clocks.forget(events_wanted=bool(generation and folder()))
         _seen, _row = generation, None
-        for change in _changes:
-            change(bool(generation))
+        changed(bool(generation))
 
 
 def show(make: Callable[[str], Any] | None) -> None:
     """Show stages in torch's profiler from now on, by the context ``make(name)``; None: stop showing them."""
     with _lock:
         clocks.ranges = make
-        for change in _changes:
-            change(False)
+        changed(False)
 
 
 def _in_child() -> None:
@@ -182,17 +174,16 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64]) -> Row:
-        stages = words[at.SUMS_BEGIN : at.UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
-        sums.add_up(stages, words[at.UNADDED_BEGIN :][: words[at.UNADDED]])
+        stages = words[at.SUMS_BEGIN : at.ENTRIES_BEGIN].reshape(2, len(STAGES), WIDTH)
+        clocks.add_up(stages, words[at.ENTRIES_BEGIN :][: words[at.ENTRIES]])
         images = int(words[at.IMAGES])
-        for its in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS):
-            if its[ring.COUNT]:
-                sums.add_up(stages, its[ring.WORDS - ring.MOST :][: its[ring.COUNT]])
-            if its[ring.UNTIL]:
-                words[[at.UNTIL, at.SPAN]] = its[ring.UNTIL], its[ring.UNTIL] - words[at.BEGUN]
-                images = int(its[ring.IMAGES])
+        for ring in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING):
+            clocks.add_up(stages, ring[at.RING_BEGIN :][: ring[at.RING_COUNT]])
+            if until := ring[at.RING_UNTIL]:
+                words[[at.UNTIL, at.SPAN]] = until, until - words[at.BEGUN]
+                images = int(ring[at.RING_IMAGES])
         _go_on(words, images)
-        stages = divided(stages)
+        stages = clocks.divided(stages)
         texts = words[at.TEXTS_BEGIN :]
         names, times = texts[at.TEXTS :].view(at.TEXT), texts[: at.TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(at.TEXTS) if times[n]]
@@ -230,12 +221,12 @@ def row() -> npt.NDArray[np.int64] | None:
                 found[at.PID], found[at.GENERATION], found[at.BEGUN] = pid, _seen, now()
                 _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
                 found[at.BEFORE], _delayed_begun, _system_begun = _cpu_begun, delayed_ns(), clocks.system_ns()
-                rings[:] = map(Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS))
+                rings[:] = map(at.Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING))
                 break
     return _row
 
 
-rings: list[Ring] = []
+rings: list[at.Ring] = []
 """The rings of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
@@ -244,7 +235,7 @@ _delayed_begun: int | None = None
 _EVERY = 500_000_000  # ns
 
 
-def flush(until: int = 0, *, first: bool = False, own: Ring | None = None) -> None:
+def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) -> None:
     """Write what the threads of this process have counted to its row; readers add up the entries that are not yet.
 
     Args:
@@ -259,18 +250,18 @@ def flush(until: int = 0, *, first: bool = False, own: Ring | None = None) -> No
     with _flushing:
         if own is not None:
             clocks.clock().done += own.entries
-        new, there = sums.gathered(), words[at.UNADDED]
+        new, there = clocks.gather(), words[at.ENTRIES]
         words[at.WRITING] += 1
         if own is not None:
             own.clear()
-        if len(new) > at.MOST_UNADDED:
-            found[at.SUMS_BEGIN : at.UNADDED_BEGIN] = sums.total().reshape(-1)
-            words[at.UNADDED] = 0
+        if len(new) > at.MOST_ENTRIES:
+            found[at.SUMS_BEGIN : at.ENTRIES_BEGIN] = clocks.total().reshape(-1)
+            words[at.ENTRIES] = 0
         else:
-            words[at.UNADDED_BEGIN + there : at.UNADDED_BEGIN + len(new)] = memoryview(array("q", new[there:]))
-            sums.write_cpu(found[at.SUMS_BEGIN : at.UNADDED_BEGIN])
-            words[at.UNADDED] = len(new)
-        words[at.THREADS] = sums.working()
+            words[at.ENTRIES_BEGIN + there : at.ENTRIES_BEGIN + len(new)] = memoryview(array("q", new[there:]))
+            clocks.write_cpu(found[at.SUMS_BEGIN : at.ENTRIES_BEGIN])
+            words[at.ENTRIES] = len(new)
+        words[at.THREADS] = clocks.working()
         words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
         words[at.SYSTEM] = clocks.system_ns() - _system_begun
         if until:
