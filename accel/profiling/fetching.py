@@ -16,18 +16,7 @@ from accel.processes import switch
 from accel.profiling.sampler import sampler
 from accel.system import fork
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import (
-    COLLATE,
-    DECODE,
-    FETCH,
-    IDLE,
-    MADE,
-    READ,
-    RECORD,
-    SEND,
-    TRANSFORM,
-    USER,
-)
+from accel.system.timing.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.timing.clocks import clock as own_clock
 from accel.system.timing.row_words import BEGUN, DRAWS, IMAGES
 

@@ -69,7 +69,7 @@ class Flow:
     @property
     def idle(self) -> float | None:
         """Share of the workers' time in which they have no indices to work on; None: not measured."""
-        seconds = sum(worker.seconds for worker in self.workers) if self.loader.num_workers else 0
+        seconds = sum(worker.seconds for worker in self.workers)
         idle = [worker.stages["idle"].ns / 1e9 for worker in self.workers if "idle" in worker.stages]
         return sum(idle) / seconds if idle and seconds else None
 
@@ -196,22 +196,21 @@ def _flow(
     sizes = [batch.bytes for batch in chain if batch.bytes is not None]
     gap = _gap(chain, all_batches)
     wait = sum(batch.wait_ns for batch in chain) / count + gap
-    in_workers = bool(loader.num_workers and workers)
-    makers = workers if in_workers else [main] if main is not None else []
-    behind = not in_workers and gap > 0.1 * wait  # the time to make a batch lies behind ``next()``
-    busy = [float(_period(batch) - batch.wait_ns) + (gap if in_workers else 0.0) for batch in chain]
+    behind = not workers and gap > 0.1 * wait  # batches are made where they are used
+    busy = [float(_period(batch) - batch.wait_ns) + (gap if workers else 0.0) for batch in chain]
     step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
-    if in_workers:
+    makers = workers or ([main] if main is not None else [])
+    if workers:
         made = total(trimmed(worker.made) for worker in workers if worker.made)
         batches = 1.0 * sum(each.count for worker in workers for each in (worker.first, worker.made) if each)
     else:
         made = replace(_waits(() if behind else chain), count=count, ns=int(wait * count))
-        batches = (main.images or 0) / images if main is not None else 0.0
+        batches = sum(each.images or 0 for each in makers) / images
     batches = max(batches or len(all_batches), 1)
     stages = _stages(makers, batches)
     made = made if made.count else Spent(1, int(sum(stages.values()) or wait))
     queued = sum(each.delayed_s or 0.0 for each in makers) * 1e9
-    if in_workers:
+    if workers:
         # otherwise sending is part of a worker's work on a batch
         sending = stages.get("send", 0.0) if made.mean <= 0.9 * sum(stages.values()) else 0.0
         cpu_main = step.spent

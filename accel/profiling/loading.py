@@ -17,7 +17,7 @@ from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling import fetching
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
-from accel.profiling.watched import Watched
+from accel.profiling.watched import Watched, extent
 from accel.runtime import streams
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COPY, RECEIVE, STEP, UNPACK, WAIT
@@ -132,7 +132,7 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
     dry = None if event is None else bool(event.query())
     if not number:
         watched.started(iterator)
-    images, size = watched.extent(data, loader, iterator._auto_collation)
+    images, size = extent(data, loader.batch_size, iterator._auto_collation)
     watched.images += images
     batch = Batch(loader.number, epoch, number, images, begun, ended - begun, size, ready=ready, dry=dry)
     batch.cpu_ns = cpu_of_all

@@ -24,18 +24,7 @@ from accel.profiling.fetching import around
 from accel.profiling.sampler import of_stages, sampler
 from accel.system.private_names import private
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import (
-    COLLATE,
-    COPY,
-    DECODE,
-    KERNELS,
-    LAUNCH,
-    PLAN,
-    READ,
-    RECORD,
-    TRANSFORM,
-    USER,
-)
+from accel.system.timing.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 
 Function = Callable[..., Any]
 
@@ -67,11 +56,7 @@ _SECTIONS: dict[str, int] = {
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
-_STOCK = (
-    "torchvision.transforms.transforms",
-    "torchvision.transforms.autoaugment",
-    "torchvision.transforms.v2",
-)
+_STOCK = ("torchvision.transforms.transforms", "torchvision.transforms.autoaugment", "torchvision.transforms.v2")
 _HOLDERS = {"Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms", "Transform"}
 """Transforms that run others, which may be the user's, or the user's functions."""
 

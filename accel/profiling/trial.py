@@ -203,14 +203,8 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
     base, tried = (_mean(found, size) for found in times.values())
     return {
         "images": size * len(times[name]),
-        "seconds": tried.seconds,
-        "cpu_s": tried.cpu_s,
-        "base_seconds": base.seconds,
-        "base_cpu_s": base.cpu_s,
-        "freed_s": tried.freed_s,
-        "base_freed_s": base.freed_s,
-        "system_s": tried.system_s,
-        "base_system_s": base.system_s,
+        **tried._asdict(),
+        **{f"base_{field}": value for field, value in base._asdict().items()},
     }
 
 

@@ -53,7 +53,6 @@ class Watched:
         """Weak references to each loader and its dataset, and the loader's description."""
         self._over: WeakSet[Any] = WeakSet()
         """Iterators that have returned their last batch."""
-        self._extents: dict[tuple[int, ...] | None, tuple[int, int | None]] = {}
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
     @property
@@ -115,21 +114,6 @@ class Watched:
             pid = row.header["pid"]
             places.setdefault(self.workers.get(pid, pid), []).append(row)
         return [together(each) for each in places.values()]
-
-    def extent(self, data: Any, loader: Loader, collated: bool) -> tuple[int, int | None]:
-        """The images and bytes of a batch; if it is not detailed, those of a similar earlier one."""
-        try:
-            with torch._C.DisableTorchFunctionSubclass():  # it costs more than the rest
-                first = data[0] if type(data) in (list, tuple) else None
-                like = (loader.number, *first.shape[:1]) if isinstance(first, torch.Tensor) else None
-                if clocks.detailed or like not in self._extents:
-                    found = extent(data, loader.batch_size, collated)
-                    if like is None:
-                        return found
-                    self._extents[like] = found
-                return self._extents[like]
-        except Exception:  # somebody's own class
-            return loader.batch_size or 1, None
 
     def started(self, iterator: Any) -> None:
         """Record the time to an iterator's first batch."""
@@ -211,6 +195,14 @@ def dataset_name(dataset: Any) -> str:
 
 def extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
     """The number of images in a batch of any structure, and the bytes of its tensors; None if it has no tensors."""
+    try:
+        with torch._C.DisableTorchFunctionSubclass():  # it costs more than the rest
+            return _extent(data, batch_size, collated)
+    except Exception:  # somebody's own class
+        return batch_size or 1, None
+
+
+def _extent(data: Any, batch_size: int | None, collated: bool) -> tuple[int, int | None]:
     tensors: list[torch.Tensor] = []
     ahead, images = [data], None
     while ahead and len(tensors) < 64:

@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel.cli import profiled, run
 from accel.processes.launch import environment, process
-from accel.profiling import collect, folder, launched, loading
+from accel.profiling import collect, launched, loading
 from accel.profiling.advice import Advice
-from accel.profiling.measured import Batch, Loader, Measured, Process
+from accel.profiling.measured import Batch, Loader, Measured, Process, load
 from accel.profiling.report import Report
 from accel.system import log
 from tests.cli.ended import ENDS, ended
@@ -308,7 +308,7 @@ def test_a_second_run_tries_no_other_backend(trial: bool, tmp_path: Path, monkey
 
 
 def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:
-    assert folder.left(tmp_path) is None
+    assert load(tmp_path) is None
     for pid in (11, 12):
         measured = Measured(
             processes=[Process(pid, "main", rank=pid - 11)],
@@ -316,9 +316,9 @@ def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:
             batches=[Batch(0, 0, number, 4, number, 10) for number in range(3)],
         )
         for _ in range(2):  # the later one takes the place of the one before
-            folder.leave(measured, tmp_path / f"{pid}.json")
+            measured.save(tmp_path / f"{pid}.pickle")
     (tmp_path / "13.new").write_text("{half")
-    whole = folder.left(tmp_path)
+    whole = load(tmp_path)
     assert whole is not None
     assert [(each.pid, each.rank) for each in whole.processes] == [(11, 0), (12, 1)]
     assert {(each.pid, each.loader) for each in whole.batches} == {(11, 0), (12, 1)}
