@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,8 +210,9 @@ def filled(
         raise WrongUsage(f"no cache can be there: {place}")
     units.ready([UNIT, jpeg_planes.UNIT])
     parts = [paths[at : at + _TOGETHER] for at in range(0, len(paths), _TOGETHER)]
+    count = min(processes or cores(), len(parts))
     found = [Filled()]
-    with ProcessPoolExecutor(max(min(processes or cores(), len(parts)), 1)) as pool:
+    with ProcessPoolExecutor(count) if count > 1 else ThreadPoolExecutor(1) as pool:
         for done in as_completed([pool.submit(_filled, place, part) for part in parts]):
             found.append(done.result())
             each(sum(done.result()))
