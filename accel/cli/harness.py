@@ -210,24 +210,32 @@ def check(
     while contestants and None not in batches.values():
         files = contestants[0].names(contestants[0].batches) or files[-1:]
         for each in contestants:
-            if each.name in found:
-                continue
-            try:
-                batch = _next(each, turns[each.name], files)
-                if each.reference is not None:
-                    wanted = batches.get(each.reference.name)
-                    if (wanted is None) != (batch is None):
-                        raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
-                    if wanted is not None and batch is not None:
-                        each.compare(wanted, batch, files)
-                batches[each.name] = batch
-            except Different as error:
-                assert each.reference is not None
-                found[each.name] = Difference(each.name, each.reference.name, error.file or files[0], error.what)
+            if each.name not in found and (difference := _compared(each, turns[each.name], batches, files)):
+                found[each.name] = difference
                 batches.pop(each.name, None)
         if None not in batches.values():
             on_images(len(files))
     return found
+
+
+def _compared(
+    contestant: Contestant, turns: Iterator[Batch], batches: dict[str, Batch | None], files: Sequence[str]
+) -> Difference | None:
+    """Put a contestant's next batch among the others'; return its difference from its reference's, if there is one."""
+    reference = contestant.reference
+    try:
+        batch = _next(contestant, turns, files)
+        if reference is not None:
+            wanted = batches.get(reference.name)
+            if (wanted is None) != (batch is None):
+                raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
+            if wanted is not None and batch is not None:
+                contestant.compare(wanted, batch, files)
+    except Different as error:
+        assert reference is not None
+        return Difference(contestant.name, reference.name, error.file or files[0], error.what)
+    batches[contestant.name] = batch
+    return None
 
 
 def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]) -> Batch | None:

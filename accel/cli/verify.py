@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         groups = pairs.kinds(data.files)
     for text in data.notes:
         screen.note(text)
-    pipelines = {name: ways for name, ways in standard().items() if ways}
+    pipelines = standard()
     rows = [
         Row(name, ways, pairs.pictures(groups, number, len(pipelines)))
         for number, (name, ways) in enumerate(pipelines.items())
@@ -214,7 +214,7 @@ def standard() -> dict[str, Pipeline]:
         "MixUp pipeline": partial(_of_two, v2.MixUp(num_classes=2)),
         "CutMix pipeline": partial(_of_two, v2.CutMix(num_classes=2)),
     }
-    ops = {name: list(_ways(op)) for name, op in OPS.items()}
+    ops = {name: ways for name, op in OPS.items() if (ways := list(_ways(op)))}
     return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 

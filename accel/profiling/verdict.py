@@ -12,8 +12,8 @@ from accel.profiling import predict
 from accel.profiling.flow import Flow, flow, in_use
 from accel.profiling.measured import Measured, Sample
 
-BOTTLENECKS = ("read", "record", "decode", "transform", "user", "collate", "send", "workers", "prefetch", "threads")
-BOTTLENECKS += ("startup", "shm", "copy", "gil", "step", "none")
+_STAGES = ("read", "record", "decode", "transform", "user", "collate", "send")
+BOTTLENECKS = (*_STAGES, "workers", "prefetch", "threads", "startup", "shm", "copy", "gil", "step", "none")
 
 WAITING = 0.1
 """The share of the time from which waiting or copying counts as a bottleneck."""
