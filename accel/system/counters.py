@@ -26,11 +26,9 @@ INDEX_HITS = "indexes read"
 DRAWN_AGAIN = "drawn again"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
+_IMAGES = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS)
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
-_ALONE = (
-    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS),
-    *(*_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED),
-)
+_ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED)
 _OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when a row is full
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _SLOTS = 1024, 128
@@ -43,9 +41,7 @@ _counts: npt.NDArray[np.int64]
 _cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
-_new: deque[None] = deque(
-    maxlen=1 << 16
-)  # an item for each fallback of this process that ``new_fallbacks`` has not told
+_new: deque[None] = deque(maxlen=1 << 16)  # an item for each fallback that ``new_fallbacks`` has not counted
 _shown: dict[str, Callable[[], Any]] = {}
 
 
@@ -74,10 +70,8 @@ def _row() -> int:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # it may be another user's
     return True
 
 
