@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import parent_process
@@ -16,7 +15,7 @@ from accel.hooks import multiprocessing
 from accel.lazy import explanation
 from accel.processes import switch
 from accel.processes.launch import environment
-from accel.system import imports
+from accel.system import imports, stderr
 
 
 def enter(chosen: Callable[[], object] | None) -> None:
@@ -50,7 +49,5 @@ def _or_end(function: Callable[[], Result]) -> Result:
 
 def _say(process: int) -> None:
     """Write how accel did, at the end of this process, and not of one that it forked."""
-    if os.getpid() != process:
-        return
-    with suppress(OSError, ValueError):  # nobody reads it any more
-        print(f"accel run: {explanation.summary_in_a_line()}", file=sys.stderr)
+    if os.getpid() == process:
+        stderr.say(f"accel run: {explanation.summary_in_a_line()}")

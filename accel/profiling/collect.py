@@ -162,7 +162,7 @@ def _measured(rows: list[Row]) -> Measured:
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
         failed=watched.failed,
-        backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
+        backends=[name for name, missing in switch.image_backends().items() if missing is None],
         counters=_since(counters.stats(), _before[0]),
     )
 
@@ -173,7 +173,10 @@ def _process(row: Row, watched: Watched) -> Process:
     loader, worker = watched.workers.get(pid, (None, None))
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     later = header["cpu_ns"] - header["first_cpu_ns"]
-    if not is_main:  # in a worker planning is part of transforming
+    # the stages that the process has clocks for, whether they ran or not
+    names = STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
+    if not is_main:
+        names = WORKER_STAGES  # planning is part of transforming
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
     return Process(
         pid=pid,
@@ -186,19 +189,12 @@ def _process(row: Row, watched: Watched) -> Process:
         first=None if is_main else Spent(header["firsts"], 0, header["first_cpu_ns"]),
         before_cpu_s=None if is_main or pid in _there else header["before_cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
-        stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},
+        stages={name: spent[name] for name in names if name in spent},
         images=watched.images if is_main else header["images"],
         made=spent["made"] if spent["made"].count else None,
         delayed_s=header["delayed_ns"] / 1e9 if header["delayed_ns"] > 0 else None,
         gil=spent["gil"] if spent["gil"].count else None,
     )
-
-
-def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
-    """The stages that a process has clocks for, whether they ran or not."""
-    if not is_main:
-        return WORKER_STAGES
-    return STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
 
 
 def _spent(words: Any) -> Spent:

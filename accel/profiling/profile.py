@@ -81,16 +81,11 @@ class profile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if os.getpid() == self._pid and self.stop().measured.loaders and self._show:
-            _display(self.report)
-
-
-def _display(report: Report) -> None:
-    """Show a report: as output of a notebook's cell, else on the screen."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if getattr(shell, "kernel", None) is not None:
-        import_module("IPython.display").display(report)
-    else:
-        report.show()
+            shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+            if getattr(shell, "kernel", None) is not None:  # as output of a notebook's cell
+                import_module("IPython.display").display(self.report)
+            else:
+                self.report.show()
 
 
 measuring.changed = lambda begins: _stages.changed(begins)

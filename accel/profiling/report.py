@@ -74,7 +74,8 @@ class Report:
             workers, main = (_of(self.measured, role, name) for role in ("worker", "main"))
             where = "worker" if workers is not None and (workers.count or main is None) else "main"
             its = workers if where == "worker" else main
-            result[name] = None if its is None else {"where": where, **_figures(its, _seconds(self.measured, where))}
+            seconds = sum(each.seconds for each in self.measured.processes if each.role == where)
+            result[name] = None if its is None else {"where": where, **_figures(its, seconds)}
         return result
 
     @property
@@ -164,10 +165,6 @@ def _first(measured: Measured) -> dict[str, Any]:
 def _of(measured: Measured, role: str, name: str) -> Spent | None:
     found = [each.stages[name] for each in measured.processes if each.role == role and name in each.stages]
     return total(found) if found else None
-
-
-def _seconds(measured: Measured, role: str) -> float:
-    return sum(each.seconds for each in measured.processes if each.role == role)
 
 
 def _figures(spent: Spent, seconds: float) -> dict[str, Any]:

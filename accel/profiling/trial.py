@@ -94,14 +94,14 @@ def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None
     if say is not None:
         say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: 1 to 3 seconds')
     begun = time.perf_counter()
-    said = _said_by_child(lambda: _compared(its, present, name))
-    if "error" in said:
-        log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, said["error"])
+    result = _in_child(lambda: _compared(its, present, name))
+    if "error" in result:
+        log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, result["error"])
         return None
-    return Trial(**said, took_s=time.perf_counter() - begun)
+    return Trial(**result, took_s=time.perf_counter() - begun)
 
 
-def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _in_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The result of a function that runs in a forked child; {"error": why} if it fails."""
     reading, writing = os.pipe()
     try:
@@ -249,16 +249,12 @@ def _time_of(fetcher: Any, indices: list[int]) -> _Time:
     """Time making a batch, with its values."""
     begun = _clocks()
     batch = fetched_as_in_worker(fetcher, indices)
-    _compute(batch)
+    for each in search.lazy_tensors(batch):
+        LazyTensorBase.materialize(each)
     made = _clocks()
     del batch
     undelayed, cpu_s, system_s, clock = (now - before for before, now in zip(begun, made, strict=True))
     return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1], min(system_s, cpu_s))
-
-
-def _compute(batch: Any) -> None:
-    for each in search.lazy_tensors(batch):
-        LazyTensorBase.materialize(each)
 
 
 def _clocks() -> tuple[float, float, float, float]:
