@@ -9,7 +9,7 @@ from accel import backend
 from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.errors import attempt
-from accel.system.native import cache, units
+from accel.system.native import object_cache, units
 
 
 def run(args: argparse.Namespace) -> int:
@@ -19,12 +19,12 @@ def run(args: argparse.Namespace) -> int:
     all_units = units.units()
     with screen.Bar("compiling", len(all_units)) as bar:
         made = units.ready(all_units, processes=args.processes, done=lambda unit: bar.advance())
-    lost = [unit.name for unit in all_units if cache.read(unit.file) is None]
+    lost = [unit.name for unit in all_units if object_cache.read(unit.file) is None]
     seconds = time.perf_counter() - begun
     names = ", ".join(sorted(unit.name for unit in made))
     said = f"compiled {names} in {seconds:.1f} s" if made else f"all {len(all_units)} units were there"
     screen.say(said)
-    folder = attempt(cache.folder)
+    folder = attempt(object_cache.folder)
     if lost:
         raise Red(f"not kept: {', '.join(lost)} (folder: {folder})")
     screen.say(f"kept in {folder}")

@@ -15,9 +15,9 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling import fetching
+from accel.profiling.loader_records import LoaderRecords, extent
 from accel.profiling.measured import Batch, Loader
 from accel.profiling.sampler import sampler
-from accel.profiling.watched import Watched, extent
 from accel.runtime import streams
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COPY, RECEIVE, STEP, UNPACK, WAIT
@@ -29,13 +29,13 @@ _OFTEN = 250_000_000  # ns, the longest time after which the next batch is repor
 _due = sys.maxsize
 
 
-watched = Watched()
+records = LoaderRecords()
 
 
 def begin() -> None:
     """Reset everything, as measuring begins in this process."""
-    global watched
-    watched = Watched()
+    global records
+    records = LoaderRecords()
 
 
 ends: list[Callable[[int], object]] = []
@@ -53,22 +53,22 @@ def iterate(original: Function) -> Function:
             return original(self)
         clock = clocks.clock()
         if self.num_workers:
-            watched.set_aside()
+            records.set_aside()
         if clock.section:  # of a loader inside a dataset, so part of the dataset's work
             with sampler.paused(self.num_workers > 0):
                 return original(self)
         gather(clock)
         clock.batch = None  # its epoch was left, or is resumed later, so the time up to now is no step of it
         since = _end_step(clock)
-        watched.begun = watched.begun or since
+        records.begun = records.begun or since
         try:
             with sampler.paused(self.num_workers > 0):
                 iterator = original(self)
         except BaseException as error:
             _begin_step(clock, since)
-            watched.failed = _summary(error)
+            records.failed = _summary(error)
             raise
-        watched.begin(iterator, self, since)
+        records.begin(iterator, self, since)
         _clock_receiving(iterator)
         _begin_step(clock, since)
         return iterator
@@ -117,8 +117,8 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
     if get_worker_info() is not None or not measuring.measuring() or clock.section:
         return original(iterator)
     begun = _end_step(clock)
-    watched.begun = watched.begun or begun
-    loader, epoch, _ = watched.epoch(iterator)
+    records.begun = records.begun or begun
+    loader, epoch, _ = records.epoch(iterator)
     fetching.begin_batch()
     number, ready, event = iterator._num_yielded, _ready(iterator) if clocks.detailed else None, streams.mark()
     cpu_begun, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
@@ -131,12 +131,12 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
     ended, cpu = clocks.now(), None if cpu_begun is None else clocks.cpu_ns() - cpu_begun
     dry = None if event is None else bool(event.query())
     if not number:
-        watched.started(iterator)
+        records.started(iterator)
     images, size = extent(data, loader.batch_size, iterator._auto_collation)
-    watched.images += images
+    records.images += images
     batch = Batch(loader.number, epoch, number, images, begun, ended - begun, size, ready=ready, dry=dry)
     batch.cpu_ns = cpu_of_all
-    watched.batches.append(batch)
+    records.batches.append(batch)
     clock.batch = batch
     if len(clock.done) > _MANY_DONE:
         measuring.flush()
@@ -153,13 +153,13 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
     clock.batch = None
     _begin_step(clock, begun)
     if not isinstance(error, StopIteration):
-        watched.failed = _summary(error)
+        records.failed = _summary(error)
         return
-    watched.over(iterator)
+    records.over(iterator)
     for end in ends:
-        end(watched.epoch(iterator)[0].number)
+        end(records.epoch(iterator)[0].number)
     paused = clocks.now() - clock.stepping
-    watched.begun, clock.stepping = watched.begun + paused, clock.stepping + paused  # leave that time out
+    records.begun, clock.stepping = records.begun + paused, clock.stepping + paused  # leave that time out
 
 
 def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
@@ -167,8 +167,8 @@ def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -
     if not loader.length or iterator._dataset_kind:
         return
     if batch.images != loader.batch_size and batch.number < loader.length - 1:
-        watched.uneven.add(loader.number)
-    if loader.number in watched.uneven or batch.images != loader.batch_size:
+        records.uneven.add(loader.number)
+    if loader.number in records.uneven or batch.images != loader.batch_size:
         return
     clock.left = max(min(fetching.until_detailed(), loader.length - 2 - batch.number), 0)
     clock.iterator = ref(iterator)
@@ -176,21 +176,21 @@ def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -
 
 def gather(clock: clocks.Clock) -> None:
     """Make ``Batch`` objects from a thread's short records."""
-    records, clock.plain = clock.plain, []
+    entries, clock.plain = clock.plain, []
     like: Batch | None = clock.batch
     if like is None:
         return
-    for number, (stepping, inside, copies, begun, ended, within) in enumerate(records, 1):
+    for number, (stepping, inside, copies, begun, ended, within) in enumerate(entries, 1):
         _step_ended(clock, begun - stepping - inside, copies)
         clock.add(WAIT, ended - begun - within)
         clock.copied = copies
         clock.batch = Batch(
             like.loader, like.epoch, like.number + number, like.images, begun, ended - begun, bytes=like.bytes
         )
-        watched.batches.append(clock.batch)
-        watched.images += like.images
-        watched.until = ended
-    fetching.skip(len(records))
+        records.batches.append(clock.batch)
+        records.images += like.images
+        records.until = ended
+    fetching.skip(len(entries))
 
 
 def _summary(error: BaseException) -> str:
@@ -201,7 +201,7 @@ def _summary(error: BaseException) -> str:
 
 def _begin_step(clock: clocks.Clock, begun: int, cpu: int | None = None) -> None:
     """Begin a step, and record the wait from ``begun`` to now, without the stages that ran meanwhile."""
-    watched.until = clock.stepping = clocks.now()
+    records.until = clock.stepping = clocks.now()
     waited = clock.stepping - begun - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
     clock.stepping_cpu = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else None
@@ -323,7 +323,7 @@ def end_workers(original: Function) -> Function:
             return original(self)
         finally:
             took = clocks.now() - begun
-            watched.ended(self, took)
+            records.ended(self, took)
             if clock.stepping:  # not counted as a part of the step
                 clock.add(WAIT, took)
                 clock.inside += took

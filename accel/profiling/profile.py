@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _collect = LazyModule("accel.profiling.collect")
 _report = LazyModule("accel.profiling.report", draws=True)  # it imports rich
-_stages = LazyModule("accel.profiling.stages")
+_instrumentation = LazyModule("accel.profiling.instrumentation")
 _trace = LazyModule("accel.profiling.trace")
 
 
@@ -88,4 +88,4 @@ class profile:
                 self.report.show()
 
 
-measuring.changed = lambda begins: _stages.changed(begins)
+measuring.changed = lambda begins: _instrumentation.changed(begins)

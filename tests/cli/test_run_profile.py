@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from accel.cli import profiled, run
+from accel.cli import run, run_profile
 from accel.processes.launch import environment, process
-from accel.profiling import collect, launched, loading
+from accel.profiling import collect, loading, run_process
 from accel.profiling.advice import Advice
 from accel.profiling.measured import Batch, Loader, Measured, Process, load
 from accel.profiling.report import Report
@@ -255,7 +255,7 @@ def test_arguments_of_loaders_like_one_are_changed(monkeypatch: pytest.MonkeyPat
     change = {"num_workers": 2, "prefetch_factor": 3}
     for batch_size, workers in ((4, 2), (3, 0)):
         loader = DataLoader.__new__(DataLoader)
-        launched._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
+        run_process._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
         assert (loader.num_workers, loader.batch_size) == (workers, batch_size)
         assert type(loader.sampler).__name__ == "RandomSampler"
 
@@ -279,10 +279,10 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(process, "ended", ran)
     for change, profile, _ in expected:
-        found, other = profiled._changes(Advice("text", change, 1.0, 2.0, "", True), report)
+        found, other = run_profile._changes(Advice("text", change, 1.0, 2.0, "", True), report)
         assert found == profile
         arguments = argparse.Namespace(backend="cpu", option=[("exact", True)])
-        profiled._measured([], partial(run.telling, arguments), found, **other)
+        run_profile._measured([], partial(run.telling, arguments), found, **other)
     assert [(each["backend"], each["options"]) for each in told] == [row[2] for row in expected]
     assert [each["profile"].get("loader") for each in told] == [row[1].get("loader") for row in expected]
 
@@ -291,19 +291,19 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_run_tries_no_other_backend(trial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "ends", [])
     monkeypatch.setattr(loading, "listeners", [])
-    monkeypatch.setattr(loading.watched, "samples", {1: None})
-    for owner, name in ((launched, "Finalize"), (collect, "start"), (collect, "stop")):
+    monkeypatch.setattr(loading.records, "samples", {1: None})
+    for owner, name in ((run_process, "Finalize"), (collect, "start"), (collect, "stop")):
         monkeypatch.setattr(owner, name, mock.Mock())
-    now = launched._Now({"folder": str(tmp_path), **({} if trial else {"trial": False})})
+    now = run_process._Now({"folder": str(tmp_path), **({} if trial else {"trial": False})})
     now.start()
     assert bool(loading.ends) == trial
     collect.stop.return_value.loaders = []  # type: ignore[attr-defined]
     now.end()
-    assert bool(loading.watched.samples) == trial
+    assert bool(loading.records.samples) == trial
     told = mock.Mock(return_value={})
     monkeypatch.setattr(process, "ended", lambda *given: 0)
-    monkeypatch.setattr(profiled, "_changes", lambda *given: ({}, {}))
-    profiled._try(mock.Mock(advice=[mock.Mock(change={"threads": 2}, text="")]), [], told, False)
+    monkeypatch.setattr(run_profile, "_changes", lambda *given: ({}, {}))
+    run_profile._try(mock.Mock(advice=[mock.Mock(change={"threads": 2}, text="")]), [], told, False)
     assert told.call_args.args[0]["trial"] is False
 
 

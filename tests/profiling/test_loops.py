@@ -269,7 +269,7 @@ def test_a_pipeline_is_compiled_once(count: int, folder: Path, monkeypatch: pyte
 
 
 def test_many_epochs_need_few_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.profiling.watched._MANY", 4)
+    monkeypatch.setattr("accel.profiling.loader_records._MANY", 4)
     loader = DataLoader(Sleeping(folder, transform=lambda image: 0), 6, num_workers=2)
     epochs = 6
     collect.start()

@@ -2,7 +2,7 @@
 
 A *stage* is a function that ``timed`` wraps. Its time is its own: that of stages inside it is subtracted. Each thread
 counts for itself. ``measuring`` writes a process's counts where others see them, and says when clocks run; only then
-are functions wrapped (``accel.profiling.stages``).
+are functions wrapped (``accel.profiling.instrumentation``).
 
 Stages of each image, inside a ``section``, are timed one by one in some batches only, which are *detailed*. In the
 others a section's whole time is counted as ``fetch``, and divided among the stages in proportion to what they took in

@@ -28,7 +28,7 @@ _MOST_BATCHES = 4096
 _MANY = 256  # rows of workers that have ended
 
 
-class Watched:
+class LoaderRecords:
     """The state of measuring this process's loaders."""
 
     def __init__(self) -> None:

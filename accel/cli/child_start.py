@@ -35,8 +35,8 @@ def enter(chosen: Callable[[], object] | None) -> None:
         switch.adopt(_or_end(partial(switch.select, told["backend"], told["options"])))
     if told is not None and told["profile"] is not None:
         with imports.drawing_nothing():
-            launched = import_module("accel.profiling.launched")
-        launched.begin(told["profile"])
+            run_process = import_module("accel.profiling.run_process")
+        run_process.begin(told["profile"])
 
 
 def _or_end(function: Callable[[], Result]) -> Result:

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from accel.hooks.patch import Body, Function
 from accel.profiling import collect, loading, progress, trial
+from accel.profiling.loader_records import dataset_name
 from accel.profiling.measured import Measured
-from accel.profiling.watched import dataset_name
 from accel.system import log, stderr
 
 _MOST = 0.005
@@ -79,7 +79,7 @@ class _Now:
         if self.line is not None:
             self.line.close()
         if not self.tries:  # so that no other backend is tried
-            loading.watched.samples.clear()
+            loading.records.samples.clear()
         with suppress(FileNotFoundError):  # the command has ended already
             measured = collect.stop(_say)
             if self.file is not None and measured.loaders:
