@@ -24,19 +24,19 @@ def enter(chosen: Callable[[], object] | None) -> None:
     Raises:
         SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
-    told = _or_end(environment.told)
+    settings = _or_end(environment.told)
     if environment.is_first() and parent_process() is None:
         atexit.register(_say, os.getpid())
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
         chosen()
-    elif told is not None:
-        switch.adopt(_or_end(partial(switch.select, told["backend"], told["options"])))
-    if told is not None and told["profile"] is not None:
+    elif settings is not None:
+        switch.adopt(_or_end(partial(switch.select, settings["backend"], settings["options"])))
+    if settings is not None and settings["profile"] is not None:
         with imports.drawing_nothing():
             run_process = import_module("accel.profiling.run_process")
-        run_process.begin(told["profile"])
+        run_process.begin(settings["profile"])
 
 
 def _or_end(function: Callable[[], Result]) -> Result:

@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
     file: str
     pipeline: str
-    wanted: torch.Tensor
+    expected: torch.Tensor
     found: torch.Tensor
     highest: float
 
@@ -42,13 +42,13 @@ def make(rows: Sequence[Row], backend: str) -> Image.Image:
 
 def pictures(row: Row) -> tuple[Image.Image, Image.Image, Image.Image]:
     """The three pictures of a row at their own size; floats are scaled by the range of the reference's values."""
-    wanted, found = row.wanted.double(), row.found.double()
-    apart = (wanted - found).abs() * GAIN
-    if row.wanted.is_floating_point():
-        lowest = wanted.min()
-        scale = 255 / (wanted.max() - lowest).clamp(min=1e-9)
-        wanted, found, apart = (wanted - lowest) * scale, (found - lowest) * scale, apart * 255
-    return _picture(wanted), _picture(found), _picture(apart)
+    expected, found = row.expected.double(), row.found.double()
+    apart = (expected - found).abs() * GAIN
+    if row.expected.is_floating_point():
+        lowest = expected.min()
+        scale = 255 / (expected.max() - lowest).clamp(min=1e-9)
+        expected, found, apart = (expected - lowest) * scale, (found - lowest) * scale, apart * 255
+    return _picture(expected), _picture(found), _picture(apart)
 
 
 def _picture(values: torch.Tensor) -> Image.Image:

@@ -35,7 +35,7 @@ Batch = torch.Tensor | Sequence[torch.Tensor]
 columns, as a DataLoader returns: images and labels."""
 
 
-def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
+def compare(expected: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
     """Compare batches image by image.
 
     Args:
@@ -46,7 +46,7 @@ def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats
         Different: they are not equal, or cannot be compared.
     """
     tensors, others = (
-        list(chain(*zip(*batch, strict=True)) if isinstance(batch, tuple) else batch) for batch in (wanted, found)
+        list(chain(*zip(*batch, strict=True)) if isinstance(batch, tuple) else batch) for batch in (expected, found)
     )
     if len(tensors) != len(others):
         raise Different(f"{len(others)} tensors instead of {len(tensors)}", names[0])
@@ -226,11 +226,11 @@ def _compared(
     try:
         batch = _next(contestant, turns, files)
         if reference is not None:
-            wanted = batches.get(reference.name)
-            if (wanted is None) != (batch is None):
-                raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
-            if wanted is not None and batch is not None:
-                contestant.compare(wanted, batch, files)
+            expected = batches.get(reference.name)
+            if (expected is None) != (batch is None):
+                raise Different("the epoch " + ("goes on after it" if expected is None else "ends before it"))
+            if expected is not None and batch is not None:
+                contestant.compare(expected, batch, files)
     except Different as error:
         assert reference is not None
         return Difference(contestant.name, reference.name, error.file or files[0], error.what)
@@ -282,24 +282,24 @@ def measure(
     Raises:
         Red: a batch differs.
     """
-    kept: dict[str, Batch] = {}
+    chosen: dict[str, Batch] = {}
     turns: dict[str, Callable[[int], Any]] = dict(beside)
-    turns |= {each.name: partial(_turn, contestant=each, kept=kept) for each in contestants}
+    turns |= {each.name: partial(_turn, contestant=each, chosen=chosen) for each in contestants}
     take_turns(turns, rounds, on_turn)
 
 
-def _turn(number: int, contestant: Contestant, kept: dict[str, Batch]) -> None:
+def _turn(number: int, contestant: Contestant, chosen: dict[str, Batch]) -> None:
     seed, reference = number + 1, contestant.reference  # the check's seed was 0
     which = int(torch.randint(contestant.batches, (), generator=torch.Generator().manual_seed(seed)))
     with contestant.in_force():
         clock = Clock()
         for place, batch in enumerate(contestant.epoch(seed)):
             if place == which:
-                kept[contestant.name] = batch
+                chosen[contestant.name] = batch
         contestant.rounds.append(clock.cost())
     if reference is None:
         return
     try:
-        contestant.compare(kept[reference.name], kept[contestant.name], reference.names(which))
+        contestant.compare(chosen[reference.name], chosen[contestant.name], reference.names(which))
     except Different as error:
         raise Red(Difference(contestant.name, reference.name, error.file, error.what)) from error

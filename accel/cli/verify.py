@@ -71,21 +71,23 @@ class Row:
         self._attempts += 1
         file, name = files[place], Path(files[place]).name
         plain = ("torchvision", dict[str, Any](), torch.device("cpu"))
-        wanted, found = (_outcome(file, place, way, side) for side in (plain, ours))
-        if isinstance(wanted, Exception) and isinstance(found, Exception):
+        expected, found = (_outcome(file, place, way, side) for side in (plain, ours))
+        if isinstance(expected, Exception) and isinstance(found, Exception):
             return None
         self.tried += 1
         if isinstance(found, Exception):
             return Failure(name, self.name, f"accel raises {type(found).__name__}: {found}")
-        if isinstance(wanted, Exception):
-            return Failure(name, self.name, f"only torchvision raises {type(wanted).__name__}: {wanted}")
+        if isinstance(expected, Exception):
+            return Failure(name, self.name, f"only torchvision raises {type(expected).__name__}: {expected}")
         try:
-            highest = self.stats.add(wanted, found, name)
+            highest = self.stats.add(expected, found, name)
         except Different as error:
             return Failure(name, self.name, error.what)
-        if not highest and not torch.equal(*(each.contiguous().view(-1).view(torch.uint8) for each in (wanted, found))):
+        if not highest and not torch.equal(
+            *(each.contiguous().view(-1).view(torch.uint8) for each in (expected, found))
+        ):
             return Failure(name, self.name, "zeros have another sign")
-        return contact_sheet.Row(name, self.name, wanted, found, highest)
+        return contact_sheet.Row(name, self.name, expected, found, highest)
 
 
 class Found(NamedTuple):

@@ -174,7 +174,7 @@ def _process(row: Row, records: LoaderRecords) -> Process:
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     later = header["cpu_ns"] - header["first_cpu_ns"]
     # the stages that the process has clocks for, whether they ran or not
-    names = STAGES if any(not each.num_workers for each in records.loaders) else MAIN_STAGES
+    names: tuple[str, ...] = STAGES if any(not each.num_workers for each in records.loaders) else MAIN_STAGES
     if not is_main:
         names = WORKER_STAGES  # planning is part of transforming
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
@@ -226,8 +226,8 @@ def _events(folder: str, pids: dict[Any, int]) -> list[tuple[int, int, str, int,
     for file in Path(folder).iterdir():
         pid = int(file.name)
         pid = pids.get(loading.records.workers.get(pid), pid)
-        for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
-            found.append((pid, thread, clocks.STAGES[stage], begun, took))
+        for stage, thread, start, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
+            found.append((pid, thread, clocks.STAGES[stage], start, took))
     return sorted(found, key=lambda event: event[3])
 
 

@@ -18,7 +18,7 @@ from accel.system import fork
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.timing.clocks import clock as own_clock
-from accel.system.timing.row_words import BEGUN, DRAWS, IMAGES
+from accel.system.timing.row_words import DRAWS, IMAGES, START
 
 Function = Callable[..., Any]
 
@@ -33,7 +33,7 @@ def around(name: str, make: Callable[[Any], Any]) -> Undo:
 FIRST = 2  # batches of a worker that include work done only once; they are counted apart
 _ALL, _EVERY = 8, 32  # stages are timed one by one in about so many batches at first, then in one of so many
 _fetched = _images = 0
-_begun = _next = 0
+_batches = _next = 0
 _works = False  # whether this is a worker that has begun to make batches
 _generation = 0  # the generation of measuring in which it began
 _ended = 0  # when this worker finished its last batch
@@ -48,32 +48,33 @@ undo: list[Undo] = []
 
 def begin() -> None:
     """Reset everything, as measuring begins in this process."""
-    global _fetched, _images, _ended, _begun, _next, _works
-    _fetched = _images = _ended = _begun = _next = 0
+    global _fetched, _images, _ended, _batches, _next, _works
+    _fetched = _images = _ended = _batches = _next = 0
     _works = False
     _sends.clear()
 
 
 def begin_batch() -> None:
     """Begin a batch, and choose whether to time its stages one by one, with their CPU time."""
-    global _begun, _next
-    clocks.sampling_cpu = _begun == _next
+    global _batches, _next
+    clocks.sampling_cpu = _batches == _next
     if clocks.sampling_cpu:  # the interval to the next one varies, so as not to coincide with a period in the data
-        _next += 1 if _begun < 1 else _ALL if _begun < 2 else _EVERY // 2 + hash((_begun, 1)) % (_EVERY + 1)
-    clocks.set_detailed(clocks.sampling_cpu or _begun <= _ALL or clocks.events is not None or clocks.ranges is not None)
-    clocks.mark = clocks.DETAILED if _begun > 1 else 0  # the first ones include work done only once
-    _begun += 1
+        _next += 1 if _batches < 1 else _ALL if _batches < 2 else _EVERY // 2 + hash((_batches, 1)) % (_EVERY + 1)
+    traces = clocks.events is not None or clocks.ranges is not None
+    clocks.set_detailed(clocks.sampling_cpu or _batches <= _ALL or traces)
+    clocks.mark = clocks.DETAILED if _batches > 1 else 0  # the first ones include work done only once
+    _batches += 1
 
 
 def until_detailed() -> int:
     """The number of batches before the next one whose stages are timed one by one."""
-    return 0 if clocks.detailed or _begun <= _ALL else _next - _begun
+    return 0 if clocks.detailed or _batches <= _ALL else _next - _batches
 
 
 def skip(batches: int) -> None:
-    """Count batches as begun."""
-    global _begun
-    _begun += batches
+    """Count batches as start."""
+    global _batches
+    _batches += batches
 
 
 fork.register(in_child=begin)
@@ -92,7 +93,7 @@ def fetch(original: Function) -> Function:
             return timed(self, index)
         if not _works:
             return _fetch_in_main(original, own, self, index)
-        if _begun == _next or measuring.control[0] != _generation:
+        if _batches == _next or measuring.control[0] != _generation:
             return timed(self, index)
         return _fetch_in_worker(original, own, self, index)
 
@@ -100,20 +101,20 @@ def fetch(original: Function) -> Function:
 
 
 def _fetch_in_main(original: Function, own: clocks.Clock, fetcher: Any, index: Any) -> Any:
-    outside, own.inside, own.section, begun = own.inside, 0, True, clocks.now()
+    outside, own.inside, own.section, start = own.inside, 0, True, clocks.now()
     try:
         return original(fetcher, index)
     finally:
-        took = clocks.now() - begun
+        took = clocks.now() - start
         own.done.append(took - own.inside << 6 | FETCH)
         own.inside, own.section = outside + took, False
 
 
 def _fetch_in_worker(original: Function, own: clocks.Clock, fetcher: Any, index: Any) -> Any:
-    global _begun, _images, _ended, _rest, _sent_before
-    _begun += 1
-    begun = clocks.now()
-    idle = _idle_until(begun)
+    global _batches, _images, _ended, _rest, _sent_before
+    _batches += 1
+    start = clocks.now()
+    idle = _idle_until(start)
     own.inside, own.section = 0, True
     try:
         return original(fetcher, index)
@@ -121,7 +122,7 @@ def _fetch_in_worker(original: Function, own: clocks.Clock, fetcher: Any, index:
         own.section = False
         _ended, _rest, _sent_before = clocks.now(), 0, _sent_ns
         _images += len(index) if fetcher.auto_collation else 1
-        ring, took = measuring.rings[0], _ended - begun
+        ring, took = measuring.rings[0], _ended - start
         entries = idle << 6 | IDLE, took - own.inside << 6 | FETCH, took << 6 | MADE
         if not ring.put(*entries, until=_ended, images=_images):
             measuring.flush(_ended, own=ring)
@@ -134,9 +135,9 @@ def _fetch_in_full(original: Function, of_user: Function, of_accel: Function, fe
         measuring.look()
     if not measuring.measuring():
         return original(fetcher, index)
-    clock, row, begun = clocks.clock(), measuring.row(), clocks.now()
+    clock, row, start = clocks.clock(), measuring.row(), clocks.now()
     if in_worker:
-        _begin_in_worker(clock, row, begun)
+        _begin_in_worker(clock, row, start)
     state = torch.get_rng_state() if _fetched < _DRAWING else None
     own = fetcher.collate_fn
     hooked = switch.in_use()
@@ -152,39 +153,39 @@ def _fetch_in_full(original: Function, of_user: Function, of_accel: Function, fe
         if row is not None and state is not None:
             row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
         if in_worker:
-            _end_in_worker(clock, row, begun, len(index) if fetcher.auto_collation else 1)
+            _end_in_worker(clock, row, start, len(index) if fetcher.auto_collation else 1)
 
 
-def _idle_until(begun: int) -> int:
+def _idle_until(start: int) -> int:
     """How long a worker had nothing to do, without the time that the sending thread took meanwhile."""
-    return max(begun - _ended + _rest - (_sent_ns - _sent_before), 0)
+    return max(start - _ended + _rest - (_sent_ns - _sent_before), 0)
 
 
-def _begin_in_worker(clock: clocks.Clock, row: Any, begun: int) -> None:
+def _begin_in_worker(clock: clocks.Clock, row: Any, start: int) -> None:
     global _works, _generation
     if not _works:
         _works, _generation = measuring.row() is not None, measuring.control[0]
         if not undo:
             undo.extend(around(name, make) for name, make in _OF_WORKERS)
     if _ended:
-        clock.add(IDLE, _idle_until(begun))
+        clock.add(IDLE, _idle_until(start))
     else:
         if row is not None:
-            row[BEGUN] = begun
+            row[START] = start
         if not sampler.runs:
             sampler.start()
     clock.inside = clock.cpu_inside = 0
     begin_batch()
 
 
-def _end_in_worker(clock: clocks.Clock, row: Any, begun: int, images: int) -> None:
+def _end_in_worker(clock: clocks.Clock, row: Any, start: int, images: int) -> None:
     global _images, _ended, _rest, _sent_before
     _images += images
     _ended = clocks.now()
-    _rest = _ended - begun - clock.inside  # the clocks' own time
+    _rest = _ended - start - clock.inside  # the clocks' own time
     _sent_before = _sent_ns
     if _fetched > FIRST:
-        clock.add(MADE, _ended - begun)
+        clock.add(MADE, _ended - start)
     if row is not None:
         row[IMAGES] = _images
         measuring.flush(_ended, first=_fetched <= FIRST, own=measuring.rings[0])
@@ -262,17 +263,17 @@ def pickle(original: Any) -> Any:
         global _sent_ns
         if not _is_sender():
             return plain(*args, **kwargs)
-        own, ring, begun = clocks.clock(), measuring.rings[1], now()
+        own, ring, start = clocks.clock(), measuring.rings[1], now()
         traced, own.inside = clocks.events is not None or clocks.ranges is not None, 0
-        cpu_begun = clocks.cpu_ns() if clocks.sampling_cpu and not traced else None
+        cpu_start = clocks.cpu_ns() if clocks.sampling_cpu and not traced else None
         try:
             return (timed if traced else plain)(*args, **kwargs)
         finally:  # before the batch can be taken, so that its time is known then
-            took = now() - begun
+            took = now() - start
             _sent_ns += took
             ns = took - own.inside
-            if cpu_begun is not None:
-                own.cpu.append((SEND, ns, clocks.cpu_ns() - cpu_begun))
+            if cpu_start is not None:
+                own.cpu.append((SEND, ns, clocks.cpu_ns() - cpu_start))
             if traced or not ring.put(ns << 6 | SEND):
                 measuring.flush(_ended, own=ring)
 

@@ -158,11 +158,11 @@ def _period(batch: Batch) -> int:
 def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
     """The mean time between requests for batches that is no wait, copy or step: lazy batches are computed where they
     are used."""
-    asked = {(batch.epoch, batch.number): batch.asked_ns for batch in all_batches}
+    requests = {(batch.epoch, batch.number): batch.requested_ns for batch in all_batches}
     gaps = [
-        after - batch.asked_ns - _period(batch)
+        after - batch.requested_ns - _period(batch)
         for batch in chain
-        if (after := asked.get((batch.epoch, batch.number + 1))) is not None
+        if (after := requests.get((batch.epoch, batch.number + 1))) is not None
     ]
     return max(sum(gaps) / len(gaps), 0.0) if gaps else 0.0
 
@@ -306,8 +306,8 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
     known = [each for each in measured.processes if each.seconds > 0]
     got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
-    wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
-    share = got / wanted if got else 1.0
+    demand = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
+    share = got / demand if got else 1.0
     free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
     flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks

@@ -41,14 +41,14 @@ class LoaderRecords:
         self.failed: str | None = None
         self.selection: Selection | None = None
         """The backend in force when an epoch began: a script may leave it before measuring ends."""
-        self.begun = self.until = 0
+        self.start = self.until = 0
         self.unfinished = 0
         """The time of stages in a step that an error has ended, or that goes on."""
         self.images = 0
         self.uneven: set[int] = set()
         """Loaders whose batches differ in size, as a collate function may drop samples."""
         self._ended: list[measuring.Row] = []
-        self._begun: Counter[int] = Counter()
+        self._epoch_counts: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []
         """Weak references to each loader and its dataset, and the loader's description."""
         self._over: WeakSet[Any] = WeakSet()
@@ -57,16 +57,16 @@ class LoaderRecords:
 
     @property
     def seconds(self) -> float:
-        return (self.until - self.begun + self.unfinished) / 1e9
+        return (self.until - self.start + self.unfinished) / 1e9
 
-    def begin(self, iterator: Any, loader: Any, asked: int) -> None:
-        """Begin an epoch of a loader with this iterator; ``asked``: when it was asked for, 0 if before measuring."""
+    def begin(self, iterator: Any, loader: Any, since: int) -> None:
+        """Begin an epoch of a loader with this iterator; ``since``: when it was requested, 0 if before measuring."""
         self.selection = switch.current()
         described = self._described(loader, iterator)
         number = described.number
-        self._epochs[iterator] = described, self._begun[number], asked
+        self._epochs[iterator] = described, self._epoch_counts[number], since
         self._over.discard(iterator)
-        self._begun[number] += 1
+        self._epoch_counts[number] += 1
         self._learn_workers(number, iterator)
 
     def _described(self, loader: Any, iterator: Any) -> Loader:
@@ -93,7 +93,7 @@ class LoaderRecords:
             self.workers[process.pid] = number, worker
 
     def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
-        """The loader of an iterator, the epoch's number, and when it was asked for."""
+        """The loader of an iterator, the epoch's number, and when it was requested."""
         found = self._epochs.get(iterator)
         if found is None:  # begun before it was measured
             self.begin(iterator, iterator, 0)
@@ -117,9 +117,9 @@ class LoaderRecords:
 
     def started(self, iterator: Any) -> None:
         """Record the time to an iterator's first batch."""
-        loader, epoch, asked = self._epochs[iterator]
-        if asked:
-            loader.startup_ns.append(clocks.now() - asked)
+        loader, epoch, since = self._epochs[iterator]
+        if since:
+            loader.startup_ns.append(clocks.now() - since)
             self._epochs[iterator] = loader, epoch, 0
 
     def over(self, iterator: Any) -> None:

@@ -60,7 +60,7 @@ def iterate(original: Function) -> Function:
         gather(clock)
         clock.batch = None  # its epoch was left, or is resumed later, so the time up to now is no step of it
         since = _end_step(clock)
-        records.begun = records.begun or since
+        records.start = records.start or since
         try:
             with sampler.paused(self.num_workers > 0):
                 iterator = original(self)
@@ -89,7 +89,7 @@ def take(original: Function) -> Function:
         own = getattr(clocks.local, "clock", None)
         if own is None or not own.left or own.iterator() is not self:
             return _take_in_full(original, self)
-        begun, before = now(), (own.stepping, own.inside, own.copies)
+        start, before = now(), (own.stepping, own.inside, own.copies)
         own.left -= 1
         own.stepping = own.inside = 0
         try:
@@ -97,12 +97,12 @@ def take(original: Function) -> Function:
         except BaseException as error:
             inside, own.left = own.inside, 0
             own.stepping, own.inside, _ = before
-            _end_step(own, begun)
+            _end_step(own, start)
             own.inside = inside
-            _failed(self, own, begun, error)
+            _failed(self, own, start, error)
             raise
         ended = now()
-        own.plain.append((*before, begun, ended, own.inside))
+        own.plain.append((*before, start, ended, own.inside))
         own.inside, own.stepping = 0, ended
         if ended > _due:
             own.left = 0  # the next one is recorded in full
@@ -116,25 +116,25 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
     clock = clocks.clock()
     if get_worker_info() is not None or not measuring.measuring() or clock.section:
         return original(iterator)
-    begun = _end_step(clock)
-    records.begun = records.begun or begun
+    start = _end_step(clock)
+    records.start = records.start or start
     loader, epoch, _ = records.epoch(iterator)
     fetching.begin_batch()
     number, ready, event = iterator._num_yielded, _ready(iterator) if clocks.detailed else None, streams.mark()
-    cpu_begun, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
+    cpu_start, cpu_of_all = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else (None, None)
     try:
         with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
             data = original(iterator)
     except BaseException as error:
-        _failed(iterator, clock, begun, error)
+        _failed(iterator, clock, start, error)
         raise
-    ended, cpu = clocks.now(), None if cpu_begun is None else clocks.cpu_ns() - cpu_begun
+    ended, cpu = clocks.now(), None if cpu_start is None else clocks.cpu_ns() - cpu_start
     dry = None if event is None else bool(event.query())
     if not number:
         records.started(iterator)
     images, size = extent(data, loader.batch_size, iterator._auto_collation)
     records.images += images
-    batch = Batch(loader.number, epoch, number, images, begun, ended - begun, size, ready=ready, dry=dry)
+    batch = Batch(loader.number, epoch, number, images, start, ended - start, size, ready=ready, dry=dry)
     batch.cpu_ns = cpu_of_all
     records.batches.append(batch)
     clock.batch = batch
@@ -143,15 +143,15 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
     _due = ended + _OFTEN if listeners else sys.maxsize
     for listener in listeners:
         listener()
-    _begin_step(clock, begun, cpu)
+    _begin_step(clock, start, cpu)
     _foresee(clock, iterator, loader, batch)
     return data
 
 
-def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException) -> None:
+def _failed(iterator: Any, clock: clocks.Clock, start: int, error: BaseException) -> None:
     """Handle that there is no batch: an epoch has ended, or an error was raised."""
     clock.batch = None
-    _begin_step(clock, begun)
+    _begin_step(clock, start)
     if not isinstance(error, StopIteration):
         records.failed = _summary(error)
         return
@@ -159,7 +159,7 @@ def _failed(iterator: Any, clock: clocks.Clock, begun: int, error: BaseException
     for end in ends:
         end(records.epoch(iterator)[0].number)
     paused = clocks.now() - clock.stepping
-    records.begun, clock.stepping = records.begun + paused, clock.stepping + paused  # leave that time out
+    records.start, clock.stepping = records.start + paused, clock.stepping + paused  # leave that time out
 
 
 def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
@@ -180,12 +180,12 @@ def gather(clock: clocks.Clock) -> None:
     like: Batch | None = clock.batch
     if like is None:
         return
-    for number, (stepping, inside, copies, begun, ended, within) in enumerate(entries, 1):
-        _step_ended(clock, begun - stepping - inside, copies)
-        clock.add(WAIT, ended - begun - within)
+    for number, (stepping, inside, copies, start, ended, within) in enumerate(entries, 1):
+        _step_ended(clock, start - stepping - inside, copies)
+        clock.add(WAIT, ended - start - within)
         clock.copied = copies
         clock.batch = Batch(
-            like.loader, like.epoch, like.number + number, like.images, begun, ended - begun, bytes=like.bytes
+            like.loader, like.epoch, like.number + number, like.images, start, ended - start, bytes=like.bytes
         )
         records.batches.append(clock.batch)
         records.images += like.images
@@ -199,10 +199,10 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {text if len(text) <= 1000 else f'...{text[-1000:]}'}"
 
 
-def _begin_step(clock: clocks.Clock, begun: int, cpu: int | None = None) -> None:
-    """Begin a step, and record the wait from ``begun`` to now, without the stages that ran meanwhile."""
+def _begin_step(clock: clocks.Clock, start: int, cpu: int | None = None) -> None:
+    """Begin a step, and record the wait from ``start`` to now, without the stages that ran meanwhile."""
     records.until = clock.stepping = clocks.now()
-    waited = clock.stepping - begun - clock.inside
+    waited = clock.stepping - start - clock.inside
     clock.add(WAIT, waited, max(cpu - clock.cpu_inside, 0) if cpu is not None else None)
     clock.stepping_cpu = (clocks.cpu_ns(), clocks.process_cpu_ns()) if clocks.sampling_cpu else None
     clock.inside = clock.cpu_inside = 0
@@ -217,7 +217,7 @@ def _end_step(clock: clocks.Clock, at: int = 0) -> int:
         cpu = of_all = None
         if clock.stepping_cpu is not None:
             ended, inside = (clocks.cpu_ns(), clocks.process_cpu_ns()), clock.cpu_inside
-            cpu, of_all = (max(now - begun - inside, 0) for begun, now in zip(clock.stepping_cpu, ended, strict=True))
+            cpu, of_all = (max(now - start - inside, 0) for start, now in zip(clock.stepping_cpu, ended, strict=True))
         _step_ended(clock, at - clock.stepping - clock.inside, clock.copies, cpu, of_all)
     clock.batch = None
     clock.stepping = clock.inside = clock.cpu_inside = 0
@@ -274,11 +274,11 @@ def _timed_often(stage: int, plain: Function) -> Function:
         if own is None or clocks.detailed:
             measured = measuring.measuring() and get_worker_info() is None
             return (timed if measured else plain)(*args, **kwargs)
-        outside, own.inside, begun = own.inside, 0, now()
+        outside, own.inside, start = own.inside, 0, now()
         try:
             return plain(*args, **kwargs)
         finally:
-            took = now() - begun
+            took = now() - start
             own.done.append(took - own.inside << 6 | stage)
             own.inside = outside + took
 
@@ -297,10 +297,10 @@ def move(original: Function) -> Function:
         clock = clocks.clock()
         if not clock.stepping or isinstance(self, LazyTensorBase):  # lazy ones have a clock of their own
             return method(self, *args, **kwargs)
-        outside, begun = clock.inside, clocks.now()
+        outside, start = clock.inside, clocks.now()
         result = method(self, *args, **kwargs)
         if isinstance(result, torch.Tensor) and result is not self and result.device != self.device:
-            took = clocks.now() - begun
+            took = clocks.now() - start
             ns = took - (clock.inside - outside)
             clock.add(COPY, ns)
             clock.copies += ns
@@ -318,11 +318,11 @@ def end_workers(original: Function) -> Function:
     def clocked(self: Any) -> Any:
         if get_worker_info() is not None or not measuring.measuring() or self._shutdown:
             return original(self)
-        clock, begun, cpu = clocks.clock(), clocks.now(), clocks.cpu_ns()
+        clock, start, cpu = clocks.clock(), clocks.now(), clocks.cpu_ns()
         try:
             return original(self)
         finally:
-            took = clocks.now() - begun
+            took = clocks.now() - start
             records.ended(self, took)
             if clock.stepping:  # not counted as a part of the step
                 clock.add(WAIT, took)

@@ -54,10 +54,10 @@ class Spent:
 
     def percentile(self, percent: float) -> float | None:
         """Nanoseconds below which ``percent`` of the times lie, to half a bucket (9%); None if there are none."""
-        wanted = sum(self.histogram) * percent / 100
+        remaining = sum(self.histogram) * percent / 100
         for index, count in enumerate(self.histogram):
-            wanted -= count
-            if count and wanted <= 0:
+            remaining -= count
+            if count and remaining <= 0:
                 return float(2 ** ((index + 0.5) / 4))
         return None
 
@@ -111,7 +111,7 @@ class Batch:
     epoch: int
     number: int
     images: int
-    asked_ns: int
+    requested_ns: int
     wait_ns: int
     bytes: int | None = None
     copy_ns: int | None = None
@@ -256,7 +256,7 @@ def merged(parts: Iterable[Measured]) -> Measured:
         whole.trials.update(part.trials)
         whole.failed = whole.failed or part.failed
         _added(whole.counters, part.counters)
-    whole.batches.sort(key=lambda batch: batch.asked_ns)
+    whole.batches.sort(key=lambda batch: batch.requested_ns)
     return whole
 
 

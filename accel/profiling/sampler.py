@@ -89,9 +89,9 @@ class Sampler:
     def _look(self, ends: threading.Lock) -> None:
         clock, now = clocks.clock(), clocks.now
         period = self._period()
-        wanted = now() + period
+        due = now() + period
         while not ends.acquire(timeout=period / 1e9) and measuring.measuring():
-            clock.done.append(max(now() - wanted, 0) << 6 | GIL)
+            clock.done.append(max(now() - due, 0) << 6 | GIL)
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 self._note(frame)
@@ -100,7 +100,7 @@ class Sampler:
             if self._looks % _MANY == 0:
                 self._rank()
                 period = self._period()
-            wanted = now() + period
+            due = now() + period
         self._rank()
 
     def _period(self) -> int:

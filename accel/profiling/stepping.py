@@ -5,7 +5,7 @@ computes beside others has a share of a core, and is so many times *slower*. A s
 which the scheduler does not know: with several threads a step gets slower by more than the share of each, and as most
 threads spin while they wait, their CPU time grows too. The model is the middle between threads that compute only
 together and threads that are independent; real steps differ by more than a prediction may be wrong. What is certain is
-that a step is no slower if less computes beside it, and no faster if more does: so it is ``kept``, for a bound.
+that a step is no slower if less computes beside it, and no faster if more does: so it is ``fixed``, for a bound.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stepping:
         """CPU time of the process for a batch."""
         return self.rest + self.threads * self.work * (math.pow(slower, 1 - 1 / self.threads) if self.varies else 1.0)
 
-    def kept(self, busy: float, *, computes: bool) -> Stepping:
+    def fixed(self, busy: float, *, computes: bool) -> Stepping:
         """The step with a fixed time, whatever computes beside it, and with its present CPU time, or none."""
         work = min((self.spent - self.rest) / self.threads, busy) if computes else 0.0
         rest = self.rest if computes else 0.0

@@ -181,18 +181,18 @@ def _holds_the_gil(its: Flow) -> bool:
 def _too_many_threads(measured: Measured, its: Flow) -> str | None:
     """A text if threads beyond one for each process fill the cores and wait for them; else None."""
     own, others = in_use(measured)
-    wanted = beyond = waited = used = 0.0
+    demand = beyond = waited = used = 0.0
     for process in measured.processes:
         if process.seconds <= 0 or process.cpu_s is None or process.delayed_s is None:
             continue
         wants = (process.cpu_s + process.delayed_s) / process.seconds
-        wanted, beyond = wanted + wants, beyond + max(wants - 1, 0.0)
+        demand, beyond = demand + wants, beyond + max(wants - 1, 0.0)
         waited, used = waited + process.delayed_s, used + process.cpu_s
     cores = its.machine.cores
     if own < others and beyond < 2 * cores:  # they wait for other programs
         return None
-    if wanted > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
-        return f"threads that could run would fill {wanted:.0f} cores; there are {cores}"
+    if demand > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
+        return f"threads that could run would fill {demand:.0f} cores; there are {cores}"
     return None
 
 

@@ -294,7 +294,7 @@ def test_a_second_run_tries_no_other_backend(trial: bool, tmp_path: Path, monkey
     monkeypatch.setattr(loading.records, "samples", {1: None})
     for owner, name in ((run_process, "Finalize"), (collect, "start"), (collect, "stop")):
         monkeypatch.setattr(owner, name, mock.Mock())
-    now = run_process._Now({"folder": str(tmp_path), **({} if trial else {"trial": False})})
+    now = run_process._Profile({"folder": str(tmp_path), **({} if trial else {"trial": False})})
     now.start()
     assert bool(loading.ends) == trial
     collect.stop.return_value.loaders = []  # type: ignore[attr-defined]

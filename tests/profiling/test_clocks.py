@@ -300,7 +300,7 @@ def test_cpu_time_goes_on_where_only_images_were_noted() -> None:
     try:
         row = measuring.row()
         assert row is not None
-        begun = int(row[row_words.BEGUN])
+        begun = int(row[row_words.START])
         row[[row_words.FIRSTS, row_words.FIRST_IMAGES, row_words.IMAGES, row_words.DELAYED_IMAGES]] = 1, 5, 15, 10
         row[[row_words.FIRST_CPU, row_words.PROCESS_CPU, row_words.DELAYED]] = 5_000, 6_000, 300
         row[[row_words.FIRST_SYSTEM, row_words.SYSTEM]] = 2_000, 2_500

@@ -350,7 +350,7 @@ def test_batches_of_which_little_is_noted(count: int) -> None:
         if one.ready is None and other.number == one.number + 1 and one.step_cpu_ns is None
     ]
     assert len(little) > 0.6 * len(result.batches)
-    exact = [other.asked_ns == one.asked_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
+    exact = [other.requested_ns == one.requested_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
     assert sum(exact) > 0.6 * len(result.batches)
     assert result.failed is not None
     if count:

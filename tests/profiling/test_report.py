@@ -270,7 +270,7 @@ def traced() -> Measured:
     ]
     measured.processes[1].rank = 3
     for batch in measured.batches:  # clocks begin anywhere
-        batch.asked_ns += 5_000_000
+        batch.requested_ns += 5_000_000
     return measured
 
 

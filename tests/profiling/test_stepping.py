@@ -80,10 +80,10 @@ def test_what_a_pool_computes_behind_a_step_is_not_the_steps() -> None:
 
 def test_a_step_that_is_kept_takes_as_long_whoever_computes() -> None:
     its = Stepping(4 * MS, 20 * MS, 2, MS, spent=61 * MS)
-    kept = its.kept(50 * MS, computes=True)
+    kept = its.fixed(50 * MS, computes=True)
     assert kept.lasts() == kept.lasts(3) == 50 * MS
     assert kept.cpu() == kept.cpu(3) == 61 * MS
-    free = its.kept(50 * MS, computes=False)
+    free = its.fixed(50 * MS, computes=False)
     assert free.lasts(3) == 50 * MS
     assert free.cpu(3) == 0
 

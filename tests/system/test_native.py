@@ -89,7 +89,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
-    units.log._asked.clear()
+    units.log._texts.clear()
     with caplog.at_level(logging.WARNING, "accel"):
         for each in (unit, again(unit)):
             assert units.ready([each]) == [each]

@@ -24,7 +24,7 @@ as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only 
 
 @pytest.fixture(autouse=True)
 def _new() -> None:
-    log._asked.clear()
+    log._texts.clear()
     object_cache._of_process.cache_clear()
 
 

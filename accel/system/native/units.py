@@ -138,7 +138,7 @@ def units() -> list[Unit]:
     return list(_units)
 
 
-def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
+def ready(required: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
     """Load units; those that the cache lacks are first compiled, in several processes, and put there.
 
     Args:
@@ -150,7 +150,7 @@ def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = 
     """
     with importing:
         missing: dict[Unit, bytes | None] = {}
-        for unit in (unit for unit in wanted if unit.engine is None):
+        for unit in (unit for unit in required if unit.engine is None):
             if (code := object_cache.read(unit.file)) is not None:
                 unit.load(code)
             else:

@@ -114,14 +114,14 @@ class Clock:
         if cpu is not None:
             self.cpu.append((stage, ns, cpu))
 
-    def add_within(self, stage: int, begun: list[int], ended: list[int], whole: int, cpu: int | None) -> None:
+    def add_within(self, stage: int, start: list[int], ended: list[int], whole: int, cpu: int | None) -> None:
         """Count a stage that ran several times inside the running one, with a proportional part of its CPU time.
 
         Args:
-            begun, ended: when each began and ended. whole, cpu: time and CPU time of the running stage.
+            start, ended: when each began and ended. whole, cpu: time and CPU time of the running stage.
         """
         marked, all_of_it = self.marked(), 0
-        for since, until in zip(begun, ended, strict=True):
+        for since, until in zip(start, ended, strict=True):
             ns = until - since
             all_of_it += ns
             self.done.append(ns << 6 | marked | stage)
@@ -173,25 +173,25 @@ def timed(stage: int, original: Callable[..., Any], *, of_image: bool = False) -
         samples = sampling_cpu
         if samples:
             cpu_outside, own.cpu_inside = own.cpu_inside, 0
-            cpu_begun = cpu_ns()
-        begun = now()
+            cpu_start = cpu_ns()
+        start = now()
         try:
             return original(*args, **kwargs)
         finally:
-            took = now() - begun
+            took = now() - start
             ns = took - own.inside
             own.done.append(ns << 6 | (own.marked() if of_image else 0) | stage)
             own.inside = outside + took
             if copies:
                 own.copies += ns
             if samples:
-                cpu = cpu_ns() - cpu_begun
+                cpu = cpu_ns() - cpu_start
                 own.cpu.append((stage, ns, cpu - own.cpu_inside))
                 own.cpu_inside = cpu_outside + cpu
             if shown is not None:
                 shown.__exit__(None, None, None)
             if events is not None and shows:
-                events.append((stage, own.native_id, begun, took))
+                events.append((stage, own.native_id, start, took))
 
     return stage_of
 
@@ -205,13 +205,13 @@ def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
         own = clock()
         if own.section:
             return (by_stage if detailed else original)(*args, **kwargs)
-        own.section, marked, begun = True, detailed and mark, now()
+        own.section, marked, start = True, detailed and mark, now()
         try:
             return (by_stage if detailed else whole)(*args, **kwargs)
         finally:
             own.section = False
             if marked:
-                own.done.append((now() - begun) << 6 | DETAILED | FETCH)
+                own.done.append((now() - start) << 6 | DETAILED | FETCH)
 
     return part
 
@@ -220,12 +220,12 @@ def section(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 def unmeasured() -> Iterator[None]:
     """Leave the block out of all stages, also out of the running one: for work that is done only once."""
     own = clock()
-    whole, outside, begun = own.whole, own.inside, now()
+    whole, outside, start = own.whole, own.inside, now()
     own.whole = True
     try:
         yield
     finally:
-        own.whole, own.inside = whole, outside + now() - begun
+        own.whole, own.inside = whole, outside + now() - start
 
 
 def put_aside(place: dict[str, Any], name: str, original: Callable[..., Any]) -> None:

@@ -36,12 +36,12 @@ def _measured(stage: int, rest: int, images: int, counts: bool) -> Iterator[npt.
     times = np.zeros((images if counts else 0, 2, 2), np.int64)
     shown = clocks.ranges and clocks.ranges(f"accel::{clocks.STAGES[stage]}+{clocks.STAGES[rest]}")
     samples_cpu = counts and clocks.sampling_cpu
-    begun, cpu_begun = clocks.now(), clocks.cpu_ns() if samples_cpu else 0
+    start, cpu_start = clocks.now(), clocks.cpu_ns() if samples_cpu else 0
     with shown or nullcontext():
         yield times
     if counts:
-        cpu = clocks.cpu_ns() - cpu_begun if samples_cpu else None
-        took = clocks.now() - begun
+        cpu = clocks.cpu_ns() - cpu_start if samples_cpu else None
+        took = clocks.now() - start
         since, until = (times[..., 0] * 1_000_000_000 + times[..., 1]).T
         done = until > 0
         clocks.clock().add_within(stage, since[done].tolist(), until[done].tolist(), took, cpu)

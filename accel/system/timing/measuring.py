@@ -180,7 +180,7 @@ class Row(NamedTuple):
         for ring in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING):
             clocks.add_up(stages, ring[at.RING_BEGIN :][: ring[at.RING_COUNT]])
             if until := ring[at.RING_UNTIL]:
-                words[[at.UNTIL, at.SPAN]] = until, until - words[at.BEGUN]
+                words[[at.UNTIL, at.SPAN]] = until, until - words[at.START]
                 images = int(ring[at.RING_IMAGES])
         _go_on(words, images)
         stages = clocks.divided(stages)
@@ -210,7 +210,7 @@ def take(ended: Callable[[int], bool]) -> list[Row]:
 
 def row() -> npt.NDArray[np.int64] | None:
     """This process's row; None if nothing is being measured, or no row is left."""
-    global _row, _cpu_begun, _system_begun, _delayed_begun, _delayed_at
+    global _row, _cpu_start, _system_start, _delayed_start, _delayed_at
     if _row is None and _seen:
         pid = os.getpid()
         content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
@@ -218,9 +218,9 @@ def row() -> npt.NDArray[np.int64] | None:
             found = content[number % at.ROWS]
             if found[at.GENERATION] != _seen or found[at.PID] == pid:
                 found[:] = 0
-                found[at.PID], found[at.GENERATION], found[at.BEGUN] = pid, _seen, now()
-                _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
-                found[at.BEFORE], _delayed_begun, _system_begun = _cpu_begun, delayed_ns(), clocks.system_ns()
+                found[at.PID], found[at.GENERATION], found[at.START] = pid, _seen, now()
+                _row, _cpu_start, _delayed_at = found, clocks.process_cpu_ns(), now()
+                found[at.BEFORE], _delayed_start, _system_start = _cpu_start, delayed_ns(), clocks.system_ns()
                 rings[:] = map(at.Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING))
                 break
     return _row
@@ -230,8 +230,8 @@ rings: list[at.Ring] = []
 """The rings of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
-_cpu_begun = _system_begun = _delayed_at = 0
-_delayed_begun: int | None = None
+_cpu_start = _system_start = _delayed_at = 0
+_delayed_start: int | None = None
 _EVERY = 500_000_000  # ns
 
 
@@ -242,7 +242,7 @@ def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) ->
         until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
         own: the ring that this thread writes to, whose entries are added, too.
     """
-    global _delayed_at, _delayed_begun
+    global _delayed_at, _delayed_start
     found = row()
     if found is None:
         return
@@ -262,24 +262,24 @@ def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) ->
             clocks.write_cpu(found[at.SUMS_BEGIN : at.ENTRIES_BEGIN])
             words[at.ENTRIES] = len(new)
         words[at.THREADS] = clocks.working()
-        words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
-        words[at.SYSTEM] = clocks.system_ns() - _system_begun
+        words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_start
+        words[at.SYSTEM] = clocks.system_ns() - _system_start
         if until:
             words[at.UNTIL] = until
-            words[at.SPAN] = until - words[at.BEGUN]
+            words[at.SPAN] = until - words[at.START]
         if first:
             words[at.FIRSTS] += 1
             found[[at.FIRST_CPU, at.FIRST_SYSTEM, at.FIRST_IMAGES]] = found[[at.PROCESS_CPU, at.SYSTEM, at.IMAGES]]
-            _delayed_begun, _delayed_at = delayed_ns(), now()
+            _delayed_start, _delayed_at = delayed_ns(), now()
         words[at.WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    late = own is None or now() - _delayed_at > min(_EVERY, _delayed_at - words[at.BEGUN])
-    if late and _delayed_begun is not None:
-        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
+    late = own is None or now() - _delayed_at > min(_EVERY, _delayed_at - words[at.START])
+    if late and _delayed_start is not None:
+        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_start, now()
         found[at.DELAYED_IMAGES] = found[at.IMAGES]
 
 

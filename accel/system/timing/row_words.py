@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from accel.system.timing.clocks import STAGES, WIDTH
 
-HEADER = ["generation", "pid", "begun_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
+HEADER = ["generation", "pid", "start_ns", "until_ns", "cpu_ns", "delayed_ns", "threads", "images", "draws", "ns"]
 HEADER += ["before_cpu_ns", "delayed_images"]  # CPU time before the row was made; images when ``delayed_ns`` was read
 HEADER += ["system_ns", "firsts", "first_cpu_ns", "first_system_ns", "first_images"]  # in ``cpu_ns``; first batches
-GENERATION, PID, BEGUN, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(10)
+GENERATION, PID, START, UNTIL, PROCESS_CPU, DELAYED, THREADS, IMAGES, DRAWS, SPAN = range(10)
 BEFORE, DELAYED_IMAGES, SYSTEM, FIRSTS, FIRST_CPU, FIRST_SYSTEM, FIRST_IMAGES = range(10, 17)
 WRITING, ENTRIES = 17, 18  # odd while the row is being written; the number of entries that are not in the sums yet
 SUMS_BEGIN = 20
