@@ -15,7 +15,7 @@ GAIN = 32
 _WIDTH, _HEIGHT, _TEXT, _MARGIN = 240, 200, 14, 6
 
 
-class Row(NamedTuple):
+class Pictures(NamedTuple):
     """A row of the sheet: tensors [C, H, W], C 1 or 3, uint8 or floats; their largest difference in levels of uint8."""
 
     file: str
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     highest: float
 
 
-def make(rows: Sequence[Row], backend: str) -> Image.Image:
+def make(rows: Sequence[Pictures], backend: str) -> Image.Image:
     """Make the sheet, with one row below the other."""
     height = _TEXT + _MARGIN + len(rows) * (_HEIGHT + _TEXT + _MARGIN)
     page = Image.new("RGB", (3 * (_WIDTH + _MARGIN) + _MARGIN, height), "white")
@@ -40,7 +40,7 @@ def make(rows: Sequence[Row], backend: str) -> Image.Image:
     return page
 
 
-def pictures(row: Row) -> tuple[Image.Image, Image.Image, Image.Image]:
+def pictures(row: Pictures) -> tuple[Image.Image, Image.Image, Image.Image]:
     """The three pictures of a row at their own size; floats are scaled by the range of the reference's values."""
     expected, found = row.expected.double(), row.found.double()
     apart = (expected - found).abs() * GAIN

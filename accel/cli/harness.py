@@ -30,12 +30,12 @@ from accel.cli.error_stats import Different, ErrorStats, check_equal
 from accel.system.cores import cores
 from accel.system.native import units
 
-Batch = torch.Tensor | Sequence[torch.Tensor]
+TensorBatch = torch.Tensor | Sequence[torch.Tensor]
 """Images [N, ...]; a list of them if their sizes differ, each followed by its boxes if it has any; or a tuple of such
 columns, as a DataLoader returns: images and labels."""
 
 
-def compare(expected: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
+def compare(expected: TensorBatch, found: TensorBatch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
     """Compare batches image by image.
 
     Args:
@@ -76,10 +76,10 @@ class Contestant:
     """
 
     name: str
-    epoch: Callable[[int], Iterator[Batch]]
+    epoch: Callable[[int], Iterator[TensorBatch]]
     names: Callable[[int], Sequence[str]]
     reference: Contestant | None = None
-    compare: Callable[[Batch, Batch, Sequence[str]], None] = compare
+    compare: Callable[[TensorBatch, TensorBatch, Sequence[str]], None] = compare
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     threads: int | None = None
     batches: int = 0
@@ -120,7 +120,7 @@ def from_loader(
     """
     to, size, files = target or device(), how["batch_size"], data.files
 
-    def epoch(seed: int) -> Iterator[Batch]:
+    def epoch(seed: int) -> Iterator[TensorBatch]:
         torch.manual_seed(seed)
         for batch in DataLoader(data.dataset, sampler=data.order, pin_memory=to.type == "cuda", **how):
             yield tuple(tensor.to(to, non_blocking=True) for tensor in batch)
@@ -205,7 +205,7 @@ def check(
         WrongUsage: a reference cannot load the images.
     """
     found: dict[str, Difference] = {}
-    turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
+    turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, TensorBatch | None]()
     files: Sequence[str] = [""]
     while contestants and None not in batches.values():
         files = contestants[0].names(contestants[0].batches) or files[-1:]
@@ -219,7 +219,7 @@ def check(
 
 
 def _compared(
-    contestant: Contestant, turns: Iterator[Batch], batches: dict[str, Batch | None], files: Sequence[str]
+    contestant: Contestant, turns: Iterator[TensorBatch], batches: dict[str, TensorBatch | None], files: Sequence[str]
 ) -> Difference | None:
     """Put a contestant's next batch among the others'; return its difference from its reference's, if there is one."""
     reference = contestant.reference
@@ -238,7 +238,7 @@ def _compared(
     return None
 
 
-def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]) -> Batch | None:
+def _next(contestant: Contestant, batches: Iterator[TensorBatch], files: Sequence[str]) -> TensorBatch | None:
     try:
         return next(batches, None)
     except Exception as error:
@@ -249,7 +249,7 @@ def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]
         raise Different(f"in the batch of {len(files)} files that begins with it, {reason}") from error
 
 
-def _turns(contestant: Contestant) -> Iterator[Batch]:
+def _turns(contestant: Contestant) -> Iterator[TensorBatch]:
     """Yield the epoch's batches. Context and random state are set only while one is made, so that contestants can take
     turns."""
     state = torch.Generator().manual_seed(0).get_state()
@@ -282,13 +282,13 @@ def measure(
     Raises:
         Red: a batch differs.
     """
-    chosen: dict[str, Batch] = {}
+    chosen: dict[str, TensorBatch] = {}
     turns: dict[str, Callable[[int], Any]] = dict(beside)
     turns |= {each.name: partial(_turn, contestant=each, chosen=chosen) for each in contestants}
     take_turns(turns, rounds, on_turn)
 
 
-def _turn(number: int, contestant: Contestant, chosen: dict[str, Batch]) -> None:
+def _turn(number: int, contestant: Contestant, chosen: dict[str, TensorBatch]) -> None:
     seed, reference = number + 1, contestant.reference  # the check's seed was 0
     which = int(torch.randint(contestant.batches, (), generator=torch.Generator().manual_seed(seed)))
     with contestant.in_force():

@@ -39,7 +39,7 @@ from accel.system import counters
 from accel.system.cores import cores
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
-from accel.system.timing.measuring import Row
+from accel.system.timing.measuring import ProcessRow
 
 ANOTHER = "cpu"
 """The backend that is tried if none of accel's is in force."""
@@ -138,7 +138,7 @@ def _gather() -> None:
     loading.records.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
 
 
-def _measured(rows: list[Row]) -> Measured:
+def _measured(rows: list[ProcessRow]) -> Measured:
     records = loading.records
     selection = records.selection or switch.current()
     rows = records.grouped(rows)
@@ -167,7 +167,7 @@ def _measured(rows: list[Row]) -> Measured:
     )
 
 
-def _process(row: Row, records: LoaderRecords) -> Process:
+def _process(row: ProcessRow, records: LoaderRecords) -> Process:
     header, pid = row.header, row.header["pid"]
     is_main = pid == os.getpid()
     loader, worker = records.workers.get(pid, (None, None))
@@ -207,7 +207,7 @@ def _spent(words: Any) -> Spent:
     return Spent(int(words[COUNT]), int(words[NS]), cpu, histogram[:last].tolist())
 
 
-def _samples(row: Row) -> list[Sample]:
+def _samples(row: ProcessRow) -> list[Sample]:
     found = []
     for text, times in row.texts:
         loading_, line, function, file = text.split("\n", 3)

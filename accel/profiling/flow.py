@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
+from accel.profiling.measured import WORKER_STAGES, BatchTimes, Loader, Machine, Measured, Process, Spent, total
 from accel.profiling.stepping import Stepping, stepping
 
 _COMPUTED = ("record", "decode", "transform", "kernels", "collate")  # stages that keep a core busy all the time
@@ -112,7 +112,7 @@ class Flow:
 
 def flow(measured: Measured) -> Flow | None:
     """Compute the flow; None if no epoch has two batches."""
-    chains: dict[tuple[int | None, int], list[Batch]] = {}
+    chains: dict[tuple[int | None, int], list[BatchTimes]] = {}
     for batch in measured.batches:
         chains.setdefault((batch.pid, batch.loader), []).append(batch)
     steady = {key: found for key, chain in chains.items() if (found := _steady(measured, chain, key[1]))}
@@ -133,7 +133,7 @@ def _loader(measured: Measured, number: int) -> Loader:
     return next((each for each in measured.loaders if each.number == number), Loader(number))
 
 
-def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
+def _steady(measured: Measured, chain: list[BatchTimes], number: int) -> list[BatchTimes]:
     """The batches to average: without the first of each worker in an epoch (two in the first epoch), and in whole turns
     of the workers, as one batch of a turn may have all the wait. If these are few, all but each epoch's first."""
     known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
@@ -141,7 +141,7 @@ def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
     enough = max(_ENOUGH, len(known) / 4)
     # in the first epoch two turns include work done only once; in short epochs turns are not whole
     for first, whole in ((2, workers), (1, workers), (1, 1)):
-        epochs: dict[int, list[Batch]] = {}
+        epochs: dict[int, list[BatchTimes]] = {}
         for batch in known:
             if batch.number >= (1 if batch.epoch else first) * workers:
                 epochs.setdefault(batch.epoch, []).append(batch)
@@ -151,11 +151,11 @@ def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
     return known
 
 
-def _period(batch: Batch) -> int:
+def _period(batch: BatchTimes) -> int:
     return batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0)
 
 
-def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
+def _gap(chain: Sequence[BatchTimes], all_batches: Sequence[BatchTimes]) -> float:
     """The mean time between requests for batches that is no wait, copy or step: lazy batches are computed where they
     are used."""
     requests = {(batch.epoch, batch.number): batch.requested_ns for batch in all_batches}
@@ -187,8 +187,8 @@ def _flow(
     loader: Loader,
     main: Process | None,
     workers: list[Process],
-    chain: list[Batch],
-    all_batches: list[Batch],
+    chain: list[BatchTimes],
+    all_batches: list[BatchTimes],
     ranks: int,
 ) -> Flow:
     count = len(chain)
@@ -248,7 +248,7 @@ def _flow(
     return result
 
 
-def _waits(chain: Iterable[Batch]) -> Spent:
+def _waits(chain: Iterable[BatchTimes]) -> Spent:
     spent = Spent()
     for batch in chain:
         spent.add(batch.wait_ns)
@@ -313,7 +313,9 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks
 
 
-def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:
+def _epochs(
+    loader: Loader, chain: Sequence[BatchTimes], all_batches: Sequence[BatchTimes], wait: float
+) -> tuple[float, float]:
     """The time to an epoch's first batch plus longer waits for the next few; and the number of batches of an epoch."""
     counts: dict[int, int] = {}
     waited: dict[int, float] = {}

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from accel.processes import switch
 from accel.profiling import trial
-from accel.profiling.measured import Batch, Loader, Trial
+from accel.profiling.measured import BatchTimes, Loader, Trial
 from accel.recipes.options import Selection
 from accel.system.private_names import private
 from accel.system.timing import clocks, measuring, row_words
@@ -33,7 +33,7 @@ class LoaderRecords:
 
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
-        self.batches: deque[Batch] = deque(maxlen=_MOST_BATCHES)
+        self.batches: deque[BatchTimes] = deque(maxlen=_MOST_BATCHES)
         self.workers: dict[int, tuple[int, int]] = {}
         """By the workers' process ids: the loader's number, and the worker's."""
         self.samples: dict[int, trial.Samples | None] = {}
@@ -47,7 +47,7 @@ class LoaderRecords:
         self.images = 0
         self.uneven: set[int] = set()
         """Loaders whose batches differ in size, as a collate function may drop samples."""
-        self._ended: list[measuring.Row] = []
+        self._ended: list[measuring.ProcessRow] = []
         self._epoch_counts: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []
         """Weak references to each loader and its dataset, and the loader's description."""
@@ -107,9 +107,9 @@ class LoaderRecords:
         if len(self._ended) > _MANY:
             self._ended = self.grouped([])
 
-    def grouped(self, rows: list[measuring.Row]) -> list[measuring.Row]:
+    def grouped(self, rows: list[measuring.ProcessRow]) -> list[measuring.ProcessRow]:
         """Merge the rows of workers that replaced each other, epoch after epoch."""
-        places: dict[Any, list[measuring.Row]] = {}
+        places: dict[Any, list[measuring.ProcessRow]] = {}
         for row in (*rows[:1], *self._ended, *rows[1:]):
             pid = row.header["pid"]
             places.setdefault(self.workers.get(pid, pid), []).append(row)
@@ -131,7 +131,7 @@ class LoaderRecords:
             self._epochs[iterator][0].ended_ns.append(took)
 
 
-def together(rows: list[measuring.Row]) -> measuring.Row:
+def together(rows: list[measuring.ProcessRow]) -> measuring.ProcessRow:
     """Merge the rows of processes that replaced each other."""
     header = dict(rows[-1].header)
     for name in ("ns", "cpu_ns", "delayed_ns", "images", *row_words.HEADER[row_words.BEFORE :]):
@@ -141,7 +141,7 @@ def together(rows: list[measuring.Row]) -> measuring.Row:
     texts: Counter[str] = Counter()
     for row in rows:
         texts.update(dict(row.texts))
-    return measuring.Row(header, np.sum([row.stages for row in rows], axis=0), texts.most_common())
+    return measuring.ProcessRow(header, np.sum([row.stages for row in rows], axis=0), texts.most_common())
 
 
 _OF_MEASURING = ("number", "startup_ns", "ended_ns", "renewed", "draws")

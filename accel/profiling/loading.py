@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.profiling import fetching
 from accel.profiling.loader_records import LoaderRecords, extent
-from accel.profiling.measured import Batch, Loader
+from accel.profiling.measured import BatchTimes, Loader
 from accel.profiling.sampler import sampler
 from accel.runtime import streams
 from accel.system.timing import clocks, measuring
@@ -134,7 +134,7 @@ def _take_in_full(original: Function, iterator: Any) -> Any:
         records.started(iterator)
     images, size = extent(data, loader.batch_size, iterator._auto_collation)
     records.images += images
-    batch = Batch(loader.number, epoch, number, images, start, ended - start, size, ready=ready, dry=dry)
+    batch = BatchTimes(loader.number, epoch, number, images, start, ended - start, size, ready=ready, dry=dry)
     batch.cpu_ns = cpu_of_all
     records.batches.append(batch)
     clock.batch = batch
@@ -162,7 +162,7 @@ def _failed(iterator: Any, clock: clocks.Clock, start: int, error: BaseException
     records.start, clock.stepping = records.start + paused, clock.stepping + paused  # leave that time out
 
 
-def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -> None:
+def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: BatchTimes) -> None:
     """Set how many of the next batches need little recorded: none detailed, of another size, or an epoch's last."""
     if not loader.length or iterator._dataset_kind:
         return
@@ -175,16 +175,16 @@ def _foresee(clock: clocks.Clock, iterator: Any, loader: Loader, batch: Batch) -
 
 
 def gather(clock: clocks.Clock) -> None:
-    """Make ``Batch`` objects from a thread's short records."""
+    """Make ``BatchTimes`` objects from a thread's short records."""
     entries, clock.plain = clock.plain, []
-    like: Batch | None = clock.batch
+    like: BatchTimes | None = clock.batch
     if like is None:
         return
     for number, (stepping, inside, copies, start, ended, within) in enumerate(entries, 1):
         _step_ended(clock, start - stepping - inside, copies)
         clock.add(WAIT, ended - start - within)
         clock.copied = copies
-        clock.batch = Batch(
+        clock.batch = BatchTimes(
             like.loader, like.epoch, like.number + number, like.images, start, ended - start, bytes=like.bytes
         )
         records.batches.append(clock.batch)
@@ -228,7 +228,7 @@ def _step_ended(
     clock: clocks.Clock, took: int, copies: int, cpu: int | None = None, cpu_of_all: int | None = None
 ) -> None:
     clock.add(STEP, took, cpu)
-    batch: Batch | None = clock.batch
+    batch: BatchTimes | None = clock.batch
     if batch is not None:
         batch.copy_ns = copies - clock.copied
         batch.step_ns, batch.step_cpu_ns, batch.step_cpu_of_all_ns = took, cpu, cpu_of_all

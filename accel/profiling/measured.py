@@ -104,7 +104,7 @@ class Process:
 
 
 @dataclass
-class Batch:
+class BatchTimes:
     """A batch that the main process asked for. The first of an epoch is number 0, and left out of every mean."""
 
     loader: int
@@ -207,7 +207,7 @@ class Measured:
     seconds: float = 0.0
     processes: list[Process] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[BatchTimes] = field(default_factory=list)
     """The last 4,096 of a process; the histograms of the main process's stages have all."""
     machine: Machine = field(default_factory=Machine)
     samples: list[Sample] = field(default_factory=list)

@@ -21,7 +21,7 @@ from accel.cli import run, run_profile
 from accel.processes.launch import environment, process
 from accel.profiling import collect, loading, run_process
 from accel.profiling.advice import Advice
-from accel.profiling.measured import Batch, Loader, Measured, Process, load
+from accel.profiling.measured import BatchTimes, Loader, Measured, Process, load
 from accel.profiling.report import Report
 from accel.system import log
 from tests.cli.ended import ENDS, ended
@@ -313,7 +313,7 @@ def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:
         measured = Measured(
             processes=[Process(pid, "main", rank=pid - 11)],
             loaders=[Loader(0)],
-            batches=[Batch(0, 0, number, 4, number, 10) for number in range(3)],
+            batches=[BatchTimes(0, 0, number, 4, number, 10) for number in range(3)],
         )
         for _ in range(2):  # the later one takes the place of the one before
             measured.save(tmp_path / f"{pid}.pickle")

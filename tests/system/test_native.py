@@ -252,7 +252,7 @@ def test_what_may_not_be_written_is_refused() -> None:
 def test_warm(capsys: pytest.CaptureFixture[str]) -> None:
     """Into the tests' own cache, where most of it is."""
     assert __main__.main(["warm", "--processes", "2"]) == 0
-    assert all(units.cache.read(unit.file) is not None for unit in UNITS)
+    assert all(units.object_cache.read(unit.file) is not None for unit in UNITS)
     assert "kept in" in capsys.readouterr().out
     assert __main__.main(["warm"]) == 0
     assert f"all {len(UNITS)} units were there" in capsys.readouterr().out

@@ -104,7 +104,7 @@ def start(folder: str = "") -> None:
     look()
 
 
-def stop() -> list[Row]:
+def stop() -> list[ProcessRow]:
     """End measuring and return the rows of all processes, this one's first."""
     try:
         flush()
@@ -114,13 +114,13 @@ def stop() -> list[Row]:
         look()
 
 
-def rows_of() -> list[Row]:
+def rows_of() -> list[ProcessRow]:
     """The rows of all processes up to now, this one's first; an empty list if nothing is being measured."""
     generation = 0 if _block is None else int(_words[0])
     if not generation:
         return []
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-    rows = [Row.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
+    rows = [ProcessRow.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
     return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
 
 
@@ -165,7 +165,7 @@ def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return found
 
 
-class Row(NamedTuple):
+class ProcessRow(NamedTuple):
     """One process's ``row_words.HEADER``, ``stages`` [stages, WIDTH] and (statement, times found at it) pairs."""
 
     header: dict[str, int]
@@ -173,7 +173,7 @@ class Row(NamedTuple):
     texts: list[tuple[str, int]]
 
     @classmethod
-    def of(cls, words: npt.NDArray[np.int64]) -> Row:
+    def of(cls, words: npt.NDArray[np.int64]) -> ProcessRow:
         stages = words[at.SUMS_BEGIN : at.ENTRIES_BEGIN].reshape(2, len(STAGES), WIDTH)
         clocks.add_up(stages, words[at.ENTRIES_BEGIN :][: words[at.ENTRIES]])
         images = int(words[at.IMAGES])
@@ -199,7 +199,7 @@ def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
     words[at.IMAGES] = images
 
 
-def take(ended: Callable[[int], bool]) -> list[Row]:
+def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
     """Return the rows of processes for which ``ended(pid)``, and free them for others."""
     taken = [row for row in rows_of() if ended(row.header["pid"])]
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
