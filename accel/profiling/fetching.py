@@ -61,7 +61,7 @@ def begin_batch() -> None:
     if clocks.sampling_cpu:  # the interval to the next one varies, so as not to coincide with a period in the data
         _next += 1 if _batches < 1 else _ALL if _batches < 2 else _EVERY // 2 + hash((_batches, 1)) % (_EVERY + 1)
     traces = clocks.events is not None or clocks.ranges is not None
-    clocks.set_detailed(clocks.sampling_cpu or _batches <= _ALL or traces)
+    clocks.detailed = clocks.sampling_cpu or _batches <= _ALL or traces
     clocks.mark = clocks.DETAILED if _batches > 1 else 0  # the first ones include work done only once
     _batches += 1
 

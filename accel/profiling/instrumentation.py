@@ -21,7 +21,7 @@ from accel.hooks.patch import Undo, attribute, body, found
 from accel.processes.leaving import leaves
 from accel.profiling import fetching, loading
 from accel.profiling.fetching import around
-from accel.profiling.sampler import of_stages, sampler
+from accel.profiling.sampler import sampler
 from accel.system.private_names import private
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
@@ -87,11 +87,6 @@ def _install() -> None:
     for name, stage in (*_ATTRIBUTES.items(), *_SECTIONS.items()):
         timed = clocks.section if name in _SECTIONS else partial(clocks.timed, of_image=stage != COPY)
         _undo.append(around(name, partial(timed if measures else clocks.shown, stage)))
-        if stage not in (USER, COLLATE):
-            _known(found(name))
-        owner, _, attribute_name = name.rpartition(".")
-        if measures and name in _ATTRIBUTES and stage != COPY and inspect.ismodule(found(owner)):
-            clocks.put_aside(vars(found(owner)), attribute_name, found(name).__wrapped__)
     if measures:
         _install_measuring()
 
@@ -99,34 +94,22 @@ def _install() -> None:
 def _install_measuring() -> None:
     loop = ("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
     _undo.extend(around(*each) for each in (loop, *fetching.REPLACED, *loading.REPLACED))
-    for name, replacement in fetching.BODIES:
-        function = found(name)
-        _undo.append(body(function, replacement))
-        clocks.put_aside(function.__kwdefaults__, "_accel_instead", function.__wrapped__)
-        _known(function)
+    _undo.extend(body(found(name), replacement) for name, replacement in fetching.BODIES)
     fetching.stock.update(_transforms())
     _method(v1.Compose, "__call__", fetching.compose)
     _method(v2.Compose, "forward", fetching.compose)
     for cls in fetching.stock:
         for name in ("forward", "__call__"):
             if name in vars(cls):
-                _known(_method(cls, name, fetching.transform))
+                _method(cls, name, fetching.transform)
 
 
-def _method(cls: type, name: str, make: Callable[[Function], Function]) -> Function:
-    """Put a clock around a method of a transform, and return it."""
+def _method(cls: type, name: str, make: Callable[[Function], Function]) -> None:
+    """Put a clock around a method of a transform."""
     original = vars(cls)[name]
     clocked = make(original)
     _undo.append(attribute(cls, name, clocked))
     clocks.originals[clocked] = original
-    return clocked
-
-
-def _known(clocked: Any) -> None:
-    """Let the sampler recognize a stage by its function, as it has no clock while stages are not detailed."""
-    code = getattr(clocked.__wrapped__, "__code__", None)
-    if code is not None:
-        of_stages.add(code)
 
 
 def _transforms() -> Iterator[type]:
@@ -161,7 +144,7 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
 
 
 def _uninstall() -> None:
-    clocks.put_back()
+    clocks.detailed = True
     clocks.originals.clear()
     for each in (fetching.undo, _undo):
         while each:

@@ -254,33 +254,23 @@ def _clock_receiving(iterator: Any) -> None:
     plain = getattr(queue, "_recv_bytes", None)
     if plain is None or hasattr(plain, "__wrapped__"):
         return
-    queue._recv_bytes = _timed_often(RECEIVE, plain)  # of this queue only, which has no other reader
+    queue._recv_bytes = _timed(RECEIVE, plain)  # of this queue only, which has no other reader
 
 
 def unpickle(original: Any) -> Any:
     """Time ``ForkingPickler.loads`` in a thread that takes batches."""
     plain = original.__func__ if isinstance(original, staticmethod) else original
-    return staticmethod(_timed_often(UNPACK, plain))
+    return staticmethod(_timed(UNPACK, plain))
 
 
-def _timed_often(stage: int, plain: Function) -> Function:
-    """Time a function as a stage in every batch, at little cost in most of them."""
-    now = clocks.now
+def _timed(stage: int, plain: Function) -> Function:
+    """Time a function as a stage in this process, not in a worker."""
     timed = clocks.timed(stage, plain)
 
     @wraps(plain)
     def clocked(*args: Any, **kwargs: Any) -> Any:
-        own = getattr(clocks.local, "clock", None)
-        if own is None or clocks.detailed:
-            measured = measuring.measuring() and get_worker_info() is None
-            return (timed if measured else plain)(*args, **kwargs)
-        outside, own.inside, start = own.inside, 0, now()
-        try:
-            return plain(*args, **kwargs)
-        finally:
-            took = now() - start
-            own.done.append(took - own.inside << 6 | stage)
-            own.inside = outside + took
+        measured = measuring.measuring() and get_worker_info() is None
+        return (timed if measured else plain)(*args, **kwargs)
 
     return clocked
 

@@ -160,7 +160,7 @@ _USERS, _STAGE, _OTHER = range(3)
 
 def _kind(frame: FrameType) -> int:
     code, file = frame.f_code, frame.f_code.co_filename
-    if code is _STAGE_CODE or code in of_stages or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
+    if file.startswith((_PROFILING, clocks.__file__)) or code.co_name == "_worker_loop":
         return _STAGE
     generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # such as a dataclass's methods
     return _OTHER if generated or file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
@@ -175,8 +175,5 @@ def _loads(frame: FrameType | None) -> bool:
     return False
 
 
-of_stages: set[CodeType] = set()
-"""The code of functions that are stages, also while stages are not detailed."""
-_STAGE_CODE: Any = clocks.timed(0, len).__code__
 sampler = Sampler()
 fork.register(in_child=sampler.forget)

@@ -128,7 +128,7 @@ def test_its_time_is_taken_off_what_it_is_in(monkeypatch: pytest.MonkeyPatch) ->
         tick()
         clocks.timed(TRANSFORM, computed)()
         found = clocks.total()[0].copy()
-        clocks.set_detailed(False)
+        clocks.detailed = False
         with compiled_stage(DECODE, TRANSFORM, 4) as times:
             assert len(times) == 0
         assert np.array_equal(clocks.total()[0], found)

@@ -228,31 +228,6 @@ def unmeasured() -> Iterator[None]:
         own.whole, own.inside = whole, outside + now() - start
 
 
-def put_aside(place: dict[str, Any], name: str, original: Callable[..., Any]) -> None:
-    """Have the original stand in place of the wrapped function while stages are not timed one by one."""
-    _aside.append((place, name, place[name], original))
-
-
-def put_back() -> None:
-    """Have all wrapped functions in their places, from now on."""
-    set_detailed(True)
-    _aside.clear()
-
-
-def set_detailed(on: bool) -> None:
-    """Set whether the stages of sections that begin now are timed one by one."""
-    global detailed
-    if on != detailed:
-        detailed = on
-        for place, name, clocked, original in _aside:
-            there, next_there = (original, clocked) if on else (clocked, original)
-            if place.get(name) is there:  # and not somebody else's
-                place[name] = next_there
-
-
-_aside: list[tuple[dict[str, Any], str, Callable[..., Any], Callable[..., Any]]] = []
-
-
 def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function as a stage that torch's profiler shows, and that is not counted."""
     name = f"accel::{STAGES[stage]}"
@@ -271,62 +246,33 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 
 _totals = np.zeros((2, len(STAGES), WIDTH), np.int64)
 """Counts of all threads: in all, and the part from detailed sections."""
-_entries: list[int] = []
 _ended_worked = 0  # threads that have decoded or transformed, and have ended
 _MOST_THREADS = 64
 _SHIFT, _STAGE, _SECOND = 6, 31, 1 << 62
 _adding = fork.Lock()
 
 
-def gather() -> list[int]:
-    """Gather the entries of this process's threads; return those that are not added up yet."""
+def total() -> npt.NDArray[np.int64]:
+    """Add up what the threads of this process have counted, int64 [2, stages, WIDTH]: in all, and the part from
+    detailed sections."""
     global _ended_worked
     with _adding:
         for each in threads:
             count = len(each.done)  # its thread may append more at any moment
-            if count:
-                done = each.done[:count]
-                del each.done[:count]
-                each.worked = each.worked or any(DECODE <= entry & _STAGE <= KERNELS for entry in done)
-                _entries.extend(done)
+            done = np.array(each.done[:count], np.int64)
+            del each.done[:count]
+            add_up(_totals, done)
+            each.worked = each.worked or bool(np.isin(done & _STAGE, (DECODE, TRANSFORM, KERNELS)).any())
+            for _ in range(len(each.cpu)):
+                stage, ns, cpu = each.cpu.pop()
+                _totals[0, stage, CPU_NS] += cpu
+                _totals[0, stage, CPU_OF_NS] += ns
         if len(threads) > _MOST_THREADS:
             alive = {thread.native_id for thread in threading.enumerate()}
-            idle = [each for each in threads if not each.done and not each.plain]
-            for ended in [each for each in idle if each.native_id not in alive]:
+            for ended in [each for each in threads if each.native_id not in alive and not each.done and not each.plain]:
                 threads.remove(ended)
                 _ended_worked += ended.worked
-                _add_cpu(ended)
-    return _entries
-
-
-def total() -> npt.NDArray[np.int64]:
-    """Add up what the threads of this process have counted, int64 [2, stages, WIDTH]: in all, and the part from
-    detailed sections."""
-    entries = gather()
-    with _adding:
-        count = len(entries)
-        add_up(_totals, np.array(entries[:count], np.int64))
-        del entries[:count]
-        for each in threads:
-            _add_cpu(each)
     return _totals
-
-
-def write_cpu(written: npt.NDArray[np.int64]) -> None:
-    """Update only the CPU times in a copy of ``total()``, given as flat words, if there are new ones."""
-    new = [each for each in threads if each.cpu]
-    if new:
-        with _adding:
-            for each in new:
-                _add_cpu(each)
-            written.reshape(_totals.shape)[0, :, [CPU_NS, CPU_OF_NS]] = _totals[0, :, [CPU_NS, CPU_OF_NS]]
-
-
-def _add_cpu(own: Clock) -> None:
-    for _ in range(len(own.cpu)):
-        stage, ns, cpu = own.cpu.pop()
-        _totals[0, stage, CPU_NS] += cpu
-        _totals[0, stage, CPU_OF_NS] += ns
 
 
 def working() -> int:
@@ -366,13 +312,10 @@ def divided(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def forget(*, events_wanted: bool = False) -> None:
     """Reset all counts of this process; ``events_wanted``: whether to collect a trace from now on."""
     global local, events, sampling_cpu, detailed, mark, _ended_worked
-    detailed, mark = False, 0  # where another thread was about to change it
-    set_detailed(True)
     local = threading.local()
     threads.clear()
     _totals[:], _ended_worked = 0, 0
-    _entries.clear()
-    events, sampling_cpu = [] if events_wanted else None, True
+    events, sampling_cpu, detailed, mark = [] if events_wanted else None, True, True, 0
 
 
 def _in_child() -> None:

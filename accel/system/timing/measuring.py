@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -174,8 +173,7 @@ class ProcessRow(NamedTuple):
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64]) -> ProcessRow:
-        stages = words[at.SUMS_BEGIN : at.ENTRIES_BEGIN].reshape(2, len(STAGES), WIDTH)
-        clocks.add_up(stages, words[at.ENTRIES_BEGIN :][: words[at.ENTRIES]])
+        stages = words[at.SUMS_BEGIN : at.RINGS_BEGIN].reshape(2, len(STAGES), WIDTH)
         images = int(words[at.IMAGES])
         for ring in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING):
             clocks.add_up(stages, ring[at.RING_BEGIN :][: ring[at.RING_COUNT]])
@@ -236,7 +234,7 @@ _EVERY = 500_000_000  # ns
 
 
 def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) -> None:
-    """Write what the threads of this process have counted to its row; readers add up the entries that are not yet.
+    """Write what the threads of this process have counted to its row; readers add the rings.
 
     Args:
         until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
@@ -250,17 +248,11 @@ def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) ->
     with _flushing:
         if own is not None:
             clocks.clock().done += own.entries
-        new, there = clocks.gather(), words[at.ENTRIES]
+        sums = clocks.total().reshape(-1)
         words[at.WRITING] += 1
         if own is not None:
             own.clear()
-        if len(new) > at.MOST_ENTRIES:
-            found[at.SUMS_BEGIN : at.ENTRIES_BEGIN] = clocks.total().reshape(-1)
-            words[at.ENTRIES] = 0
-        else:
-            words[at.ENTRIES_BEGIN + there : at.ENTRIES_BEGIN + len(new)] = memoryview(array("q", new[there:]))
-            clocks.write_cpu(found[at.SUMS_BEGIN : at.ENTRIES_BEGIN])
-            words[at.ENTRIES] = len(new)
+        found[at.SUMS_BEGIN : at.RINGS_BEGIN] = sums
         words[at.THREADS] = clocks.working()
         words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_start
         words[at.SYSTEM] = clocks.system_ns() - _system_start
