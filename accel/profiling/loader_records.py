@@ -51,7 +51,7 @@ class LoaderRecords:
         self._epoch_counts: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []
         """Weak references to each loader and its dataset, and the loader's description."""
-        self._over: WeakSet[Any] = WeakSet()
+        self.exhausted: WeakSet[Any] = WeakSet()
         """Iterators that have returned their last batch."""
         self._epochs: WeakKeyDictionary[Any, tuple[Loader, int, int]] = WeakKeyDictionary()
 
@@ -65,7 +65,7 @@ class LoaderRecords:
         described = self._described(loader, iterator)
         number = described.number
         self._epochs[iterator] = described, self._epoch_counts[number], since
-        self._over.discard(iterator)
+        self.exhausted.discard(iterator)
         self._epoch_counts[number] += 1
         self._learn_workers(number, iterator)
 
@@ -76,7 +76,7 @@ class LoaderRecords:
                 return described
         made = _described(len(self.loaders), loader, iterator)
         dataset = _weakly(loader.dataset if isinstance(loader, DataLoader) else iterator._dataset)
-        under_way = {its.number for iterator, (its, _, _) in self._epochs.items() if iterator not in self._over}
+        under_way = {its.number for iterator, (its, _, _) in self._epochs.items() if iterator not in self.exhausted}
         for place, (_, same, described) in enumerate(self._known):
             alike = replace(made, **{name: getattr(described, name) for name in _OF_MEASURING}) == described
             if alike and same() is not None and same() is dataset() and described.number not in under_way:
@@ -121,10 +121,6 @@ class LoaderRecords:
         if since:
             loader.startup_ns.append(clocks.now() - since)
             self._epochs[iterator] = loader, epoch, 0
-
-    def over(self, iterator: Any) -> None:
-        """Note that an iterator has returned its last batch."""
-        self._over.add(iterator)
 
     def ended(self, iterator: Any, took: int) -> None:
         if iterator in self._epochs:

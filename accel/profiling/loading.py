@@ -155,7 +155,7 @@ def _failed(iterator: Any, clock: clocks.Clock, start: int, error: BaseException
     if not isinstance(error, StopIteration):
         records.failed = _summary(error)
         return
-    records.over(iterator)
+    records.exhausted.add(iterator)
     for end in ends:
         end(records.epoch(iterator)[0].number)
     paused = clocks.now() - clock.stepping

@@ -5,6 +5,7 @@ docs/profiling.md says by which measurements each is recognized; the questions a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -138,14 +139,10 @@ def loading(measured: Measured) -> list[Sample]:
 
 def hottest(measured: Measured) -> Sample | None:
     """The user's statement that is most frequent in samples of making batches; None if there are none."""
-    counts: dict[tuple[str, int], Sample] = {}
+    counts: Counter[tuple[str, int]] = Counter()
     for sample in loading(measured):
-        found = counts.get((sample.file, sample.line))
-        count = sample.count + (found.count if found else 0)
-        counts[sample.file, sample.line] = Sample(
-            sample.file, sample.line, sample.function, sample.text, sample.process, count
-        )
-    return max(counts.values(), key=lambda each: each.count, default=None)
+        counts[sample.file, sample.line] += sample.count
+    return max(loading(measured), key=lambda each: counts[each.file, each.line], default=None)
 
 
 def place(sample: Sample) -> str:
