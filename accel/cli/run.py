@@ -103,13 +103,13 @@ def run(args: argparse.Namespace, python_options: Sequence[str] = ()) -> int:
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), *args.script[args.script[0] == "--" :]]
 
     if args.profile or args.json or args.trace or args.attempt:
-        return int(import_module("accel.cli.run_profile").run(args, words, partial(telling, args)))
-    variables = telling(args, {"folder": None, "progress": True} if args.progress else None)
+        return int(import_module("accel.cli.run_profile").run(args, words, partial(variables_for, args)))
+    variables = variables_for(args, {"folder": None, "progress": True} if args.progress else None)
     # Windows cannot replace a process by another program
     return subprocess.call(words, env=variables) if os.name == "nt" else os.execve(words[0], words, variables)
 
 
-def telling(
+def variables_for(
     args: argparse.Namespace, profile: dict[str, Any] | None, backend: str | None = None, **options: Any
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""

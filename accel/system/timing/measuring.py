@@ -199,11 +199,11 @@ def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
 
 def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
     """Return the rows of processes for which ``ended(pid)``, and free them for others."""
-    taken = [row for row in rows_of() if ended(row.header["pid"])]
+    ended_rows = [row for row in rows_of() if ended(row.header["pid"])]
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-    for row in taken:
+    for row in ended_rows:
         content[(content[:, at.PID] == row.header["pid"]), at.GENERATION] = 0
-    return taken
+    return ended_rows
 
 
 def row() -> npt.NDArray[np.int64] | None:
