@@ -22,14 +22,6 @@ from accel.system.timing.row_words import DRAWS, IMAGES, START
 
 Function = Callable[..., Any]
 
-
-def around(name: str, make: Callable[[Any], Any]) -> Undo:
-    """Replace an attribute of a module or class, given by its dotted name, by ``make`` of it; return how to undo it."""
-    owner, _, attribute_name = name.rpartition(".")
-    place = found(owner)
-    return attribute(place, attribute_name, make(vars(place).get(attribute_name) or getattr(place, attribute_name)))
-
-
 FIRST = 2  # batches of a worker that include work done only once; they are counted apart
 _ALL, _EVERY = 8, 32  # stages are timed one by one in about so many batches at first, then in one of so many
 _fetched = _images = 0
@@ -72,12 +64,19 @@ def until_detailed() -> int:
 
 
 def skip(batches: int) -> None:
-    """Count batches as start."""
+    """Count batches that were recorded in short."""
     global _batches
     _batches += batches
 
 
 fork.register(in_child=begin)
+
+
+def around(name: str, make: Callable[[Any], Any]) -> Undo:
+    """Replace an attribute of a module or class, given by its dotted name, by ``make`` of it; return how to undo it."""
+    owner, _, attribute_name = name.rpartition(".")
+    place = found(owner)
+    return attribute(place, attribute_name, make(vars(place).get(attribute_name) or getattr(place, attribute_name)))
 
 
 def fetch(original: Function) -> Function:
