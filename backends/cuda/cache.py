@@ -1,4 +1,4 @@
-"""The kernels' sources, and cache keys for the code compiled from them, which ``accel.system.native.object_cache`` keeps."""
+"""The kernels' sources, and keys for the code compiled from them, which ``accel.system.native.object_cache`` keeps."""
 
 from __future__ import annotations
 
