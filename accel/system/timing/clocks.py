@@ -103,7 +103,7 @@ class Clock:
         self.plain: list[tuple[int, ...]] = []
         self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = self.left = 0
         self.batch: Any = None
-        self.iterator: Callable[[], Any] = _none
+        self.iterator: Callable[[], Any] = lambda: None
         self.stepping_cpu: tuple[int, int] | None = None
         self.section = self.whole = self.worked = False
         self.native_id = threading.get_native_id()
@@ -136,10 +136,6 @@ class Clock:
     def marked(self) -> int:
         """The bit to set in entries of image stages: ``mark``, but 0 in a step outside sections (pools have none)."""
         return mark if self.section or not self.stepping else 0
-
-
-def _none() -> None:
-    return None
 
 
 def clock() -> Clock:
