@@ -31,7 +31,8 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.cache.cache import Cache
-from accel.cli import cache_compare, cache_fill, screen
+from accel.cli import cache as cache_command
+from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from accel.codec import store
@@ -96,9 +97,9 @@ class Turns:
 
     def filled(self) -> float:
         """Fill the cache ahead; milliseconds of CPU time an image."""
-        paths = cache_compare.files(self.root)
+        paths = cache_command.files(self.root)
         begin = time.process_time()
-        cache_fill.filled(self.option, paths, 1)
+        cache_command.filled(self.option, paths, 1)
         return 1000 * (time.process_time() - begin) / len(paths)
 
 

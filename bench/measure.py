@@ -16,7 +16,7 @@ from accel.cli import costs, harness
 from accel.cli.arguments import Red
 from accel.cli.costs import Clock
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from bench.contestants.contestant import Contestant
 from bench.pipelines import Job, Pipeline
 
@@ -144,7 +144,7 @@ def levels(pipeline: Pipeline) -> torch.Tensor:
     return torch.tensor(pipeline.std, dtype=torch.float64).view(3, 1, 1) * 255
 
 
-def check_likely(wanted: Batch, found: Batch, names: Sequence[str] = ("",)) -> None:
+def check_likely(wanted: TensorBatch, found: TensorBatch, names: Sequence[str] = ("",)) -> None:
     """Check what can be checked if a contestant draws its own random parameters.
 
     Raises:

@@ -29,7 +29,7 @@ from accel.backends.cuda.backend import CudaBackend, CudaOptions, _Engine
 from accel.backends.cuda.device import ROOM, Device, Work, queued
 from accel.backends.cuda.driver import Call
 from accel.backends.cuda.jpeg import Decoder
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.runtime import compute
 from bench.contestants.contestant import Epoch
@@ -115,7 +115,7 @@ class Recipes(TorchvisionV1):
         with installed(), accel.image_backend(NAME, cache=None):  # undecoded files have no indexes
             yield
 
-    def finish(self, batch: Batch) -> Batch:
+    def finish(self, batch: TensorBatch) -> TensorBatch:
         if not isinstance(batch, LazyTensorBase):
             raise TypeError(f"a batch is no lazy tensor but a {type(batch).__name__}")
         if self._then == "computed":
@@ -146,7 +146,7 @@ class Folder(TorchvisionV1):
                 multiprocessing_context="fork" if job.workers else None,
             )
 
-            def epoch(seed: int) -> Iterator[Batch]:
+            def epoch(seed: int) -> Iterator[TensorBatch]:
                 torch.manual_seed(seed)
                 yield from (self.finish(images) for images, _ in loader)
 

@@ -79,7 +79,7 @@ def _back_to_torchvision() -> Iterator[None]:
     accel.set_image_backend("torchvision")
     counters.share()
     row = counters._row()
-    if np.count_nonzero(counters._names[row]) > counters._SLOTS // 2:  # more reasons than any one process has
+    if np.count_nonzero(counters._names[row]) > counters._COLUMNS // 2:  # more reasons than any one process has
         counters._counts[row], counters._names[row] = 0, b""
         counters._places.clear()
 

@@ -51,7 +51,7 @@ FLOORS = {room: floor for floor, (rooms, _) in enumerate(ROOMS) for room in room
 
 BY_NAME = {
     ("accel.processes.launch.child", "accel"),
-    ("accel.processes.launch.child", "accel.cli.launched"),
+    ("accel.processes.launch.child", "accel.cli.child_start"),
     ("accel", "accel.cli.command_line"),
 }
 """Imports that are meant to go upwards: a process that was started for the work imports accel anew; and

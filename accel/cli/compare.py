@@ -61,21 +61,7 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
         with compiling(bar, checking):
             different = harness.check([plain, ours], lambda count: bar.advance(2 * count)).get(ours.name)
         if different is None:
-            turns = (
-                f"measuring {each.name}, round {n + 1} of {args.rounds}"
-                for n in range(args.rounds)
-                for each in (plain, ours)
-            )
-            bar.say(next(turns))
-
-            def on_turn(name: str) -> None:
-                bar.advance(images)
-                bar.say(next(turns, "done"))
-
-            try:
-                harness.measure([plain, ours], args.rounds, on_turn)
-            except Red as error:
-                (different,) = error.args
+            different = _measure(plain, ours, args.rounds, images, bar)
     result["equal"] = different is None and (stats is None or not stats.largest)
     if stats is not None:
         result["apart"] = {"largest": stats.largest, "mean": stats.mean, "share": stats.share}
@@ -88,6 +74,24 @@ def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[s
     if args.json:
         screen.write_json(args.json, result)
     return int(different is not None)
+
+
+def _measure(
+    plain: Contestant, ours: Contestant, rounds: int, images: int, bar: screen.Bar
+) -> harness.Difference | None:
+    turns = (f"measuring {each.name}, round {n + 1} of {rounds}" for n in range(rounds) for each in (plain, ours))
+    bar.say(next(turns))
+
+    def on_turn(name: str) -> None:
+        bar.advance(images)
+        bar.say(next(turns, "done"))
+
+    try:
+        harness.measure([plain, ours], rounds, on_turn)
+    except Red as error:
+        difference: harness.Difference = error.args[0]
+        return difference
+    return None
 
 
 def _figures(contestant: Contestant, images: int) -> dict[str, Any]:

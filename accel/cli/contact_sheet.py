@@ -15,17 +15,17 @@ GAIN = 32
 _WIDTH, _HEIGHT, _TEXT, _MARGIN = 240, 200, 14, 6
 
 
-class Row(NamedTuple):
+class Pictures(NamedTuple):
     """A row of the sheet: tensors [C, H, W], C 1 or 3, uint8 or floats; their largest difference in levels of uint8."""
 
     file: str
     pipeline: str
-    wanted: torch.Tensor
+    expected: torch.Tensor
     found: torch.Tensor
     highest: float
 
 
-def make(rows: Sequence[Row], backend: str) -> Image.Image:
+def make(rows: Sequence[Pictures], backend: str) -> Image.Image:
     """Make the sheet, with one row below the other."""
     height = _TEXT + _MARGIN + len(rows) * (_HEIGHT + _TEXT + _MARGIN)
     page = Image.new("RGB", (3 * (_WIDTH + _MARGIN) + _MARGIN, height), "white")
@@ -40,15 +40,15 @@ def make(rows: Sequence[Row], backend: str) -> Image.Image:
     return page
 
 
-def pictures(row: Row) -> tuple[Image.Image, Image.Image, Image.Image]:
+def pictures(row: Pictures) -> tuple[Image.Image, Image.Image, Image.Image]:
     """The three pictures of a row at their own size; floats are scaled by the range of the reference's values."""
-    wanted, found = row.wanted.double(), row.found.double()
-    apart = (wanted - found).abs() * GAIN
-    if row.wanted.is_floating_point():
-        lowest = wanted.min()
-        scale = 255 / (wanted.max() - lowest).clamp(min=1e-9)
-        wanted, found, apart = (wanted - lowest) * scale, (found - lowest) * scale, apart * 255
-    return _picture(wanted), _picture(found), _picture(apart)
+    expected, found = row.expected.double(), row.found.double()
+    apart = (expected - found).abs() * GAIN
+    if row.expected.is_floating_point():
+        lowest = expected.min()
+        scale = 255 / (expected.max() - lowest).clamp(min=1e-9)
+        expected, found, apart = (expected - lowest) * scale, (found - lowest) * scale, apart * 255
+    return _picture(expected), _picture(found), _picture(apart)
 
 
 def _picture(values: torch.Tensor) -> Image.Image:

@@ -18,14 +18,14 @@ class Different(Exception):
         self.what, self.file = what, file
 
 
-def check_equal(wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
+def check_equal(expected: torch.Tensor, found: torch.Tensor, name: str = "") -> None:
     """Raise ``Different`` unless two tensors are of the same kind and equal in every bit."""
-    if wanted.dtype == found.dtype and torch.equal(wanted, found):
+    if expected.dtype == found.dtype and torch.equal(expected, found):
         return
     stats = ErrorStats(1, least=0)
-    stats.add(wanted, found, name)
-    if not wanted.ndim:
-        raise Different(f"label {found.item()} instead of {wanted.item()}", name)
+    stats.add(expected, found, name)
+    if not expected.ndim:
+        raise Different(f"label {found.item()} instead of {expected.item()}", name)
     raise Different(f"{100 * stats.share:.3g}% of the values differ, by at most {stats.largest:.3g}", name)
 
 
@@ -64,18 +64,18 @@ class ErrorStats:
         """The share of values that differ."""
         return self.differing / max(self.values, 1)
 
-    def add(self, wanted: torch.Tensor, found: torch.Tensor, name: str = "") -> float:
+    def add(self, expected: torch.Tensor, found: torch.Tensor, name: str = "") -> float:
         """Add an image and return its largest difference.
 
         Raises:
             Different: it has another shape or dtype, values that are not finite, or is another picture.
         """
-        if wanted.shape != found.shape or wanted.dtype != found.dtype:
-            raise Different(f"its values are {_kind(found)} instead of {_kind(wanted)}", name)
-        levels: Any = 255 if wanted.is_floating_point() else 1
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            raise Different(f"its values are {_kind(found)} instead of {_kind(expected)}", name)
+        levels: Any = 255 if expected.is_floating_point() else 1
         if self._levels is not None:
-            levels = self._levels if wanted.ndim == 3 else 1
-        apart = ((wanted.double() - found.double()).cpu() * levels).abs()
+            levels = self._levels if expected.ndim == 3 else 1
+        apart = ((expected.double() - found.double()).cpu() * levels).abs()
         if not bool(apart.isfinite().all()):
             raise Different("there are values that are not finite", name)
         largest, total = float(apart.max()) if apart.numel() else 0.0, float(apart.sum())

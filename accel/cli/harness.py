@@ -30,12 +30,12 @@ from accel.cli.error_stats import Different, ErrorStats, check_equal
 from accel.system.cores import cores
 from accel.system.native import units
 
-Batch = torch.Tensor | Sequence[torch.Tensor]
+TensorBatch = torch.Tensor | Sequence[torch.Tensor]
 """Images [N, ...]; a list of them if their sizes differ, each followed by its boxes if it has any; or a tuple of such
 columns, as a DataLoader returns: images and labels."""
 
 
-def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
+def compare(expected: TensorBatch, found: TensorBatch, names: Sequence[str], stats: ErrorStats | None = None) -> None:
     """Compare batches image by image.
 
     Args:
@@ -46,7 +46,7 @@ def compare(wanted: Batch, found: Batch, names: Sequence[str], stats: ErrorStats
         Different: they are not equal, or cannot be compared.
     """
     tensors, others = (
-        list(chain(*zip(*batch, strict=True)) if isinstance(batch, tuple) else batch) for batch in (wanted, found)
+        list(chain(*zip(*batch, strict=True)) if isinstance(batch, tuple) else batch) for batch in (expected, found)
     )
     if len(tensors) != len(others):
         raise Different(f"{len(others)} tensors instead of {len(tensors)}", names[0])
@@ -76,10 +76,10 @@ class Contestant:
     """
 
     name: str
-    epoch: Callable[[int], Iterator[Batch]]
+    epoch: Callable[[int], Iterator[TensorBatch]]
     names: Callable[[int], Sequence[str]]
     reference: Contestant | None = None
-    compare: Callable[[Batch, Batch, Sequence[str]], None] = compare
+    compare: Callable[[TensorBatch, TensorBatch, Sequence[str]], None] = compare
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     threads: int | None = None
     batches: int = 0
@@ -120,7 +120,7 @@ def from_loader(
     """
     to, size, files = target or device(), how["batch_size"], data.files
 
-    def epoch(seed: int) -> Iterator[Batch]:
+    def epoch(seed: int) -> Iterator[TensorBatch]:
         torch.manual_seed(seed)
         for batch in DataLoader(data.dataset, sampler=data.order, pin_memory=to.type == "cuda", **how):
             yield tuple(tensor.to(to, non_blocking=True) for tensor in batch)
@@ -205,32 +205,40 @@ def check(
         WrongUsage: a reference cannot load the images.
     """
     found: dict[str, Difference] = {}
-    turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, Batch | None]()
+    turns, batches = {each.name: _turns(each) for each in contestants}, dict[str, TensorBatch | None]()
     files: Sequence[str] = [""]
     while contestants and None not in batches.values():
         files = contestants[0].names(contestants[0].batches) or files[-1:]
         for each in contestants:
-            if each.name in found:
-                continue
-            try:
-                batch = _next(each, turns[each.name], files)
-                if each.reference is not None:
-                    wanted = batches.get(each.reference.name)
-                    if (wanted is None) != (batch is None):
-                        raise Different("the epoch " + ("goes on after it" if wanted is None else "ends before it"))
-                    if wanted is not None and batch is not None:
-                        each.compare(wanted, batch, files)
-                batches[each.name] = batch
-            except Different as error:
-                assert each.reference is not None
-                found[each.name] = Difference(each.name, each.reference.name, error.file or files[0], error.what)
+            if each.name not in found and (difference := _compared(each, turns[each.name], batches, files)):
+                found[each.name] = difference
                 batches.pop(each.name, None)
         if None not in batches.values():
             on_images(len(files))
     return found
 
 
-def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]) -> Batch | None:
+def _compared(
+    contestant: Contestant, turns: Iterator[TensorBatch], batches: dict[str, TensorBatch | None], files: Sequence[str]
+) -> Difference | None:
+    """Put a contestant's next batch among the others'; return its difference from its reference's, if there is one."""
+    reference = contestant.reference
+    try:
+        batch = _next(contestant, turns, files)
+        if reference is not None:
+            expected = batches.get(reference.name)
+            if (expected is None) != (batch is None):
+                raise Different("the epoch " + ("goes on after it" if expected is None else "ends before it"))
+            if expected is not None and batch is not None:
+                contestant.compare(expected, batch, files)
+    except Different as error:
+        assert reference is not None
+        return Difference(contestant.name, reference.name, error.file or files[0], error.what)
+    batches[contestant.name] = batch
+    return None
+
+
+def _next(contestant: Contestant, batches: Iterator[TensorBatch], files: Sequence[str]) -> TensorBatch | None:
     try:
         return next(batches, None)
     except Exception as error:
@@ -241,7 +249,7 @@ def _next(contestant: Contestant, batches: Iterator[Batch], files: Sequence[str]
         raise Different(f"in the batch of {len(files)} files that begins with it, {reason}") from error
 
 
-def _turns(contestant: Contestant) -> Iterator[Batch]:
+def _turns(contestant: Contestant) -> Iterator[TensorBatch]:
     """Yield the epoch's batches. Context and random state are set only while one is made, so that contestants can take
     turns."""
     state = torch.Generator().manual_seed(0).get_state()
@@ -274,24 +282,24 @@ def measure(
     Raises:
         Red: a batch differs.
     """
-    kept: dict[str, Batch] = {}
+    chosen: dict[str, TensorBatch] = {}
     turns: dict[str, Callable[[int], Any]] = dict(beside)
-    turns |= {each.name: partial(_turn, contestant=each, kept=kept) for each in contestants}
+    turns |= {each.name: partial(_turn, contestant=each, chosen=chosen) for each in contestants}
     take_turns(turns, rounds, on_turn)
 
 
-def _turn(number: int, contestant: Contestant, kept: dict[str, Batch]) -> None:
+def _turn(number: int, contestant: Contestant, chosen: dict[str, TensorBatch]) -> None:
     seed, reference = number + 1, contestant.reference  # the check's seed was 0
     which = int(torch.randint(contestant.batches, (), generator=torch.Generator().manual_seed(seed)))
     with contestant.in_force():
         clock = Clock()
         for place, batch in enumerate(contestant.epoch(seed)):
             if place == which:
-                kept[contestant.name] = batch
+                chosen[contestant.name] = batch
         contestant.rounds.append(clock.cost())
     if reference is None:
         return
     try:
-        contestant.compare(kept[reference.name], kept[contestant.name], reference.names(which))
+        contestant.compare(chosen[reference.name], chosen[contestant.name], reference.names(which))
     except Different as error:
         raise Red(Difference(contestant.name, reference.name, error.file, error.what)) from error

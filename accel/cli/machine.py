@@ -27,8 +27,8 @@ def versions() -> dict[str, str | None]:
     """The versions of everything that may change a pixel; None for packages that are not installed."""
     found: dict[str, str | None] = {"accel": accel.__version__, "Python": platform.python_version()}
     for package in _PACKAGES:
-        asked = (attempt(metadata.version, name) for name in _DISTRIBUTIONS.get(package, (package,)))
-        found[package] = next((version for version in asked if isinstance(version, str)), None)
+        answers = (attempt(metadata.version, name) for name in _DISTRIBUTIONS.get(package, (package,)))
+        found[package] = next((version for version in answers if isinstance(version, str)), None)
     return {**found, "libjpeg-turbo (Pillow's)": features.version("libjpeg_turbo")}
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -29,7 +30,7 @@ def command_line(words: list[str], python_options: list[str]) -> int:
     """Run the command with these arguments in a Python with these options; before the rest of accel is imported."""
     parser = argparse.ArgumentParser(prog="python -m accel run", allow_abbrev=False, **_DESCRIPTION)
     _add_arguments(parser)
-    return _run(parser.parse_args(words), python_options)
+    return run(parser.parse_args(words), python_options)
 
 
 def interpreter_options() -> list[str] | None:
@@ -91,39 +92,29 @@ def _option(text: str) -> tuple[str, Any]:
     return name, literal
 
 
-def run(args: argparse.Namespace) -> int:
-    return _run(args, [])
-
-
-def _run(args: argparse.Namespace, python_options: list[str]) -> int:
+def run(args: argparse.Namespace, python_options: Sequence[str] = ()) -> int:
     """Become the script's process, or wait for it if a report is wanted; return its exit status, 2: wrong usage."""
-    if (wrong := _wrong_interpreter() or wrong_backend(args.backend, any_options=bool(args.option))) is not None:
+    wrong = wrong_backend(args.backend, any_options=bool(args.option))
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        wrong = "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
+    if wrong is not None:
         print(f"run: {wrong}", file=sys.stderr)
         return 2
     words = [sys.executable, *python_options, *(["-m"] if args.module else []), *args.script[args.script[0] == "--" :]]
 
     if args.profile or args.json or args.trace or args.attempt:
-        return int(import_module("accel.cli.profiled").run(args, words, partial(telling, args)))
-    return _become(words, telling(args, {"folder": None, "progress": True} if args.progress else None))
+        return int(import_module("accel.cli.run_profile").run(args, words, partial(variables_for, args)))
+    variables = variables_for(args, {"folder": None, "progress": True} if args.progress else None)
+    # Windows cannot replace a process by another program
+    return subprocess.call(words, env=variables) if os.name == "nt" else os.execve(words[0], words, variables)
 
 
-def telling(
+def variables_for(
     args: argparse.Namespace, profile: dict[str, Any] | None, backend: str | None = None, **options: Any
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
     return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
-
-
-def _become(words: list[str], environment: dict[str, str]) -> int:
-    """Replace this process by another program; on Windows, which cannot, wait for it and return its exit status."""
-    return subprocess.call(words, env=environment) if os.name == "nt" else os.execve(words[0], words, environment)
-
-
-def _wrong_interpreter() -> str | None:
-    if sys.flags.ignore_environment or sys.flags.no_site:
-        return "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
-    return None
 
 
 def wrong_backend(backend: str, *, any_options: bool) -> str | None:

@@ -48,7 +48,7 @@ class Failure(NamedTuple):
     reason: str
 
 
-class Row:
+class Subject:
     """An op or a pipeline: its differences, and the images that it was tried on or is still to be tried on.
 
     Attributes:
@@ -61,7 +61,7 @@ class Row:
         self.tried, self.left = 0, True
         self._ways, self._places, self._attempts = ways, places, 0
 
-    def turn(self, files: Sequence[str], ours: Side, give_up: int) -> Failure | contact_sheet.Row | None:
+    def turn(self, files: Sequence[str], ours: Side, give_up: int) -> Failure | contact_sheet.Pictures | None:
         """Compare the next image; None: there is none, or both sides refuse it (or the first ``give_up``)."""
         place = next(self._places, None)
         if place is None or (not self.tried and self._attempts == give_up):
@@ -71,35 +71,37 @@ class Row:
         self._attempts += 1
         file, name = files[place], Path(files[place]).name
         plain = ("torchvision", dict[str, Any](), torch.device("cpu"))
-        wanted, found = (_outcome(file, place, way, side) for side in (plain, ours))
-        if isinstance(wanted, Exception) and isinstance(found, Exception):
+        expected, found = (_outcome(file, place, way, side) for side in (plain, ours))
+        if isinstance(expected, Exception) and isinstance(found, Exception):
             return None
         self.tried += 1
         if isinstance(found, Exception):
             return Failure(name, self.name, f"accel raises {type(found).__name__}: {found}")
-        if isinstance(wanted, Exception):
-            return Failure(name, self.name, f"only torchvision raises {type(wanted).__name__}: {wanted}")
+        if isinstance(expected, Exception):
+            return Failure(name, self.name, f"only torchvision raises {type(expected).__name__}: {expected}")
         try:
-            highest = self.stats.add(wanted, found, name)
+            highest = self.stats.add(expected, found, name)
         except Different as error:
             return Failure(name, self.name, error.what)
-        if not highest and not torch.equal(*(each.contiguous().view(-1).view(torch.uint8) for each in (wanted, found))):
+        if not highest and not torch.equal(
+            *(each.contiguous().view(-1).view(torch.uint8) for each in (expected, found))
+        ):
             return Failure(name, self.name, "zeros have another sign")
-        return contact_sheet.Row(name, self.name, wanted, found, highest)
+        return contact_sheet.Pictures(name, self.name, expected, found, highest)
 
 
-class Found(NamedTuple):
-    """What was found: the rows that were tried, failures, and the rows of the picture."""
+class Outcome(NamedTuple):
+    """What was found: the subjects that were tried, failures, and the pictures."""
 
-    rows: list[Row]
+    subjects: list[Subject]
     failures: list[Failure]
-    worst: list[contact_sheet.Row]
+    worst: list[contact_sheet.Pictures]
 
     @property
     def different(self) -> list[str]:
         """The names of ops and pipelines that differ or fail."""
         failed = {failure.pipeline for failure in self.failures}
-        return [row.name for row in self.rows if row.stats.largest or row.name in failed]
+        return [subject.name for subject in self.subjects if subject.stats.largest or subject.name in failed]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,83 +114,86 @@ def run(args: argparse.Namespace) -> int:
         groups = pairs.kinds(data.files)
     for text in data.notes:
         screen.note(text)
-    pipelines = {name: ways for name, ways in standard().items() if ways}
-    rows = [
-        Row(name, ways, pairs.pictures(groups, number, len(pipelines)))
+    pipelines = standard()
+    subjects = [
+        Subject(name, ways, pairs.pictures(groups, number, len(pipelines)))
         for number, (name, ways) in enumerate(pipelines.items())
     ]
     ours = (backend, options, torch.device(args.device or device()))
     with torch_threads(1):  # as in a DataLoader's workers; more would wait for each other on these small tensors
-        found = compare(rows, data.files, ours, None if args.all else _SECONDS, args.worst)
-    if not found.rows:
+        found = compare(subjects, data.files, ours, None if args.all else _SECONDS, args.worst)
+    if not found.subjects:
         raise WrongUsage(f"nothing was compared: torchvision refuses all {len(data.files)} images in {args.folder}")
     _show(found, backend, data.name)
-    if refused := [row.name for row in rows if not row.tried]:
+    if refused := [subject.name for subject in subjects if not subject.tried]:
         screen.note(f"torchvision itself refuses all images that were tried in: {', '.join(refused)}")
-    shown = [row for row in found.worst if row.highest or args.picture]
+    shown = [each for each in found.worst if each.highest or args.picture]
     if shown:
         args.sheet.parent.mkdir(parents=True, exist_ok=True)
         contact_sheet.make(shown, backend).save(args.sheet)
         screen.note(f"picture written to {args.sheet}")
-    tried, possible = sum(row.tried for row in rows), len(rows) * len(data.files)
+    tried, possible = sum(subject.tried for subject in subjects), len(subjects) * len(data.files)
     if args.json:
         _write(args.json, found, {"backend": backend, "options": options, "tried": tried, "of": possible})
     different = found.different
-    fewest = min(row.tried for row in found.rows)
+    fewest = min(subject.tried for subject in found.subjects)
     several = f"{tried} of {possible} (op, image) pairs tried, {fewest} or more of each op"
     if found.failures or (different and not args.inexact):
         screen.fail("verify", f"different: {', '.join(different)}")
-        screen.say(f"DIFFERENT in {len(different)} of {len(found.rows)}: {several}", "bold red")
+        screen.say(f"DIFFERENT in {len(different)} of {len(found.subjects)}: {several}", "bold red")
         return 1
-    how = f"at most {max(row.stats.largest for row in rows):.4g} levels apart" if args.inexact else "equal in every bit"
+    largest = max(subject.stats.largest for subject in subjects)
+    how = f"at most {largest:.4g} levels apart" if args.inexact else "equal in every bit"
     screen.say(f"{how}: {several}", "bold green")
     return 0
 
 
-def compare(rows: Sequence[Row], files: Sequence[str], ours: Side, seconds: float | None, worst: int) -> Found:
-    """Try every row on at least 20 images, and then on others until the seconds have passed; None: on all.
+def compare(
+    subjects: Sequence[Subject], files: Sequence[str], ours: Side, seconds: float | None, worst: int
+) -> Outcome:
+    """Try every subject on at least 20 images, and then on others until the seconds have passed; None: on all.
 
     Args:
-        worst: how many rows of the picture to keep.
+        worst: how many pictures to keep.
     """
-    found = Found([], [], [])
+    found = Outcome([], [], [])
     least = len(files) if seconds is None else min(_LEAST, len(files))
     end = time.monotonic() + (seconds or 0)
 
-    def turn(row: Row, bar: screen.Bar) -> None:
-        before, made = row.tried, row.turn(files, ours, least)
-        bar.advance(row.tried - before)
+    def turn(subject: Subject, bar: screen.Bar) -> None:
+        before, made = subject.tried, subject.turn(files, ours, least)
+        bar.advance(subject.tried - before)
         if isinstance(made, Failure):
             found.failures.append(made)
         elif made is not None:
             found.worst[:] = most(worst, [*found.worst, made])
 
     title = f"comparing, every op on {least} images"
-    with screen.Bar(title, least * len(rows)) as bar, compiling(bar, title):
-        while some := [row for row in rows if row.left and row.tried < least]:
-            for row in some:
-                turn(row, bar)
-    if time.monotonic() < end and any(row.left for row in rows):
+    with screen.Bar(title, least * len(subjects)) as bar, compiling(bar, title):
+        while some := [subject for subject in subjects if subject.left and subject.tried < least]:
+            for subject in some:
+                turn(subject, bar)
+    if time.monotonic() < end and any(subject.left for subject in subjects):
         with screen.Bar("comparing more images until two minutes have passed") as bar:
-            for row in _in_turn(rows):
+            for subject in _in_turn(subjects):
                 if time.monotonic() >= end:
                     break
-                turn(row, bar)
-    found.rows.extend(row for row in rows if row.tried)
+                turn(subject, bar)
+    found.subjects.extend(subject for subject in subjects if subject.tried)
     return found
 
 
-def _in_turn(rows: Sequence[Row]) -> Iterator[Row]:
-    while some := [row for row in rows if row.left]:
+def _in_turn(subjects: Sequence[Subject]) -> Iterator[Subject]:
+    while some := [subject for subject in subjects if subject.left]:
         yield from some
 
 
-def most(count: int, rows: Sequence[contact_sheet.Row]) -> list[contact_sheet.Row]:
-    """The ``count`` rows with the largest differences, one of each op, the largest first."""
-    ops: dict[str, contact_sheet.Row] = {}
-    for row in sorted(rows, key=lambda row: row.highest):
-        ops[row.pipeline] = row
-    return sorted(ops.values(), key=lambda row: -row.highest)[:count]
+def most(count: int, pictures: Sequence[contact_sheet.Pictures]) -> list[contact_sheet.Pictures]:
+    """The ``count`` pictures with the largest differences, one of each op, the largest first."""
+    ops: dict[str, contact_sheet.Pictures] = {}
+    for each in sorted(pictures, key=lambda each: each.highest):
+        ops[each.pipeline] = each
+    return sorted(ops.values(), key=lambda each: -each.highest)[:count]
 
 
 def standard() -> dict[str, Pipeline]:
@@ -214,7 +219,7 @@ def standard() -> dict[str, Pipeline]:
         "MixUp pipeline": partial(_of_two, v2.MixUp(num_classes=2)),
         "CutMix pipeline": partial(_of_two, v2.CutMix(num_classes=2)),
     }
-    ops = {name: list(_ways(op)) for name, op in OPS.items()}
+    ops = {name: ways for name, op in OPS.items() if (ways := list(_ways(op)))}
     return {"decode": [lambda image: image], **ops, **{name: [each] for name, each in pipelines.items()}}
 
 
@@ -255,27 +260,27 @@ def _outcome(file: str, seed: int, function: Callable[[Any], Any], side: Side) -
         return attempt(computed, lambda: function(torchvision_folder.default_loader(file)), seed, target)
 
 
-def _write(file: Path, found: Found, of: dict[str, Any]) -> None:
-    rows = {
-        row.name: {
-            "images": row.stats.images,
-            "equal": row.stats.equal,
-            "worst": row.stats.worst,
-            **row.stats.as_data(),
+def _write(file: Path, found: Outcome, of: dict[str, Any]) -> None:
+    subjects = {
+        subject.name: {
+            "images": subject.stats.images,
+            "equal": subject.stats.equal,
+            "worst": subject.stats.worst,
+            **subject.stats.as_data(),
         }
-        for row in found.rows
+        for subject in found.subjects
     }
-    screen.write_json(file, {**of, "rows": rows, "failures": [failure._asdict() for failure in found.failures]})
+    screen.write_json(file, {**of, "rows": subjects, "failures": [failure._asdict() for failure in found.failures]})
 
 
-def _show(found: Found, backend: str, folder: str) -> None:
+def _show(found: Outcome, backend: str, folder: str) -> None:
     columns = ("", "images", "equal", "largest", "mean", "values that differ", "worst file")
     lines = []
-    for row in found.rows:
-        stats = row.stats
+    for subject in found.subjects:
+        stats = subject.stats
         share = f"{stats.share:.3%}" if stats.differing else "0"
         figures = (str(stats.images), str(stats.equal), f"{stats.largest:.4g}", f"{stats.mean:.4g}", share)
-        lines.append((row.name, *figures, stats.worst))
+        lines.append((subject.name, *figures, stats.worst))
     show(Table(f"{folder}: torchvision and accel, {backend}; levels of uint8", columns, lines))
     for failure in found.failures[:_NAMED]:
         screen.fail("verify", f"{failure.file}, {failure.pipeline}: {failure.reason}")

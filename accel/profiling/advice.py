@@ -132,7 +132,7 @@ def _workers(its: Flow, verdict: Verdict) -> Iterator[Advice]:
     bound = predict.unsure(its)
     if bound:
         setting = replace(predict.present(its), workers=number)
-        rate = predict.rate(predict.keeping(its, computes=False), setting, modest=_computes(its))
+        rate = predict.rate(predict.with_fixed_step(its, computes=False), setting, modest=_computes(its))
     cores = its.cpu_made * rate / its.ranks / its.images / 1e9 - its.cpu_made / its.period
     cost = f"{number - now} processes, {max(cores, 0.0):.1f} cores"
     if its.bytes:
@@ -169,9 +169,9 @@ def _persistent(its: Flow) -> Iterator[Advice]:
 def _backend(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Another backend: one that was tried, with the trial's result; and the GPU's, with an upper bound."""
     bound = predict.unsure(its) and its.loader.num_workers > 0
-    kept = predict.keeping(its, computes=True) if bound else its
+    fixed = predict.with_fixed_step(its, computes=True) if bound else its
     for name, trial in measured.trials.items():
-        text, rate = f'accel.set_image_backend("{name}")', _switched(kept, trial)
+        text, rate = f'accel.set_image_backend("{name}")', _switched(fixed, trial)
         yield Advice(text, {"backend": name}, its.rate, rate, "nothing", True, at_least=bound)
     if its.machine.gpu and "cuda" in measured.backends and measured.backend != "cuda":
         computed = its.undelayed("decode", "transform", "kernels")

@@ -22,6 +22,7 @@ import torch
 from accel.processes import switch
 from accel.profiling import loading, trial
 from accel.profiling.flow import flow
+from accel.profiling.loader_records import LoaderRecords, kind
 from accel.profiling.measured import (
     MAIN_STAGES,
     STAGES,
@@ -33,13 +34,12 @@ from accel.profiling.measured import (
     Spent,
     total,
 )
-from accel.profiling.watched import Watched, kind
 from accel.runtime.streams import usable
 from accel.system import counters
 from accel.system.cores import cores
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, HISTOGRAM, NS
-from accel.system.timing.measuring import Row
+from accel.system.timing.measuring import ProcessRow
 
 ANOTHER = "cpu"
 """The backend that is tried if none of accel's is in force."""
@@ -82,26 +82,26 @@ def stop(say: Callable[[str], object] | None = None) -> Measured:
     its = flow(measured)
     if its is not None:
         try_another(its.loader.number, say)
-        found = loading.watched.trials.get(its.loader.number)
+        found = loading.records.trials.get(its.loader.number)
         measured.trials = {} if found is None else {ANOTHER: found}
-    loading.watched.samples.clear()  # which keep datasets alive
+    loading.records.samples.clear()  # which keep datasets alive
     return measured
 
 
 def try_another(number: int, say: Callable[[str], object] | None = None) -> None:
     """Try accel's own backend on samples of a loader, if none of accel's is in force. Of similar loaders only one is
     tried, as a script may make a new one for each epoch."""
-    watched = loading.watched
-    samples = watched.samples.get(number)
-    stepped_aside = (watched.selection or switch.current()).steps_aside and switch.current().steps_aside
-    if not stepped_aside or samples is None or number in watched.trials:
+    records = loading.records
+    samples = records.samples.get(number)
+    stepped_aside = (records.selection or switch.current()).steps_aside and switch.current().steps_aside
+    if not stepped_aside or samples is None or number in records.trials:
         return
-    its = kind(watched.loaders[number])
-    like = [each for each in watched.trials if kind(watched.loaders[each]) == its]
+    its = kind(records.loaders[number])
+    like = [each for each in records.trials if kind(records.loaders[each]) == its]
     if like:
-        watched.trials[number] = watched.trials[like[0]]
+        records.trials[number] = records.trials[like[0]]
     else:
-        watched.trials[number] = trial.measure(samples, ANOTHER, say)
+        records.trials[number] = trial.measure(samples, ANOTHER, say)
 
 
 @contextmanager
@@ -135,19 +135,19 @@ def so_far() -> Measured:
 def _gather() -> None:
     for clock in clocks.threads:
         loading.gather(clock)
-    loading.watched.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
+    loading.records.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
 
 
-def _measured(rows: list[Row]) -> Measured:
-    watched = loading.watched
-    selection = watched.selection or switch.current()
-    rows = watched.grouped(rows)
-    processes = [_process(row, watched) for row in rows]
+def _measured(rows: list[ProcessRow]) -> Measured:
+    records = loading.records
+    selection = records.selection or switch.current()
+    rows = records.grouped(rows)
+    processes = [_process(row, records) for row in rows]
     options = {} if selection.steps_aside else vars(selection.options)
     for row, process in zip(rows, processes, strict=True):
         drawn = row.header["draws"]
         if drawn and process.loader is not None:
-            loader = watched.loaders[process.loader]
+            loader = records.loaders[process.loader]
             loader.draws = bool(loader.draws) or drawn > 1
     return Measured(
         backend=selection.name,
@@ -155,50 +155,46 @@ def _measured(rows: list[Row]) -> Measured:
             name: repr(value) if not isinstance(value, (int, str, type(None))) else value
             for name, value in options.items()
         },
-        seconds=watched.seconds,
+        seconds=records.seconds,
         processes=processes,
-        loaders=list(watched.loaders),
-        batches=list(watched.batches),
+        loaders=list(records.loaders),
+        batches=list(records.batches),
         machine=machine(),
         samples=[sample for row in rows for sample in _samples(row)],
-        failed=watched.failed,
-        backends=[name for name, lacking in switch.image_backends().items() if lacking is None],
+        failed=records.failed,
+        backends=[name for name, missing in switch.image_backends().items() if missing is None],
         counters=_since(counters.stats(), _before[0]),
     )
 
 
-def _process(row: Row, watched: Watched) -> Process:
+def _process(row: ProcessRow, records: LoaderRecords) -> Process:
     header, pid = row.header, row.header["pid"]
     is_main = pid == os.getpid()
-    loader, worker = watched.workers.get(pid, (None, None))
+    loader, worker = records.workers.get(pid, (None, None))
     spent = {name: _spent(row.stages[number]) for number, name in enumerate(clocks.STAGES)}
     later = header["cpu_ns"] - header["first_cpu_ns"]
-    if not is_main:  # in a worker planning is part of transforming
+    # the stages that the process has clocks for, whether they ran or not
+    names: tuple[str, ...] = STAGES if any(not each.num_workers for each in records.loaders) else MAIN_STAGES
+    if not is_main:
+        names = WORKER_STAGES  # planning is part of transforming
         spent["transform"] = total([spent["transform"], spent.pop("plan")])
     return Process(
         pid=pid,
         role="main" if is_main else "worker",
         loader=loader,
         worker=worker,
-        seconds=watched.seconds if is_main else header["ns"] / 1e9,
+        seconds=records.seconds if is_main else header["ns"] / 1e9,
         cpu_s=header["cpu_ns"] / 1e9,
         system=min((header["system_ns"] - header["first_system_ns"]) / later, 1.0) if later > 0 else None,
         first=None if is_main else Spent(header["firsts"], 0, header["first_cpu_ns"]),
         before_cpu_s=None if is_main or pid in _there else header["before_cpu_ns"] / 1e9,
         threads=max(header["threads"], 1),
-        stages={name: spent[name] for name in _measured_in(is_main, watched) if name in spent},
-        images=watched.images if is_main else header["images"],
+        stages={name: spent[name] for name in names if name in spent},
+        images=records.images if is_main else header["images"],
         made=spent["made"] if spent["made"].count else None,
         delayed_s=header["delayed_ns"] / 1e9 if header["delayed_ns"] > 0 else None,
         gil=spent["gil"] if spent["gil"].count else None,
     )
-
-
-def _measured_in(is_main: bool, watched: Watched) -> tuple[str, ...]:
-    """The stages that a process has clocks for, whether they ran or not."""
-    if not is_main:
-        return WORKER_STAGES
-    return STAGES if any(not each.num_workers for each in watched.loaders) else MAIN_STAGES
 
 
 def _spent(words: Any) -> Spent:
@@ -211,7 +207,7 @@ def _spent(words: Any) -> Spent:
     return Spent(int(words[COUNT]), int(words[NS]), cpu, histogram[:last].tolist())
 
 
-def _samples(row: Row) -> list[Sample]:
+def _samples(row: ProcessRow) -> list[Sample]:
     found = []
     for text, times in row.texts:
         loading_, line, function, file = text.split("\n", 3)
@@ -229,9 +225,9 @@ def _events(folder: str, pids: dict[Any, int]) -> list[tuple[int, int, str, int,
     found = []
     for file in Path(folder).iterdir():
         pid = int(file.name)
-        pid = pids.get(loading.watched.workers.get(pid), pid)
-        for stage, thread, begun, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
-            found.append((pid, thread, clocks.STAGES[stage], begun, took))
+        pid = pids.get(loading.records.workers.get(pid), pid)
+        for stage, thread, start, took in np.fromfile(file, np.int64).reshape(-1, 4).tolist():
+            found.append((pid, thread, clocks.STAGES[stage], start, took))
     return sorted(found, key=lambda event: event[3])
 
 

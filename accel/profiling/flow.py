@@ -6,10 +6,10 @@ nanoseconds for a batch; the first batch of an epoch is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from accel.profiling.measured import WORKER_STAGES, Batch, Loader, Machine, Measured, Process, Spent, total
+from accel.profiling.measured import WORKER_STAGES, BatchTimes, Loader, Machine, Measured, Process, Spent, total
 from accel.profiling.stepping import Stepping, stepping
 
 _COMPUTED = ("record", "decode", "transform", "kernels", "collate")  # stages that keep a core busy all the time
@@ -48,29 +48,40 @@ class Flow:
     """CPU time of a batch in a worker or, without workers, of loading it."""
     cpu_main: float
     """Other CPU time of a batch in the main process."""
-    idle: float | None
-    """Share of the workers' time in which they have no indices to work on."""
-    cores: float
-    """Cores for this rank, without those that other programs use."""
-    shared: float
-    """Cores for this rank, including those that it shares with other programs."""
-    rivals: float
-    """The mean number of threads of other programs that have a core or wait for one."""
     startup: float
     """The time to the first batch of later epochs, beyond a usual wait, plus the time to end an epoch's workers."""
-    fill: float
-    """The part of ``startup`` that persistent workers have too: making the first batch."""
     length: float
     """Batches of an epoch."""
     shifted: float
     """The part of the wait that comes after ``next()``: lazy batches are computed where they are used."""
-    gil_late: float | None
-    """The mean time that a thread of the main process waited for the GIL."""
+    cores: float = 1.0
+    """Cores for this rank, without those that other programs use."""
+    shared: float = 1.0
+    """Cores for this rank, including those that it shares with other programs."""
+    rivals: float = 0.0
+    """The mean number of threads of other programs that have a core or wait for one."""
+
+    @property
+    def fill(self) -> float:
+        """The part of ``startup`` that persistent workers have too: making the first batch."""
+        return max(self.made.mean - self.wait, 0.0)
+
+    @property
+    def idle(self) -> float | None:
+        """Share of the workers' time in which they have no indices to work on; None: not measured."""
+        seconds = sum(worker.seconds for worker in self.workers)
+        idle = [worker.stages["idle"].ns / 1e9 for worker in self.workers if "idle" in worker.stages]
+        return sum(idle) / seconds if idle and seconds else None
+
+    @property
+    def gil_late(self) -> float | None:
+        """The mean time that a thread of the main process waited for the GIL; None: not measured."""
+        return self.main.gil.mean if self.main is not None and self.main.gil and self.main.gil.count else None
 
     def undelayed(self, *stages: str) -> float:
         """The time of these stages for a batch that never waits for a core."""
-        made = self.made.ns / max(self.made.count, 1)
-        return sum(self.stages.get(name, 0.0) for name in stages) * (self.alone / made if made else 1.0)
+        undelayed = self.alone / self.made.mean if self.made.mean else 1.0
+        return sum(self.stages.get(name, 0.0) for name in stages) * undelayed
 
     @property
     def period(self) -> float:
@@ -89,7 +100,7 @@ class Flow:
     @property
     def slowed(self) -> float:
         """The time for a batch that the main process waits for cores because of the workers, not of other programs."""
-        at_work = self.made.ns / max(self.made.count, 1) / self.period if self.loader.num_workers else 0.0
+        at_work = self.made.mean / self.period if self.loader.num_workers else 0.0
         waited = sum(self.busy) / len(self.busy) - self.stepping.lasts()
         return waited * at_work / (at_work + self.rivals) if at_work else 0.0
 
@@ -101,7 +112,7 @@ class Flow:
 
 def flow(measured: Measured) -> Flow | None:
     """Compute the flow; None if no epoch has two batches."""
-    chains: dict[tuple[int | None, int], list[Batch]] = {}
+    chains: dict[tuple[int | None, int], list[BatchTimes]] = {}
     for batch in measured.batches:
         chains.setdefault((batch.pid, batch.loader), []).append(batch)
     steady = {key: found for key, chain in chains.items() if (found := _steady(measured, chain, key[1]))}
@@ -122,7 +133,7 @@ def _loader(measured: Measured, number: int) -> Loader:
     return next((each for each in measured.loaders if each.number == number), Loader(number))
 
 
-def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
+def _steady(measured: Measured, chain: list[BatchTimes], number: int) -> list[BatchTimes]:
     """The batches to average: without the first of each worker in an epoch (two in the first epoch), and in whole turns
     of the workers, as one batch of a turn may have all the wait. If these are few, all but each epoch's first."""
     known = [batch for batch in chain if batch.number > 0 and batch.step_ns is not None]
@@ -130,7 +141,7 @@ def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
     enough = max(_ENOUGH, len(known) / 4)
     # in the first epoch two turns include work done only once; in short epochs turns are not whole
     for first, whole in ((2, workers), (1, workers), (1, 1)):
-        epochs: dict[int, list[Batch]] = {}
+        epochs: dict[int, list[BatchTimes]] = {}
         for batch in known:
             if batch.number >= (1 if batch.epoch else first) * workers:
                 epochs.setdefault(batch.epoch, []).append(batch)
@@ -140,18 +151,18 @@ def _steady(measured: Measured, chain: list[Batch], number: int) -> list[Batch]:
     return known
 
 
-def _period(batch: Batch) -> int:
+def _period(batch: BatchTimes) -> int:
     return batch.wait_ns + (batch.copy_ns or 0) + (batch.step_ns or 0)
 
 
-def _gap(chain: Sequence[Batch], all_batches: Sequence[Batch]) -> float:
+def _gap(chain: Sequence[BatchTimes], all_batches: Sequence[BatchTimes]) -> float:
     """The mean time between requests for batches that is no wait, copy or step: lazy batches are computed where they
     are used."""
-    asked = {(batch.epoch, batch.number): batch.asked_ns for batch in all_batches}
+    requests = {(batch.epoch, batch.number): batch.requested_ns for batch in all_batches}
     gaps = [
-        after - batch.asked_ns - _period(batch)
+        after - batch.requested_ns - _period(batch)
         for batch in chain
-        if (after := asked.get((batch.epoch, batch.number + 1))) is not None
+        if (after := requests.get((batch.epoch, batch.number + 1))) is not None
     ]
     return max(sum(gaps) / len(gaps), 0.0) if gaps else 0.0
 
@@ -176,8 +187,8 @@ def _flow(
     loader: Loader,
     main: Process | None,
     workers: list[Process],
-    chain: list[Batch],
-    all_batches: list[Batch],
+    chain: list[BatchTimes],
+    all_batches: list[BatchTimes],
     ranks: int,
 ) -> Flow:
     count = len(chain)
@@ -185,57 +196,79 @@ def _flow(
     sizes = [batch.bytes for batch in chain if batch.bytes is not None]
     gap = _gap(chain, all_batches)
     wait = sum(batch.wait_ns for batch in chain) / count + gap
-    copy = sum(batch.copy_ns or 0 for batch in chain) / count
-    step = sum(batch.step_ns or 0 for batch in chain) / count
-    in_workers = bool(loader.num_workers and workers)
-    busy = [float(_period(batch) - batch.wait_ns) + (gap if in_workers else 0.0) for batch in chain]
-    seconds = sum(worker.seconds for worker in workers)
-    if in_workers:
+    behind = not workers and gap > 0.1 * wait  # batches are made where they are used
+    busy = [float(_period(batch) - batch.wait_ns) + (gap if workers else 0.0) for batch in chain]
+    step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
+    makers = workers or ([main] if main is not None else [])
+    if workers:
         made = total(trimmed(worker.made) for worker in workers if worker.made)
         batches = 1.0 * sum(each.count for worker in workers for each in (worker.first, worker.made) if each)
     else:
-        made = Spent()
-        for batch in () if gap > 0.1 * wait else chain:
-            made.add(batch.wait_ns)
-        made.count, made.ns = count, int(wait * count)
-        batches = (main.images or 0) / images if main is not None else 0.0
+        made = replace(_waits(() if behind else chain), count=count, ns=int(wait * count))
+        batches = sum(each.images or 0 for each in makers) / images
     batches = max(batches or len(all_batches), 1)
-    stages = _stages(workers if in_workers else [main] if main is not None else [], batches)
+    stages = _stages(makers, batches)
     made = made if made.count else Spent(1, int(sum(stages.values()) or wait))
-    mean = made.ns / made.count
-    # otherwise sending is part of a worker's work on a batch
-    sending = stages.get("send", 0.0) if in_workers and mean <= 0.9 * sum(stages.values()) else 0.0
-    behind = not in_workers and gap > 0.1 * wait
-    its_step = stepping(main, chain, all_batches, sum(busy) / count, alone=behind, length=loader.length)
-    cpu_main = its_step.spent - (0.0 if in_workers else its_step.rest)
-    queued = sum(each.delayed_s or 0.0 for each in (workers if in_workers else [main] if main else [])) * 1e9
-    idle: float | None = None
-    if in_workers:
-        idles = [worker.stages["idle"].ns / 1e9 for worker in workers if "idle" in worker.stages]
-        idle = sum(idles) / seconds if idles and seconds else None
-        first = total(worker.first for worker in workers if worker.first)  # with all work done only once
-        later = batches - first.count if batches - first.count >= len(workers) else 0.0
-        used = 1e9 * sum(each.cpu_s or 0.0 for each in workers)
-        cpu_made = (used - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
-        queued /= later or batches
-        if cpu_made * batches < 1.05e9 * seconds:  # workers with one thread: other waiting is that of other threads
-            cpu_made = min(cpu_made, mean + sending)
-            queued = min(queued, mean + sending - cpu_made)
-        cpu_made = max(cpu_made, _computed(workers, stages) - queued)
+    queued = sum(each.delayed_s or 0.0 for each in makers) * 1e9
+    if workers:
+        # otherwise sending is part of a worker's work on a batch
+        sending = stages.get("send", 0.0) if made.mean <= 0.9 * sum(stages.values()) else 0.0
+        cpu_main = step.spent
+        cpu_made, queued = _computing(workers, stages, batches, made.mean + sending, queued)
     else:
-        cpu_made, its_step = its_step.rest, replace(its_step, rest=0.0)
+        sending, cpu_main, cpu_made = 0.0, step.spent - step.rest, step.rest
+        step = replace(step, rest=0.0)
         queued *= cpu_made / max(cpu_made + cpu_main, 1.0) / batches
-    alone = max(mean - queued, min(cpu_made, mean))
-    (typical, length), fill = _epochs(loader, chain, all_batches, wait), max(mean - wait, 0.0)
-    startup = max(typical - wait, fill) + (_middle(loader.ended_ns) if typical else 0.0)
-    gil = main.gil.ns / main.gil.count if main is not None and main.gil and main.gil.count else None
+    typical, length = _epochs(loader, chain, all_batches, wait)
     result = Flow(
-        loader, measured.machine, main, workers, ranks, count, images, sum(sizes) / len(sizes) if sizes else None,
-        wait, copy, step, busy, its_step, stages, made, sending, alone, cpu_made, cpu_main, idle, 1.0, 1.0, 0.0,
-        startup, fill, length, gap, gil,
-    )  # fmt: skip
+        loader=loader,
+        machine=measured.machine,
+        main=main,
+        workers=workers,
+        ranks=ranks,
+        count=count,
+        images=images,
+        bytes=sum(sizes) / len(sizes) if sizes else None,
+        wait=wait,
+        copy=sum(batch.copy_ns or 0 for batch in chain) / count,
+        step=sum(batch.step_ns or 0 for batch in chain) / count,
+        busy=busy,
+        stepping=step,
+        stages=stages,
+        made=made,
+        sending=sending,
+        alone=max(made.mean - queued, min(cpu_made, made.mean)),
+        cpu_made=cpu_made,
+        cpu_main=cpu_main,
+        startup=max(typical - wait, made.mean - wait, 0.0) + (_middle(loader.ended_ns) if typical else 0.0),
+        length=length,
+        shifted=gap,
+    )
     _share_cores(measured, result)
     return result
+
+
+def _waits(chain: Iterable[BatchTimes]) -> Spent:
+    spent = Spent()
+    for batch in chain:
+        spent.add(batch.wait_ns)
+    return spent
+
+
+def _computing(
+    workers: Sequence[Process], stages: dict[str, float], batches: float, longest: float, queued: float
+) -> tuple[float, float]:
+    """The CPU time of a batch in a worker, and how long it waits for a core, of ``queued`` in all; both at most
+    ``longest`` together, if workers have one thread."""
+    first = total(worker.first for worker in workers if worker.first)  # with all work done only once
+    later = batches - first.count if batches - first.count >= len(workers) else 0.0
+    spent = 1e9 * sum(each.cpu_s or 0.0 for each in workers)
+    cpu = (spent - (first.cpu_ns or 0) * (later > 0)) / (later or batches)
+    queued /= later or batches
+    if cpu * batches < 1.05e9 * sum(worker.seconds for worker in workers):  # other waiting is that of other threads
+        cpu = min(cpu, longest)
+        queued = min(queued, longest - cpu)
+    return max(cpu, _computed(workers, stages) - queued), queued
 
 
 def _stages(makers: Sequence[Process], batches: float) -> dict[str, float]:
@@ -273,14 +306,16 @@ def _share_cores(measured: Measured, flow: Flow) -> None:
     others = in_use(measured)[1] if machine.world_size == flow.ranks else 0.0
     known = [each for each in measured.processes if each.seconds > 0]
     got = sum((each.cpu_s or 0.0) / each.seconds for each in known)
-    wanted = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
-    share = got / wanted if got else 1.0
+    demand = got + sum((each.delayed_s or 0.0) / each.seconds for each in known)
+    share = got / demand if got else 1.0
     free, used = (machine.cores - others) / ranks, min(flow.in_use, machine.cores)
     flow.cores = max(free if free - used > _IDLE * machine.cores / ranks else used, share)
     flow.shared, flow.rivals = machine.cores / ranks, others / share / ranks
 
 
-def _epochs(loader: Loader, chain: Sequence[Batch], all_batches: Sequence[Batch], wait: float) -> tuple[float, float]:
+def _epochs(
+    loader: Loader, chain: Sequence[BatchTimes], all_batches: Sequence[BatchTimes], wait: float
+) -> tuple[float, float]:
     """The time to an epoch's first batch plus longer waits for the next few; and the number of batches of an epoch."""
     counts: dict[int, int] = {}
     waited: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The measurements of a training, passed from collecting to judging: plain data without torch that JSON can hold.
+"""The measurements of a training, passed from collecting to judging: plain data without torch.
 
 None always means "not measured", and is never shown as 0. Names that end in ``_ns`` are nanoseconds of the monotonic
 clock (``time.perf_counter_ns`` of one machine), those that end in ``seconds`` or ``_s`` are seconds.
@@ -6,21 +6,21 @@ clock (``time.perf_counter_ns`` of one machine), those that end in ``seconds`` o
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
+import os
+import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from accel.system.timing.clocks import BUCKETS
 
 WORKER_STAGES = ("idle", "read", "record", "decode", "transform", "kernels", "user", "collate", "send")
 """Stages of a worker, or of the main process for a loader without workers, in the order of an image's way."""
 MAIN_STAGES = ("wait", "receive", "unpack", "plan", "launch", "copy", "step")
 """Stages of the main process."""
 STAGES = WORKER_STAGES + MAIN_STAGES
-
-VERSION = 1
-BUCKETS = 172  # quarters of octaves up to 2**43 ns, 2.4 hours; longer times count in the last
 
 
 def bucket(ns: int) -> int:
@@ -38,6 +38,11 @@ class Spent:
     histogram: list[int] = field(default_factory=list)
     """Counts of the buckets from 0 to the highest in use; empty if not measured."""
 
+    @property
+    def mean(self) -> float:
+        """Nanoseconds of one time; 0.0 if there are none."""
+        return self.ns / self.count if self.count else 0.0
+
     def add(self, ns: int, cpu_ns: int | None = None) -> None:
         index = bucket(ns)
         self.histogram += [0] * (index + 1 - len(self.histogram))
@@ -49,10 +54,10 @@ class Spent:
 
     def percentile(self, percent: float) -> float | None:
         """Nanoseconds below which ``percent`` of the times lie, to half a bucket (9%); None if there are none."""
-        wanted = sum(self.histogram) * percent / 100
+        remaining = sum(self.histogram) * percent / 100
         for index, count in enumerate(self.histogram):
-            wanted -= count
-            if count and wanted <= 0:
+            remaining -= count
+            if count and remaining <= 0:
                 return float(2 ** ((index + 0.5) / 4))
         return None
 
@@ -99,14 +104,14 @@ class Process:
 
 
 @dataclass
-class Batch:
+class BatchTimes:
     """A batch that the main process asked for. The first of an epoch is number 0, and left out of every mean."""
 
     loader: int
     epoch: int
     number: int
     images: int
-    asked_ns: int
+    requested_ns: int
     wait_ns: int
     bytes: int | None = None
     copy_ns: int | None = None
@@ -195,15 +200,14 @@ class Trial:
 
 @dataclass
 class Measured:
-    """All measurements. ``to_dict`` and ``from_dict`` convert to and from data for JSON."""
+    """All measurements."""
 
-    version: int = VERSION
     backend: str = "torchvision"
     options: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     processes: list[Process] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[BatchTimes] = field(default_factory=list)
     """The last 4,096 of a process; the histograms of the main process's stages have all."""
     machine: Machine = field(default_factory=Machine)
     samples: list[Sample] = field(default_factory=list)
@@ -218,29 +222,23 @@ class Measured:
     backends: list[str] = field(default_factory=list)
     """The backends that can run here."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def save(self, file: Path) -> None:
+        """Replace a file by these measurements, for ``load``; a reader finds either the old or the new ones."""
+        new = file.with_suffix(".new")
+        new.write_bytes(pickle.dumps(self))
+        os.replace(new, file)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Measured:
-        """The inverse of ``to_dict``; raises ValueError if another version wrote it. Unknown keys are ignored."""
-        if values.get("version") != VERSION:
-            raise ValueError(f"measured by version {values.get('version')}; this is version {VERSION}")
-        made: Measured = _made(cls, values)
-        return made
 
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Measured:
-        return cls.from_dict(json.loads(text))
+def load(folder: Path) -> Measured | None:
+    """The measurements that all processes of a run have saved in a folder, merged; None if there are none."""
+    parts = [pickle.loads(file.read_bytes()) for file in sorted(folder.glob("*.pickle"))]
+    return merged(parts) if parts else None
 
 
 def merged(parts: Iterable[Measured]) -> Measured:
     """Merge the measurements of several ranks or processes of one machine; loaders are renumbered."""
     parts = list(parts)
-    whole = dataclasses.replace(max(parts, key=lambda part: part.seconds), options=dict(parts[0].options))
+    whole = replace(max(parts, key=lambda part: part.seconds), options=dict(parts[0].options))
     for name in ("processes", "loaders", "batches", "samples", "events"):
         setattr(whole, name, [])
     whole.counters, whole.trials = {}, {}
@@ -248,22 +246,17 @@ def merged(parts: Iterable[Measured]) -> Measured:
         offset = len(whole.loaders)
         main = next((process.pid for process in part.processes if process.role == "main"), None)
         number = {loader.number: offset + index for index, loader in enumerate(part.loaders)}
-        whole.loaders += [
-            dataclasses.replace(each, number=number[each.number], pid=each.pid or main) for each in part.loaders
-        ]
+        whole.loaders += [replace(each, number=number[each.number], pid=each.pid or main) for each in part.loaders]
         whole.processes += [
-            dataclasses.replace(each, loader=None if each.loader is None else number.get(each.loader))
-            for each in part.processes
+            replace(each, loader=None if each.loader is None else number.get(each.loader)) for each in part.processes
         ]
-        whole.batches += [
-            dataclasses.replace(each, loader=number[each.loader], pid=each.pid or main) for each in part.batches
-        ]
+        whole.batches += [replace(each, loader=number[each.loader], pid=each.pid or main) for each in part.batches]
         whole.samples += part.samples
         whole.events += part.events
         whole.trials.update(part.trials)
         whole.failed = whole.failed or part.failed
         _added(whole.counters, part.counters)
-    whole.batches.sort(key=lambda batch: batch.asked_ns)
+    whole.batches.sort(key=lambda batch: batch.requested_ns)
     return whole
 
 
@@ -275,26 +268,3 @@ def _added(counters: dict[str, Any], more: dict[str, Any]) -> None:
             counters[key] = counters.get(key, 0) + value
         else:
             counters.setdefault(key, value)
-
-
-def _made(wanted: Any, value: Any) -> Any:
-    """Convert a JSON value to the type of a field's annotation."""
-    if value is None:
-        return None
-    if dataclasses.is_dataclass(wanted):
-        hints = get_type_hints(wanted)
-        fields = {
-            each.name: _made(hints[each.name], value[each.name])
-            for each in dataclasses.fields(wanted)
-            if each.name in value
-        }
-        return wanted(**fields)  # type: ignore[operator]
-    arguments = get_args(wanted)
-    if get_origin(wanted) is list:
-        return [_made(arguments[0], each) for each in value]
-    if get_origin(wanted) is dict:
-        return {key: _made(arguments[1], each) for key, each in value.items()}
-    if get_origin(wanted) is tuple:
-        return tuple(value)
-    inner = [each for each in arguments if dataclasses.is_dataclass(each)]
-    return _made(inner[0], value) if inner else value

@@ -68,10 +68,10 @@ def unsure(flow: Flow) -> bool:
     return flow.stepping.on_several and flow.stepping.work > _LITTLE * flow.period
 
 
-def keeping(flow: Flow, *, computes: bool) -> Flow:
+def with_fixed_step(flow: Flow, *, computes: bool) -> Flow:
     """The flow with a step that takes as long as now, whatever computes beside it. Predictions are then a lower bound
     if less will compute beside it and it ``computes``, an upper one if more will and it does not."""
-    return replace(flow, stepping=flow.stepping.kept(sum(flow.busy) / len(flow.busy), computes=computes))
+    return replace(flow, stepping=flow.stepping.fixed(sum(flow.busy) / len(flow.busy), computes=computes))
 
 
 def gain(flow: Flow, **changes: float) -> float:
@@ -130,23 +130,23 @@ def _carried_on(flow: Flow, setting: Setting, busy: list[float], typical: float,
     ahead = setting.workers * setting.prefetch
     reading, taking = received(flow), unpacked(flow)
     done: list[float] = []
-    taken: list[float] = []
+    taken_at: list[float] = []
     sends = [0.0] * setting.workers  # the time until each worker sends: a large message, until it is read
     free = computed = 0.0
     for number in range(_BATCHES + ahead):
-        asked = taken[number - ahead] + taking if number >= ahead else 0.0
+        request = taken_at[number - ahead] + taking if number >= ahead else 0.0
         before = done[number - setting.workers] if number >= setting.workers else 0.0
-        begun = max(asked, before)
+        start = max(request, before)
         spent = made[number % _BATCHES]
         longer = spent / typical - 1 if typical else 0.0
-        computed = max(computed, begun) + on_cores * (1 + growing * longer)
-        done.append(max(begun + spent, computed))
+        computed = max(computed, start) + on_cores * (1 + growing * longer)
+        done.append(max(start + spent, computed))
         worker = number % setting.workers
-        taken.append(max(done[-1], sends[worker]) + flow.sending)
-        taken[-1] = max(taken[-1], free)
-        sends[worker] = taken[-1] + reading
-        free = taken[-1] + busy[number % len(busy)]
-    return (taken[-1] - taken[ahead - 1]) / _BATCHES
+        taken_at.append(max(done[-1], sends[worker]) + flow.sending)
+        taken_at[-1] = max(taken_at[-1], free)
+        sends[worker] = taken_at[-1] + reading
+        free = taken_at[-1] + busy[number % len(busy)]
+    return (taken_at[-1] - taken_at[ahead - 1]) / _BATCHES
 
 
 def _on_shared_cores(flow: Flow, setting: Setting, step: Stepping, period: float) -> tuple[float, float]:
@@ -169,8 +169,8 @@ def _slower(flow: Flow, threads: float, workers: int, likely: float) -> float:
     """The mean factor by which computing takes longer beside so many threads and workers, each of which computes with
     the probability ``likely``: as they begin in turn, about the mean number of them computes at any time."""
     count, more = divmod(workers * likely, 1)
-    wanted = [threads + each + flow.rivals for each in (count, count + 1)]
-    fewer, most = (max(1.0, each / flow.shared) for each in wanted)
+    demand = [threads + each + flow.rivals for each in (count, count + 1)]
+    fewer, most = (max(1.0, each / flow.shared) for each in demand)
     return fewer + more * (most - fewer)
 
 
@@ -190,7 +190,7 @@ def unpacked(flow: Flow, *, computed: bool = False) -> float:
 def received(flow: Flow) -> float:
     """The time to read a batch from a pipe, for the main process and, as the pipe holds little, for the sender."""
     spent = flow.main.stages.get("receive") if flow.main else None
-    return trimmed(spent).ns / trimmed(spent).count if spent and spent.count else 0.0
+    return trimmed(spent).mean if spent else 0.0
 
 
 def _drawn(flow: Flow, mean: float) -> list[float]:

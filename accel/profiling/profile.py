@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _collect = LazyModule("accel.profiling.collect")
 _report = LazyModule("accel.profiling.report", draws=True)  # it imports rich
-_stages = LazyModule("accel.profiling.stages")
+_instrumentation = LazyModule("accel.profiling.instrumentation")
 _trace = LazyModule("accel.profiling.trace")
 
 
@@ -81,16 +81,11 @@ class profile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if os.getpid() == self._pid and self.stop().measured.loaders and self._show:
-            _display(self.report)
+            shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+            if getattr(shell, "kernel", None) is not None:  # as output of a notebook's cell
+                import_module("IPython.display").display(self.report)
+            else:
+                self.report.show()
 
 
-def _display(report: Report) -> None:
-    """Show a report: as output of a notebook's cell, else on the screen."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if getattr(shell, "kernel", None) is not None:
-        import_module("IPython.display").display(report)
-    else:
-        report.show()
-
-
-measuring.on_change(lambda begins: _stages.changed(begins))
+measuring.changed = lambda begins: _instrumentation.changed(begins)

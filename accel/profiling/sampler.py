@@ -89,9 +89,9 @@ class Sampler:
     def _look(self, ends: threading.Lock) -> None:
         clock, now = clocks.clock(), clocks.now
         period = self._period()
-        wanted = now() + period
+        due = now() + period
         while not ends.acquire(timeout=period / 1e9) and measuring.measuring():
-            clock.done.append(max(now() - wanted, 0) << 6 | GIL)
+            clock.done.append(max(now() - due, 0) << 6 | GIL)
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 self._note(frame)
@@ -100,7 +100,7 @@ class Sampler:
             if self._looks % _MANY == 0:
                 self._rank()
                 period = self._period()
-            wanted = now() + period
+            due = now() + period
         self._rank()
 
     def _period(self) -> int:
@@ -160,7 +160,7 @@ _USERS, _STAGE, _OTHER = range(3)
 
 def _kind(frame: FrameType) -> int:
     code, file = frame.f_code, frame.f_code.co_filename
-    if code is _STAGE_CODE or code in of_stages or file.startswith(_PROFILING) or code.co_name == "_worker_loop":
+    if file.startswith((_PROFILING, clocks.__file__)) or code.co_name == "_worker_loop":
         return _STAGE
     generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # such as a dataclass's methods
     return _OTHER if generated or file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
@@ -175,8 +175,5 @@ def _loads(frame: FrameType | None) -> bool:
     return False
 
 
-of_stages: set[CodeType] = set()
-"""The code of functions that are stages, also while stages are not told apart."""
-_STAGE_CODE: Any = clocks.timed(0, len).__code__
 sampler = Sampler()
 fork.register(in_child=sampler.forget)

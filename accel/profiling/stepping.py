@@ -5,7 +5,7 @@ computes beside others has a share of a core, and is so many times *slower*. A s
 which the scheduler does not know: with several threads a step gets slower by more than the share of each, and as most
 threads spin while they wait, their CPU time grows too. The model is the middle between threads that compute only
 together and threads that are independent; real steps differ by more than a prediction may be wrong. What is certain is
-that a step is no slower if less computes beside it, and no faster if more does: so it is ``kept``, for a bound.
+that a step is no slower if less computes beside it, and no faster if more does: so it is ``fixed``, for a bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from accel.profiling.measured import Batch, Process
+from accel.profiling.measured import BatchTimes, Process
 
 _ENOUGH = 4
 _SEVERAL = 1.2  # threads
@@ -53,7 +53,7 @@ class Stepping:
         """CPU time of the process for a batch."""
         return self.rest + self.threads * self.work * (math.pow(slower, 1 - 1 / self.threads) if self.varies else 1.0)
 
-    def kept(self, busy: float, *, computes: bool) -> Stepping:
+    def fixed(self, busy: float, *, computes: bool) -> Stepping:
         """The step with a fixed time, whatever computes beside it, and with its present CPU time, or none."""
         work = min((self.spent - self.rest) / self.threads, busy) if computes else 0.0
         rest = self.rest if computes else 0.0
@@ -85,8 +85,8 @@ class Stepping:
 
 def stepping(
     main: Process | None,
-    chain: Sequence[Batch],
-    all_batches: Sequence[Batch],
+    chain: Sequence[BatchTimes],
+    all_batches: Sequence[BatchTimes],
     busy: float,
     *,
     alone: bool,
@@ -113,7 +113,7 @@ def stepping(
     return Stepping(waits, work, threads, cpu - computed, cpu, waits_alone, _last_of_epochs(all_batches, length))
 
 
-def _last_of_epochs(batches: Sequence[Batch], length: int | None) -> float | None:
+def _last_of_epochs(batches: Sequence[BatchTimes], length: int | None) -> float | None:
     """The median time of the step with an epoch's last batch, if that is a full one; None if not known."""
     full = max((batch.images for batch in batches), default=0)
     last = [batch for batch in batches if batch.number + 1 == length and batch.images == full]
@@ -121,13 +121,13 @@ def _last_of_epochs(batches: Sequence[Batch], length: int | None) -> float | Non
     return known[len(known) // 2] if known else None
 
 
-def _batches(main: Process, batches: Sequence[Batch]) -> float:
+def _batches(main: Process, batches: Sequence[BatchTimes]) -> float:
     """The number of batches that the process was given; ``batches`` may be only the last of them."""
     images = sum(batch.images for batch in batches)
     return max((main.images or 0) * len(batches) / images if images else 0.0, len(batches), 1)
 
 
-def _cpu_in_main(main: Process | None, batches: Sequence[Batch]) -> float:
+def _cpu_in_main(main: Process | None, batches: Sequence[BatchTimes]) -> float:
     """CPU time of the main process for a batch, between batches of an epoch; with too few of these, of all its time."""
     known = [(each.epoch, each.number, each.cpu_ns or 0) for each in batches if each.number and each.cpu_ns]
     pairs = [(one, two) for one, two in pairwise(known) if one[0] == two[0]]

@@ -58,7 +58,7 @@ def _batches(measured: Measured) -> list[tuple[int, int, str, int, int]]:
     for batch in measured.batches:
         pid = batch.pid or only
         track = _LAST - pid if pid in finer else pid
-        start = batch.asked_ns
+        start = batch.requested_ns
         for name, ns in (("wait", batch.wait_ns), ("copy", batch.copy_ns), ("step", batch.step_ns)):
             if ns:
                 title = name if name != "wait" else f"wait for batch {batch.number} of epoch {batch.epoch}"

@@ -93,15 +93,15 @@ def measure(its: Samples, name: str = "cpu", say: Callable[[str], object] | None
         return None
     if say is not None:
         say(f'accel: some samples are made under "{name}" as well, to predict what it would bring: 1 to 3 seconds')
-    begun = time.perf_counter()
-    said = _said_by_child(lambda: _compared(its, present, name))
-    if "error" in said:
-        log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, said["error"])
+    start = time.perf_counter()
+    result = _in_child(lambda: _compared(its, present, name))
+    if "error" in result:
+        log.note(log.INFO, "the backend %s was not tried on these samples: %s", name, result["error"])
         return None
-    return Trial(**said, took_s=time.perf_counter() - begun)
+    return Trial(**result, took_s=time.perf_counter() - start)
 
 
-def _said_by_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _in_child(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The result of a function that runs in a forked child; {"error": why} if it fails."""
     reading, writing = os.pipe()
     try:
@@ -166,17 +166,17 @@ def _part_files(but: int) -> None:
 
 def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
     """Compute a ``Trial``'s fields in the child, which makes samples as a worker does, or a process without workers."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     torch.set_num_threads(1)  # as in a worker: the parent's threads are not in the child
     if its.num_workers:
         _worker._worker_info = _worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=its.dataset)
         if its.worker_init_fn is not None:
             its.worker_init_fn(0)
     with slot_pool.loader():  # reused memory for batches, as a worker has
-        return _in_turns(its, present, name, begun)
+        return _in_turns(its, present, name, start)
 
 
-def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, Any]:
+def _in_turns(its: Samples, present: str, name: str, start: float) -> dict[str, Any]:
     drawn, length = random.Random(0), len(its.dataset)
     few = [drawn.randrange(length)]
     slowest = 0.0
@@ -194,8 +194,8 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
             times[each] += _times_of(its, each, batches, turns)
         if turns == 1:  # without work done once a process, such as compiling kernels: only the samples' time
             made = 2 * (len(few) * _REPEATED + sum(map(len, batches)))
-            begun = max(begun, time.perf_counter() - slowest * made)
-        spent_s = time.perf_counter() - begun
+            start = max(start, time.perf_counter() - slowest * made)
+        spent_s = time.perf_counter() - start
         if turns == 1 and spent_s < _MOST_S:
             times = {present: [], name: []}
         elif _known(times[present], times[name], spent_s):
@@ -203,14 +203,8 @@ def _in_turns(its: Samples, present: str, name: str, begun: float) -> dict[str, 
     base, tried = (_mean(found, size) for found in times.values())
     return {
         "images": size * len(times[name]),
-        "seconds": tried.seconds,
-        "cpu_s": tried.cpu_s,
-        "base_seconds": base.seconds,
-        "base_cpu_s": base.cpu_s,
-        "freed_s": tried.freed_s,
-        "base_freed_s": base.freed_s,
-        "system_s": tried.system_s,
-        "base_system_s": base.system_s,
+        **tried._asdict(),
+        **{f"base_{field}": value for field, value in base._asdict().items()},
     }
 
 
@@ -253,18 +247,14 @@ def _times_of(its: Samples, name: str, batches: list[list[int]], seed: int) -> l
 
 def _time_of(fetcher: Any, indices: list[int]) -> _Time:
     """Time making a batch, with its values."""
-    begun = _clocks()
+    start = _clocks()
     batch = fetched_as_in_worker(fetcher, indices)
-    _compute(batch)
-    made = _clocks()
-    del batch
-    undelayed, cpu_s, system_s, clock = (now - before for before, now in zip(begun, made, strict=True))
-    return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1], min(system_s, cpu_s))
-
-
-def _compute(batch: Any) -> None:
     for each in search.lazy_tensors(batch):
         LazyTensorBase.materialize(each)
+    made = _clocks()
+    del batch
+    undelayed, cpu_s, system_s, clock = (now - before for before, now in zip(start, made, strict=True))
+    return _Time(max(undelayed, min(cpu_s, clock)), cpu_s, _clocks()[1] - made[1], min(system_s, cpu_s))
 
 
 def _clocks() -> tuple[float, float, float, float]:

@@ -5,6 +5,7 @@ docs/profiling.md says by which measurements each is recognized; the questions a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,10 +13,8 @@ from accel.profiling import predict
 from accel.profiling.flow import Flow, flow, in_use
 from accel.profiling.measured import Measured, Sample
 
-BOTTLENECKS = (
-    "read", "record", "decode", "transform", "user", "collate", "send", "workers", "prefetch", "threads", "startup",
-    "shm", "copy", "gil", "step", "none",
-)  # fmt: skip
+_STAGES = ("read", "record", "decode", "transform", "user", "collate", "send")
+BOTTLENECKS = (*_STAGES, "workers", "prefetch", "threads", "startup", "shm", "copy", "gil", "step", "none")
 
 WAITING = 0.1
 """The share of the time from which waiting or copying counts as a bottleneck."""
@@ -140,14 +139,10 @@ def loading(measured: Measured) -> list[Sample]:
 
 def hottest(measured: Measured) -> Sample | None:
     """The user's statement that is most frequent in samples of making batches; None if there are none."""
-    counts: dict[tuple[str, int], Sample] = {}
+    counts: Counter[tuple[str, int]] = Counter()
     for sample in loading(measured):
-        found = counts.get((sample.file, sample.line))
-        count = sample.count + (found.count if found else 0)
-        counts[sample.file, sample.line] = Sample(
-            sample.file, sample.line, sample.function, sample.text, sample.process, count
-        )
-    return max(counts.values(), key=lambda each: each.count, default=None)
+        counts[sample.file, sample.line] += sample.count
+    return max(loading(measured), key=lambda each: counts[each.file, each.line], default=None)
 
 
 def place(sample: Sample) -> str:
@@ -164,9 +159,8 @@ def _starved(its: Flow, by_gil: bool = False) -> bool:
     """
     if not its.stages:
         return False
-    made = its.made.ns / max(its.made.count, 1)
     workers = max(its.loader.num_workers, 1)
-    alone = max(its.step + its.copy, made / workers, its.cpu_made / its.cores)
+    alone = max(its.step + its.copy, its.made.mean / workers, its.cpu_made / its.cores)
     if not by_gil:
         alone = max(alone, its.sending / workers, (its.cpu_made + its.cpu_main) / its.cores)
     lost = its.period - alone
@@ -184,18 +178,18 @@ def _holds_the_gil(its: Flow) -> bool:
 def _too_many_threads(measured: Measured, its: Flow) -> str | None:
     """A text if threads beyond one for each process fill the cores and wait for them; else None."""
     own, others = in_use(measured)
-    wanted = beyond = waited = used = 0.0
+    demand = beyond = waited = used = 0.0
     for process in measured.processes:
         if process.seconds <= 0 or process.cpu_s is None or process.delayed_s is None:
             continue
         wants = (process.cpu_s + process.delayed_s) / process.seconds
-        wanted, beyond = wanted + wants, beyond + max(wants - 1, 0.0)
+        demand, beyond = demand + wants, beyond + max(wants - 1, 0.0)
         waited, used = waited + process.delayed_s, used + process.cpu_s
     cores = its.machine.cores
     if own < others and beyond < 2 * cores:  # they wait for other programs
         return None
-    if wanted > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
-        return f"threads that could run would fill {wanted:.0f} cores; there are {cores}"
+    if demand > 1.6 * cores and beyond > 0.6 * cores and waited > 0.4 * used:
+        return f"threads that could run would fill {demand:.0f} cores; there are {cores}"
     return None
 
 

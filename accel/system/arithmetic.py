@@ -62,10 +62,10 @@ class _Float32(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         took_it = isinstance(result, torch.Tensor) and result.dtype == torch.get_default_dtype()
-        given = pytree.tree_leaves((args, kwargs))
-        tensors = [each for each in given if isinstance(each, torch.Tensor)]
-        said = any(isinstance(each, (torch.dtype, np.ndarray)) for each in given)
-        if not took_it or func in _CASTS or said or any(each.is_floating_point() for each in tensors):
+        arguments = pytree.tree_leaves((args, kwargs))
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+        has_dtype = any(isinstance(each, (torch.dtype, np.ndarray)) for each in arguments)
+        if not took_it or func in _CASTS or has_dtype or any(each.is_floating_point() for each in tensors):
             return result
         if tensors:
             args, kwargs = pytree.tree_map_only(torch.Tensor, _in_float32, (args, kwargs))

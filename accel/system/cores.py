@@ -122,15 +122,15 @@ def quota(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float | None:
     Returns:
         The quota; None if there is none, or it cannot be read.
     """
-    said = of_groups("cpu", "cpu.cfs_quota_us cpu.cfs_period_us", "cpu.max", own, root)
-    limits = [text.split() for text in said if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
+    texts = of_groups("cpu", "cpu.cfs_quota_us cpu.cfs_period_us", "cpu.max", own, root)
+    limits = [text.split() for text in texts if re.fullmatch(r"\d+\s+\d+\s*", text)]  # none: "max 100000", "-1 100000"
     return min((int(time) / int(period) for time, period in limits), default=None)
 
 
 def cpuset(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> int | None:
     """The number of cores in the control group's list, such as "0-3,8"; arguments and None as for ``quota``."""
-    said = of_groups("cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective", own, root)
-    parts = [re.findall(r"(\d+)-?(\d*)", text) for text in said]
+    texts = of_groups("cpuset", "cpuset.effective_cpus", "cpuset.cpus.effective", own, root)
+    parts = [re.findall(r"(\d+)-?(\d*)", text) for text in texts]
     counts = [sum(int(last or first) - int(first) + 1 for first, last in part) for part in parts]
     return min(filter(None, counts), default=None)
 

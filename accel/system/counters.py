@@ -26,14 +26,12 @@ INDEX_HITS = "indexes read"
 DRAWN_AGAIN = "drawn again"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
+_IMAGES = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS)
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
-_ALONE = (
-    *(IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS),
-    *(*_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED),
-)
+_ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED)
 _OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when a row is full
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
-_ROWS, _SLOTS = 1024, 128
+_ROWS, _COLUMNS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
 
 _lock = threading.RLock()
@@ -43,9 +41,7 @@ _counts: npt.NDArray[np.int64]
 _cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
-_new: deque[None] = deque(
-    maxlen=1 << 16
-)  # an item for each fallback of this process that ``new_fallbacks`` has not told
+_new: deque[None] = deque(maxlen=1 << 16)  # an item for each fallback that ``new_fallbacks`` has not counted
 _shown: dict[str, Callable[[], Any]] = {}
 
 
@@ -56,7 +52,7 @@ def count(name: str, amount: int = 1) -> None:
         if place is None:
             share()
             row = _row()
-            place = _places[name] = row * _SLOTS + _slot(_names[row], name)
+            place = _places[name] = row * _COLUMNS + _column(_names[row], name)
         _cells[place] += amount
 
 
@@ -74,25 +70,23 @@ def _row() -> int:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # it may be another user's
     return True
 
 
-def _slot(names: npt.NDArray[np.bytes_], name: str) -> int:
-    """Find a name's slot in a row: fixed for the first few, the first free one for others, a shared one if all are
+def _column(names: npt.NDArray[np.bytes_], name: str) -> int:
+    """Find a name's column in a row: fixed for the first few, the first free one for others, a shared one if all are
     taken."""
     encoded = name.encode()[: _NAME.itemsize]
     if name in _FIRST:
-        slot = _FIRST.index(name)
+        column = _FIRST.index(name)
     else:
         others = next(kind + others for kind, others in _OTHERS.items() if name.startswith(kind))
-        free = (i for i in range(len(_FIRST), _SLOTS) if names[i] == encoded or not names[i])
-        slot = next(free, _FIRST.index(others))
-    names[slot] = encoded if slot >= len(_FIRST) else _FIRST[slot].encode()
-    return slot
+        free = (i for i in range(len(_FIRST), _COLUMNS) if names[i] == encoded or not names[i])
+        column = next(free, _FIRST.index(others))
+    names[column] = encoded if column >= len(_FIRST) else _FIRST[column].encode()
+    return column
 
 
 def fallback(reason: str, file: str | None = None) -> None:
@@ -179,9 +173,9 @@ def stats() -> dict[str, Any]:
     totals: dict[str, int] = {}
     with _lock:
         share()
-        for row, slot in np.argwhere(_counts.copy()):  # other processes count meanwhile
-            name = _names[row, slot].decode(errors="replace")
-            totals[name] = totals.get(name, 0) + int(_counts[row, slot])
+        for row, column in np.argwhere(_counts.copy()):  # other processes count meanwhile
+            name = _names[row, column].decode(errors="replace")
+            totals[name] = totals.get(name, 0) + int(_counts[row, column])
     result = _Stats({name: totals.get(name, 0) for name in _ALONE})
     result[_OLD] = result[COMPUTED_EARLY]
     result |= {name: value() for name, value in _shown.items()}
@@ -199,7 +193,7 @@ def share() -> torch.Tensor | None:
     refused: Exception | None = None
     with _lock:
         if _block is None:
-            size = _ROWS * (_COUNT.itemsize + _SLOTS * (_COUNT.itemsize + _NAME.itemsize))
+            size = _ROWS * (_COUNT.itemsize + _COLUMNS * (_COUNT.itemsize + _NAME.itemsize))
             try:
                 join(memory.shared((size,), torch.uint8, sparse=True))
             except RuntimeError as error:
@@ -218,11 +212,11 @@ def join(block: torch.Tensor) -> None:
     with _lock:
         _block = block
         _places.clear()
-        numbers, names = np.split(block.numpy(), [_ROWS * (1 + _SLOTS) * _COUNT.itemsize])
+        numbers, names = np.split(block.numpy(), [_ROWS * (1 + _COLUMNS) * _COUNT.itemsize])
         _owners, _counts = np.split(numbers.view(_COUNT), [_ROWS])
-        _counts = _counts.reshape(_ROWS, _SLOTS)
+        _counts = _counts.reshape(_ROWS, _COLUMNS)
         _cells = _counts.reshape(-1).data
-        _names = names.view(_NAME).reshape(_ROWS, _SLOTS)
+        _names = names.view(_NAME).reshape(_ROWS, _COLUMNS)
 
 
 fork.wait_for(lambda: _lock, fork.COUNTERS)

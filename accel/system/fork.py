@@ -37,7 +37,7 @@ def leave_to_parent(owned: object, keep: Any = ctypes.pythonapi.Py_IncRef, of: A
 
 # -- locks that are new in a child --------------------------------------------------------------------------
 
-_taken: dict[int, list[Lock]] = {}  # by thread: the locks that it holds, and the one that it waits for
+_locks: dict[int, list[Lock]] = {}  # by thread: the locks that it holds, and the one that it waits for
 
 
 class Lock:
@@ -46,39 +46,39 @@ class Lock:
     _inner: Any = None  # made when it is first taken, which most lazy tensors' locks never are
 
     def acquire(self) -> None:
-        taken = _taken.setdefault(threading.get_ident(), [])
+        locks = _locks.setdefault(threading.get_ident(), [])
         inner = self._inner or self.__dict__.setdefault("_inner", threading.RLock())
-        taken.append(self)  # before it is held, because a fork may come in between
+        locks.append(self)  # before it is held, because a fork may come in between
         try:
             inner.acquire()
         except BaseException:  # an interrupt
-            if taken.count(self) == 1 and inner._is_owned():
+            if locks.count(self) == 1 and inner._is_owned():
                 inner.release()
-            taken.remove(self)
+            locks.remove(self)
             raise
 
     def release(self, *_: object) -> None:
         try:
             self._inner.release()
         finally:
-            _taken[threading.get_ident()].remove(self)
+            _locks[threading.get_ident()].remove(self)
 
     __enter__, __exit__ = acquire, release
 
 
 def holds_any() -> bool:
     """Whether this thread holds a ``Lock``."""
-    return any(lock._inner is not None and lock._inner._is_owned() for lock in _taken.get(threading.get_ident(), ()))
+    return any(lock._inner is not None and lock._inner._is_owned() for lock in _locks.get(threading.get_ident(), ()))
 
 
 def _renew_locks() -> None:
     thread = threading.get_ident()
-    own = _taken.pop(thread, [])
-    for lock in (lock for locks in _taken.values() for lock in locks):
+    own = _locks.pop(thread, [])
+    for lock in (lock for locks in _locks.values() for lock in locks):
         if lock not in own:
             lock.__dict__.pop("_inner", None)
-    _taken.clear()
-    _taken[thread] = own
+    _locks.clear()
+    _locks[thread] = own
 
 
 # -- locks that a fork waits for ----------------------------------------------------------------------------
@@ -138,8 +138,8 @@ register(in_parent=_interrupts.clear)
 # -- watched children: whether any still lives that shares memory with this process -------------------------------
 
 _children: list[tuple[int, int | None]] = []  # (``count()`` after the fork, the pipe to read from; None: no pipe)
-_begun: list[None] = []  # an item for each fork
-_done: list[None] = []
+_starts: list[None] = []  # an item for each fork
+_ends: list[None] = []
 _pipes: list[tuple[int, int] | tuple[None, None]] = []  # of children that may not have begun yet
 _reasons: list[Callable[[], bool]] = []
 _looking = Lock()
@@ -147,25 +147,25 @@ _looking = Lock()
 
 def count() -> int:
     """A number that grows with every fork, in the parent and in the child."""
-    return len(_begun) + len(_done)
+    return len(_starts) + len(_ends)
 
 
-def watch_children_where(wanted: Callable[[], bool]) -> None:
-    """Watch the children that are forked while ``wanted()`` is true."""
-    _reasons.append(wanted)
+def watch_children_where(condition: Callable[[], bool]) -> None:
+    """Watch the children that are forked while ``condition()`` is true."""
+    _reasons.append(condition)
 
 
 def children_since(forks: int) -> bool:
     """Whether a watched child may still live that was forked when ``count()`` had this value, or later."""
     with _looking:
         _look()
-        return bool(_pipes) or any(begun > forks for begun, _ in _children)
+        return bool(_pipes) or any(start > forks for start, _ in _children)
 
 
 def _look() -> None:
     pipes = _pipes.copy()
-    begun = len(_begun)
-    if len(_done) >= begun:  # no thread is about to fork
+    forks = len(_starts)
+    if len(_ends) >= forks:  # no thread is about to fork
         del _pipes[: len(pipes)]
         for end, other in pipes:
             if other is not None:
@@ -179,11 +179,11 @@ def _look() -> None:
 
 
 def _begin_child() -> None:
-    watched = any(wanted() for wanted in _reasons)
+    watched = any(condition() for condition in _reasons)
     if watched:
         with _looking:
             _look()
-    _begun.append(None)
+    _starts.append(None)
     if watched:
         try:
             _pipes.append(os.pipe())
@@ -192,7 +192,7 @@ def _begin_child() -> None:
 
 
 def _forget_children() -> None:
-    _begun.append(None)
+    _starts.append(None)
     for pipe in (*(pipe for _, pipe in _children), *(pipe for pipe, _ in _pipes)):  # the other ends stay open
         if pipe is not None:
             os.close(pipe)
@@ -201,4 +201,4 @@ def _forget_children() -> None:
 
 
 # the parent's hook is in C: in a Python function an interrupt would be lost
-register(before=_begin_child, in_parent=partial(_done.append, None), in_child=_forget_children)
+register(before=_begin_child, in_parent=partial(_ends.append, None), in_child=_forget_children)

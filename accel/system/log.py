@@ -35,13 +35,13 @@ def note(level: int, message: str, *arguments: object) -> None:
     flush()
 
 
-_asked: dict[str, object] = {}
+_texts: dict[str, object] = {}
 
 
 def first(text: str) -> bool:
     """Whether this call is the first with a text, in this process and those that share its list (``shared_list``)."""
     own = object()
-    if _asked.setdefault(text, own) is not own:
+    if _texts.setdefault(text, own) is not own:
         return False
     prefix, process = f"logged {text}\1", str(os.getpid())
     if not shared_list.entries(prefix):

@@ -111,10 +111,6 @@ def lease(memory: npt.NDArray[np.uint8], size: int) -> Lease:
     return lease
 
 
-_ARRAYS: dict[torch.dtype, Any] = {torch.uint8: np.uint8, torch.float32: np.float32}
-"""NumPy's dtypes for those of most results: with them a batch needs fewer, slow, calls of torch."""
-
-
 class _Block:
     """Memory that is lent as one array at a time.
 
@@ -122,25 +118,11 @@ class _Block:
         size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
     """
 
-    __slots__ = ("last", "memory", "size", "until")
-
-    last: int
-    until: float
-
     def __init__(self, size: int) -> None:
-        self.memory, self.size = _huge_pages(size), size
-
-
-class _Lent(weakref.ref[Any]):
-    """A reference to the array that a block was lent as; ``born``: the number of forks (``fork.count``) then.
-
-    All views of the array, and tensors of it, keep it alive, as its memory is no other array's.
-    """
-
-    __slots__ = ("block", "born")
-
-    block: _Block
-    born: int
+        self.memory, self.size = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size
+        self.last, self.until = 0, 0.0
+        with suppress(OSError, AttributeError):  # a system without huge pages
+            self.memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 class Results:
@@ -161,7 +143,6 @@ class Results:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Block] = []  # the most recently used first
-        self._lent: dict[int, _Lent] = {}
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -173,21 +154,13 @@ class Results:
                     with self._lock:
                         self._let_go()
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-        like = _ARRAYS.get(dtype)
-        if like is None:
-            return torch.from_numpy(self.lent(size)).view(dtype).view(tuple(shape))
-        return torch.from_numpy(self._lend(shape, like, size))
+        return torch.from_numpy(self.lent(size)).view(dtype).view(tuple(shape))
 
     def lent(self, size: int) -> npt.NDArray[np.uint8]:
-        """Uninitialised bytes, uint8 [size], which begin at a page."""
-        return self._lend((size,), np.uint8, size)
-
-    def _lend(self, shape: Sequence[int], like: Any, size: int) -> npt.NDArray[Any]:
+        """Uninitialised bytes, uint8 [size], which begin at a page; all views of them, and tensors, keep them alive."""
         block = self._take(size)
-        array: npt.NDArray[Any] = np.ndarray(shape, like, block.memory)
-        lent = _Lent(array, self._give_back)
-        lent.block, lent.born = block, fork.count()
-        self._lent[id(lent)] = lent
+        array: npt.NDArray[np.uint8] = np.ndarray((size,), np.uint8, block.memory)
+        weakref.finalize(array, self._give_back, block, fork.count()).atexit = False
         return array
 
     def _take(self, size: int) -> _Block:
@@ -211,13 +184,9 @@ class Results:
             if block.last < clock or block.until <= now:
                 self._idle.remove(block)
 
-    def _give_back(self, lent: _Lent, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if ending():  # as in ``Lease``
-            return
-        block = lent.block
-        del self._lent[id(lent)]
+    def _give_back(self, block: _Block, born: int) -> None:
         # the garbage collector may call this inside any allocation: never wait for the lock
-        if lent.born == fork.count() and self._lock.acquire(blocking=False):
+        if born == fork.count() and self._lock.acquire(blocking=False):
             idle, total = self._idle, block.size
             for each in idle:
                 total += each.size
@@ -226,14 +195,6 @@ class Results:
                 block.until = time.monotonic() + self._SECONDS
                 idle.insert(0, block)
             self._lock.release()
-
-
-def _huge_pages(size: int) -> mmap.mmap:
-    """Fresh anonymous memory of this process, in huge pages where the system grants them."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError, AttributeError):  # a system without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 def key_of(status: os.stat_result) -> Key | None:

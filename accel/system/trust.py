@@ -95,8 +95,8 @@ def _means_nothing(found: os.stat_result, path: Path) -> bool:
     with suppress(OSError), tempfile.TemporaryFile(dir=path if stat.S_ISDIR(found.st_mode) else path.parent) as own:
         unknown = unknown or os.fstat(own.fileno()).st_uid == found.st_uid
     if unknown:
-        told = "owners of files mean nothing here (user %d): nobody can tell who may write to compiled kernels"
-        log.once(log.WARNING, told, found.st_uid)
+        text = "owners of files mean nothing here (user %d): nobody can tell who may write to compiled kernels"
+        log.once(log.WARNING, text, found.st_uid)
     return unknown
 
 

@@ -1,9 +1,9 @@
-"""The kernels' sources, and cache keys for the code compiled from them, which ``accel.system.native.cache`` keeps."""
+"""The kernels' sources, and keys for the code compiled from them, which ``accel.system.native.object_cache`` keeps."""
 
 from __future__ import annotations
 
 from accel.backends.cuda.declarations import SOURCES
-from accel.system.native.cache import cached, cached_path, digest, folder
+from accel.system.native.object_cache import cached, cached_path, digest, folder
 
 __all__ = ["SOURCES", "cached", "cached_path", "folder", "key"]
 

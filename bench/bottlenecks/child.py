@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
         {**{name: getattr(each, name) for name in names}, "rounds": []} for each in report.advice
     ]
     left = [] if any(each["change"] for each in advice) else _not_advised(report)
-    found, all_measured, fresh = [report.bottleneck], [report.measured.to_dict()], True
+    found, all_measured, fresh = [report.bottleneck], [asdict(report.measured)], True
     again = report
     for each in [*advice, *left]:
         script = _followed(plant, each)
@@ -125,7 +125,7 @@ def profiled(plant: Plant, folder: Path, rounds: int) -> dict[str, Any]:
             if not fresh:
                 again, _, load = _report(plant, folder)
                 found.append(again.bottleneck)
-                all_measured.append(again.measured.to_dict())
+                all_measured.append(asdict(again.measured))
             fresh = False
             with plant.machine(), Load() as then:
                 rate = _tried(script, each["whole_epochs"], folder)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from bench.contestants.contestant import InLoader, Item, batch, part, planes
 from bench.pipelines import Draw, Pipeline, boxes_after
 
@@ -66,7 +66,7 @@ class OpenCV(InLoader):
 
         return one
 
-    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], TensorBatch]:
         return partial(batch, pipeline=pipeline)
 
 
@@ -151,7 +151,7 @@ class AlbumentationsX(OpenCV):
 
         return one
 
-    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], TensorBatch]:
         return InLoader.collate(self, pipeline)
 
 
@@ -170,7 +170,7 @@ class NvImageCodec(InLoader):
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
         return lambda file, draw: (file, draw)  # the work is the batch's
 
-    def collate(self, pipeline: Pipeline) -> Callable[[list[Item]], Batch]:
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Item]], TensorBatch]:
         from nvidia import nvimgcodec
 
         parameters = nvimgcodec.DecodeParams(color_spec=nvimgcodec.ColorSpec.SRGB, apply_exif_orientation=False)
@@ -201,7 +201,7 @@ class NvImageCodec(InLoader):
                 options=":fancy_upsampling=1",
             )
 
-        def collate(items: list[Item]) -> Batch:
+        def collate(items: list[Item]) -> TensorBatch:
             images = decoder().decode([stream(file, draw) for file, draw in items], params=parameters)
             whole = zip(images, items, strict=True)
             return batch([made(planes(image.cpu()), draw) for image, (_, draw) in whole], pipeline)

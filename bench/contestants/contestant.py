@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from bench.pipelines import Box, Draw, Job, Pipeline
 
-Epoch = Callable[[int], Iterator[Batch]]
+Epoch = Callable[[int], Iterator[TensorBatch]]
 """Returns the batches of an epoch, given its seed."""
 Item = tuple[Any, Draw]
 """A file or pixels, and its geometry."""
@@ -100,7 +100,7 @@ class InLoader(Contestant):
     def one(self, pipeline: Pipeline) -> Callable[[Any, Draw], Any]:
         """The function of a file (or pixels) and its draw, which makes an image."""
 
-    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], Batch]:
+    def collate(self, pipeline: Pipeline) -> Callable[[list[Any]], TensorBatch]:
         """The function that makes a batch of results: ``torch.stack``, or a list if sizes differ; with boxes: image,
         boxes, image, boxes ..."""
         if pipeline.boxes:
@@ -128,7 +128,7 @@ class InLoader(Contestant):
             )
         self.start_worker()
 
-        def epoch(seed: int) -> Iterator[Batch]:
+        def epoch(seed: int) -> Iterator[TensorBatch]:
             items.seed = seed
             torch.manual_seed(seed)
             if loader is None:
@@ -142,12 +142,12 @@ class InLoader(Contestant):
             if iterator is not None:
                 iterator._shutdown_workers()  # type: ignore[attr-defined]
 
-    def finish(self, batch: Batch) -> Batch:
+    def finish(self, batch: TensorBatch) -> TensorBatch:
         """Use a batch as the training loop does when it arrives."""
         return batch
 
 
-def batch(items: Sequence[Any], pipeline: Pipeline) -> Batch:
+def batch(items: Sequence[Any], pipeline: Pipeline) -> TensorBatch:
     """Images [3, H, W] uint8 (with boxes) as a normalised batch [N, 3, H, W] float32, as a list, or unchanged.
 
     It is the fastest of seven ways in torch and OpenCV that were timed on the CPU: image by image, so that each stays

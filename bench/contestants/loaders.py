@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from bench.contestants.contestant import Contestant, Epoch, Item, batch, planes
 from bench.pipelines import Draw, Job
 
@@ -42,10 +42,10 @@ class Spdl(Contestant):
             file, draw = item
             return spdl.io.to_numpy(spdl.io.load_image(file, filter_desc=_filter(draw)))
 
-        def collate(images: list[Any]) -> Batch:
+        def collate(images: list[Any]) -> TensorBatch:
             return batch([planes(image) for image in images], job.pipeline)
 
-        def epoch(seed: int) -> Iterator[Batch]:
+        def epoch(seed: int) -> Iterator[TensorBatch]:
             items = [item for items in job.batches(seed) for item in items]
             builder = PipelineBuilder().add_source(items)
             builder.pipe(load, concurrency=job.threads, output_order="input").aggregate(job.batch_size).pipe(collate)

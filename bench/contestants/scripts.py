@@ -14,7 +14,7 @@ from torchvision.datasets import folder
 from torchvision.transforms import v2
 
 import accel
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from bench.contestants.contestant import InLoader
 from bench.pipelines import PIPELINES, Draw, Job, Pipeline
 
@@ -59,7 +59,7 @@ class AccelCpu(TorchvisionV1):
     def in_force(self, job: Job) -> AbstractContextManager[Any]:
         return accel.image_backend("cpu", threads=job.threads)
 
-    def finish(self, batch: Batch) -> Batch:
+    def finish(self, batch: TensorBatch) -> TensorBatch:
         return batch.to("cpu") if isinstance(batch, torch.Tensor) else [image.to("cpu") for image in batch]
 
 

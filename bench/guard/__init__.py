@@ -31,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from accel.system.native.cache import cached_path, digest
+from accel.system.native.object_cache import cached_path, digest
 
 _SOURCE = Path(__file__).with_name("guard.cpp")
 _KINDS = {"behind": 1, "before": 2}

@@ -15,7 +15,7 @@ from typing import Any
 
 from accel.cli import screen
 from accel.cli.costs import take_turns
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from accel.system.cores import cores
 from bench import usage
 from bench.contestants.contestant import Contestant
@@ -87,7 +87,7 @@ def _row(entry: Entry, turns: dict[float, list[Fed]]) -> dict[str, Any]:
 def _turn(entry: Entry, speed: float, number: int) -> Fed:
     """An epoch at ``speed`` images a second."""
 
-    def use(batch: Batch) -> int:
+    def use(batch: TensorBatch) -> int:
         time.sleep(entry.job.batch_size / speed)
         return len(batch)
 

@@ -18,7 +18,7 @@ import accel
 from accel.cli import screen
 from accel.cli.arguments import Red
 from accel.cli.costs import ratio, take_turns
-from accel.cli.harness import Batch, Contestant, check
+from accel.cli.harness import Contestant, TensorBatch, check
 from accel.codec.files import reader
 from bench import usage
 from bench.pipelines import PIPELINES, Job, Pipeline
@@ -83,7 +83,7 @@ def _check(job: Job, batches: Callable[[int], Iterator[torch.Tensor]]) -> None:
         Red: they do not.
     """
 
-    def epoch(seed: int) -> Iterator[Batch]:
+    def epoch(seed: int) -> Iterator[TensorBatch]:
         torch.manual_seed(seed)
         yield from (batch.to("cpu") for batch in batches(seed))
 

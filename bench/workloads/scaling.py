@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel.cli import screen
-from accel.cli.harness import Batch
+from accel.cli.harness import TensorBatch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.processes import packing
 from accel.system.cores import cores
@@ -115,7 +115,7 @@ def probe(contestant: Contestant, level: int, files: Sequence[str]) -> dict[str,
     }
 
 
-def _bytes(batch: Batch) -> int:
+def _bytes(batch: TensorBatch) -> int:
     """The bytes sent with a batch: those of its tensors, or of its files and recipes."""
     if isinstance(batch, LazyTensorBase):
         data, *rest = packing.pack(batch.lazy.recipes)

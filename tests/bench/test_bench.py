@@ -18,7 +18,7 @@ from accel.cli import costs
 from accel.cli.arguments import Red
 from accel.cli.costs import Cost
 from accel.cli.error_stats import Different, ErrorStats
-from accel.cli.harness import Batch, compare
+from accel.cli.harness import TensorBatch, compare
 from bench import measure, report, usage
 from bench.__main__ import main
 from bench.contestants import CONTESTANTS
@@ -185,7 +185,7 @@ class _Wrong(TorchvisionV1):
     def open(self, job: Job) -> Iterator[Epoch]:
         with super().open(job) as right:
 
-            def epoch(seed: int) -> Iterator[Batch]:
+            def epoch(seed: int) -> Iterator[TensorBatch]:
                 for batch in right(seed):
                     if seed >= self.first:
                         batch[0][0, 0, 0] += self.by

@@ -17,7 +17,7 @@ from accel.cli import samples
 from accel.cli.arguments import Red, WrongUsage
 from accel.cli.command_line import main
 from accel.cli.data import folder, open_folder
-from accel.cli.harness import Batch, Contestant, check, measure
+from accel.cli.harness import Contestant, TensorBatch, check, measure
 from tests.cli.wrong import make_wrong
 
 FAST = ("--rounds", "1", "--batch-size", "5")
@@ -235,7 +235,7 @@ def contestant(
 ) -> Contestant:
     """Random batches of three, each changed by ``change``."""
 
-    def epoch(seed: int) -> Iterator[Batch]:
+    def epoch(seed: int) -> Iterator[TensorBatch]:
         torch.manual_seed(seed)
         for number in range(batches):
             yield tuple(change(number, [torch.rand(3, 2, 2), torch.arange(3)]))
@@ -307,7 +307,7 @@ def test_a_difference_on_the_clock_is_red() -> None:
     assert len(same.rounds) == 2
     seeds: list[int] = []
 
-    def later(seed: int) -> Iterator[Batch]:
+    def later(seed: int) -> Iterator[TensorBatch]:
         seeds.append(seed)
         return contestant("b", lambda number, batch: [seed * batch[0], batch[1]]).epoch(seed)
 

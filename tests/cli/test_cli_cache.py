@@ -16,7 +16,7 @@ import accel
 from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.entry import INDEX, PLANES, RESULT
-from accel.cli import cache_compare, cache_fill
+from accel.cli import cache as command
 from accel.cli.command_line import main
 from accel.runtime.memo import cached
 from accel.system import memory
@@ -215,7 +215,7 @@ def test_the_users_own_is_the_default(
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
-    assert cache_compare.files(tmp_path) == [tmp_path / "file"]
+    assert command.files(tmp_path) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -227,11 +227,11 @@ def test_a_cache_is_filled_ahead(
     processes: str,
 ) -> None:
     monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(cache_fill, "_TOGETHER", 3)
+    monkeypatch.setattr(command, "_TOGETHER", 3)
     folder, data = tmp_path / "cache", Path(paths[0]).parent.parent
     (data / "note.txt").write_text("no picture")
-    command = ["cache", "fill", f"{folder}:100MB", "--data", str(data), "--processes", processes]
-    assert main(command) == 0
+    fill = ["cache", "fill", f"{folder}:100MB", "--data", str(data), "--processes", processes]
+    assert main(fill) == 0
     shown = capsys.readouterr().out
     count = int(shown.split()[0])
     assert 1 < count <= len(paths)
@@ -240,7 +240,7 @@ def test_a_cache_is_filled_ahead(
         each.close()
     caches._opened.clear()
     cached._caches.clear()
-    assert main(command) == 0
+    assert main(fill) == 0
     assert f"{count} were there" in " ".join(capsys.readouterr().out.split())
     assert main(["cache", "verify", str(folder), "--data", str(data)]) == 0
     assert f"{count} planes and 0 results" in " ".join(capsys.readouterr().out.split())

@@ -148,7 +148,7 @@ def test_wrong_usage(arguments: tuple[str, ...], image_folder: Path, capsys: pyt
 
 def test_worst_come_first_and_no_more_than_asked() -> None:
     zeros = torch.zeros(3, 2, 2)
-    rows = [contact_sheet.Row("f", "p", zeros, zeros, highest) for highest in (1.0, 5.0, 0.0, 3.0)]
+    rows = [contact_sheet.Pictures("f", "p", zeros, zeros, highest) for highest in (1.0, 5.0, 0.0, 3.0)]
     assert [row.highest for row in verify.most(2, [row._replace(pipeline=f"{row.highest}") for row in rows])] == [5, 3]
     assert [row.highest for row in verify.most(2, rows)] == [5], "one of an op"
 
@@ -157,11 +157,11 @@ def test_the_sheet_shows_the_difference_times_32() -> None:
     wanted = torch.full((3, 8, 10), 100, dtype=torch.uint8)
     found = wanted.clone()
     found[:, 2, 3] += 3
-    first, second, third = contact_sheet.pictures(contact_sheet.Row("f", "p", wanted, found, 3))
+    first, second, third = contact_sheet.pictures(contact_sheet.Pictures("f", "p", wanted, found, 3))
     assert first.getpixel((3, 2)) == (100, 100, 100)
     assert second.getpixel((3, 2)) == (103, 103, 103)
     assert third.getpixel((3, 2)) == (96, 96, 96)
     assert np.count_nonzero(np.asarray(third)) == 3
-    floats = contact_sheet.Row("f", "p", wanted / 255, found / 255, 3)
+    floats = contact_sheet.Pictures("f", "p", wanted / 255, found / 255, 3)
     assert contact_sheet.pictures(floats)[2].getpixel((3, 2)) == (96, 96, 96)
     assert contact_sheet.make([floats, floats], "cpu").height > 400

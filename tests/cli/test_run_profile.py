@@ -17,11 +17,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from accel.cli import profiled, run
+from accel.cli import run, run_profile
 from accel.processes.launch import environment, process
-from accel.profiling import collect, folder, launched, loading
+from accel.profiling import collect, loading, run_process
 from accel.profiling.advice import Advice
-from accel.profiling.measured import Batch, Loader, Measured, Process
+from accel.profiling.measured import BatchTimes, Loader, Measured, Process, load
 from accel.profiling.report import Report
 from accel.system import log
 from tests.cli.ended import ENDS, ended
@@ -255,7 +255,7 @@ def test_arguments_of_loaders_like_one_are_changed(monkeypatch: pytest.MonkeyPat
     change = {"num_workers": 2, "prefetch_factor": 3}
     for batch_size, workers in ((4, 2), (3, 0)):
         loader = DataLoader.__new__(DataLoader)
-        launched._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
+        run_process._construct(DataLoader.__init__, loader, data, batch_size, shuffle=True, change=change, like=like)
         assert (loader.num_workers, loader.batch_size) == (workers, batch_size)
         assert type(loader.sampler).__name__ == "RandomSampler"
 
@@ -279,10 +279,10 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(process, "ended", ran)
     for change, profile, _ in expected:
-        found, other = profiled._changes(Advice("text", change, 1.0, 2.0, "", True), report)
+        found, other = run_profile._changes(Advice("text", change, 1.0, 2.0, "", True), report)
         assert found == profile
         arguments = argparse.Namespace(backend="cpu", option=[("exact", True)])
-        profiled._measured([], partial(run.telling, arguments), found, **other)
+        run_profile._measured([], partial(run.variables_for, arguments), found, **other)
     assert [(each["backend"], each["options"]) for each in told] == [row[2] for row in expected]
     assert [each["profile"].get("loader") for each in told] == [row[1].get("loader") for row in expected]
 
@@ -291,34 +291,34 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_run_tries_no_other_backend(trial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "ends", [])
     monkeypatch.setattr(loading, "listeners", [])
-    monkeypatch.setattr(loading.watched, "samples", {1: None})
-    for owner, name in ((launched, "Finalize"), (collect, "start"), (collect, "stop")):
+    monkeypatch.setattr(loading.records, "samples", {1: None})
+    for owner, name in ((run_process, "Finalize"), (collect, "start"), (collect, "stop")):
         monkeypatch.setattr(owner, name, mock.Mock())
-    now = launched._Now({"folder": str(tmp_path), **({} if trial else {"trial": False})})
+    now = run_process._Profile({"folder": str(tmp_path), **({} if trial else {"trial": False})})
     now.start()
     assert bool(loading.ends) == trial
     collect.stop.return_value.loaders = []  # type: ignore[attr-defined]
     now.end()
-    assert bool(loading.watched.samples) == trial
+    assert bool(loading.records.samples) == trial
     told = mock.Mock(return_value={})
     monkeypatch.setattr(process, "ended", lambda *given: 0)
-    monkeypatch.setattr(profiled, "_changes", lambda *given: ({}, {}))
-    profiled._try(mock.Mock(advice=[mock.Mock(change={"threads": 2}, text="")]), [], told, False)
+    monkeypatch.setattr(run_profile, "_changes", lambda *given: ({}, {}))
+    run_profile._try(mock.Mock(advice=[mock.Mock(change={"threads": 2}, text="")]), [], told, False)
     assert told.call_args.args[0]["trial"] is False
 
 
 def test_what_was_left_is_whole_and_put_together(tmp_path: Path) -> None:
-    assert folder.left(tmp_path) is None
+    assert load(tmp_path) is None
     for pid in (11, 12):
         measured = Measured(
             processes=[Process(pid, "main", rank=pid - 11)],
             loaders=[Loader(0)],
-            batches=[Batch(0, 0, number, 4, number, 10) for number in range(3)],
+            batches=[BatchTimes(0, 0, number, 4, number, 10) for number in range(3)],
         )
         for _ in range(2):  # the later one takes the place of the one before
-            folder.leave(measured, tmp_path / f"{pid}.json")
+            measured.save(tmp_path / f"{pid}.pickle")
     (tmp_path / "13.new").write_text("{half")
-    whole = folder.left(tmp_path)
+    whole = load(tmp_path)
     assert whole is not None
     assert [(each.pid, each.rank) for each in whole.processes] == [(11, 0), (12, 1)]
     assert {(each.pid, each.loader) for each in whole.batches} == {(11, 0), (12, 1)}

@@ -9,7 +9,7 @@ from rich.console import Console
 from accel.cli import screen
 from accel.cli.harness import compiling
 from accel.codec.jpeg import MARKERS
-from accel.system.native import cache, units
+from accel.system.native import object_cache, units
 
 LONG = "torchvision cannot load what /a/folder/:x:/[file].jpg has, and so there is nothing that could be compared here"
 
@@ -62,11 +62,11 @@ def test_a_bar_shows_its_title_at_once(err: Console, monkeypatch: pytest.MonkeyP
 
 def test_what_is_being_compiled_is_shown(err: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     units.ready([MARKERS])
-    code = cache.read(MARKERS.file)
+    code = object_cache.read(MARKERS.file)
     monkeypatch.setattr(units, "_units", [])
     unit = units.Unit(MARKERS.name, *MARKERS.sources, seconds=MARKERS.seconds)
     unit.function("codec.jpeg.markers", "first_marker", "u1[1] int")
-    monkeypatch.setattr(cache, "read", lambda file: None)
+    monkeypatch.setattr(object_cache, "read", lambda file: None)
 
     def compiled(missing: dict[units.Unit, bytes | None], processes: int, done: units.Done) -> None:
         for unit in missing:

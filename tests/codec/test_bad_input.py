@@ -183,7 +183,7 @@ def test_a_file_vanishes_between_epochs(tmp_path: Path, workers: int) -> None:
 def test_a_broken_file_that_was_replaced_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     from accel.system import log
 
-    log._asked.clear()
+    log._texts.clear()
     with accel.image_backend("cpu", on_error="replace"):
         for _ in range(3):
             F.to_tensor(Image.open(BytesIO(helpers.undecodable()))).sum()

@@ -334,7 +334,7 @@ def test_threads(paths: list[str], fake: Choose) -> None:
 def test_the_hint_to_pin(paths: list[str], fake: Choose, caplog: pytest.LogCaptureFixture) -> None:
     for pinned in (True, False):
         fake(device="cpu")
-        log._asked.clear()
+        log._texts.clear()
         caplog.clear()
         with caplog.at_level(logging.WARNING, "accel"), epoch(Files(paths, FIXED), pin_memory=pinned) as batches:
             for number, (images, _) in enumerate(batches):

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from accel.profiling.fetching import FIRST
-from accel.profiling.measured import Batch, Loader, Machine, Measured, Process, Sample, Spent
+from accel.profiling.measured import BatchTimes, Loader, Machine, Measured, Process, Sample, Spent
 
 MS = 1_000_000
 Phase = tuple[str, float, float]
@@ -287,7 +287,7 @@ class _Simulation:
                 whole += 1
                 last = number == p.batches - 1
                 self.measured.batches.append(
-                    Batch(
+                    BatchTimes(
                         0,
                         epoch,
                         number,

@@ -13,7 +13,7 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.backends.cpu.shares import Share
 from accel.profiling import collect, fetching
-from accel.system.timing import clocks, sums
+from accel.system.timing import clocks
 from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, NS, TRANSFORM
 from accel.system.timing.compiled_stage import compiled_stage
 from tests.profiling.measure import EACH, main, workers
@@ -80,7 +80,7 @@ def test_the_same_calls_with_and_without_clocks(photos: Path, monkeypatch: pytes
     run = Share.run
 
     def noted(self: Share, *given: Any) -> list[int]:
-        asked.append((len(self), clocks.telling))
+        asked.append((len(self), clocks.detailed))
         return run(self, *given)
 
     monkeypatch.setattr(Share, "run", noted)
@@ -127,11 +127,11 @@ def test_its_time_is_taken_off_what_it_is_in(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(clocks, "cpu_ns", lambda: at[1])
         tick()
         clocks.timed(TRANSFORM, computed)()
-        found = sums.total()[0].copy()
-        clocks.tell(False)
+        found = clocks.total()[0].copy()
+        clocks.detailed = False
         with compiled_stage(DECODE, TRANSFORM, 4) as times:
             assert len(times) == 0
-        assert np.array_equal(sums.total()[0], found)
+        assert np.array_equal(clocks.total()[0], found)
     finally:
         monkeypatch.undo()
         collect.stop()

@@ -269,7 +269,7 @@ def test_a_pipeline_is_compiled_once(count: int, folder: Path, monkeypatch: pyte
 
 
 def test_many_epochs_need_few_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.profiling.watched._MANY", 4)
+    monkeypatch.setattr("accel.profiling.loader_records._MANY", 4)
     loader = DataLoader(Sleeping(folder, transform=lambda image: 0), 6, num_workers=2)
     epochs = 6
     collect.start()
@@ -350,7 +350,7 @@ def test_batches_of_which_little_is_noted(count: int) -> None:
         if one.ready is None and other.number == one.number + 1 and one.step_cpu_ns is None
     ]
     assert len(little) > 0.6 * len(result.batches)
-    exact = [other.asked_ns == one.asked_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
+    exact = [other.requested_ns == one.requested_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
     assert sum(exact) > 0.6 * len(result.batches)
     assert result.failed is not None
     if count:

@@ -15,7 +15,7 @@ import pytest
 
 import accel
 from accel.profiling import progress, trace
-from accel.profiling.measured import STAGES, Loader, Measured, Sample, Spent, Trial, bucket, merged, total
+from accel.profiling.measured import STAGES, Loader, Measured, Sample, Spent, Trial, bucket, load, merged, total
 from accel.profiling.report import Report
 from accel.profiling.verdict import BOTTLENECKS
 from tests.profiling.pipeline import Pipeline
@@ -213,13 +213,16 @@ def test_json_of_every_kind(kind: str, tmp_path: Path) -> None:
 # -- measured -----------------------------------------------------------------------------------------------
 
 
-def test_measured_goes_through_json() -> None:
+def test_measured_goes_through_a_file(tmp_path: Path) -> None:
     measured = busy()
     measured.events = [(1, 2, "decode", 3, 4)]
-    assert Measured.from_json(measured.to_json()) == measured
-    assert Measured.from_dict({**measured.to_dict(), "later": 1}) == measured
-    with pytest.raises(ValueError, match="version 99"):
-        Measured.from_dict({**measured.to_dict(), "version": 99})
+    assert load(tmp_path) is None
+    for _ in range(2):  # the second one replaces the first
+        measured.save(tmp_path / "1.pickle")
+    found = load(tmp_path)
+    assert found is not None
+    assert len(found.batches) == len(measured.batches)
+    assert (found.events, found.samples, found.machine) == (measured.events, measured.samples, measured.machine)
 
 
 def test_ranks_are_put_together() -> None:
@@ -267,7 +270,7 @@ def traced() -> Measured:
     ]
     measured.processes[1].rank = 3
     for batch in measured.batches:  # clocks begin anywhere
-        batch.asked_ns += 5_000_000
+        batch.requested_ns += 5_000_000
     return measured
 
 

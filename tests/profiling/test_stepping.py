@@ -2,7 +2,7 @@
 
 import pytest
 
-from accel.profiling.measured import Batch, Process
+from accel.profiling.measured import BatchTimes, Process
 from accel.profiling.stepping import Stepping, stepping
 
 MS = 1e6
@@ -16,7 +16,7 @@ def measured(
     the whole process with what it does beside; and its threads' waiting for a core."""
     batches = []
     for number in range(COUNT):
-        batch = Batch(0, 0, number, 8, 0, 0, step_ns=int(busy * MS), cpu_ns=int((1 + number * cpu) * MS))
+        batch = BatchTimes(0, 0, number, 8, 0, 0, step_ns=int(busy * MS), cpu_ns=int((1 + number * cpu) * MS))
         if own is not None and number % 4 == 0:
             batch.step_cpu_ns, batch.step_cpu_of_all_ns = int(own * MS), int(of_all * MS)
         batches.append(batch)
@@ -80,10 +80,10 @@ def test_what_a_pool_computes_behind_a_step_is_not_the_steps() -> None:
 
 def test_a_step_that_is_kept_takes_as_long_whoever_computes() -> None:
     its = Stepping(4 * MS, 20 * MS, 2, MS, spent=61 * MS)
-    kept = its.kept(50 * MS, computes=True)
+    kept = its.fixed(50 * MS, computes=True)
     assert kept.lasts() == kept.lasts(3) == 50 * MS
     assert kept.cpu() == kept.cpu(3) == 61 * MS
-    free = its.kept(50 * MS, computes=False)
+    free = its.fixed(50 * MS, computes=False)
     assert free.lasts(3) == 50 * MS
     assert free.cpu(3) == 0
 
@@ -91,11 +91,11 @@ def test_a_step_that_is_kept_takes_as_long_whoever_computes() -> None:
 def ended(*last: float, threads: int = 1) -> Stepping:
     """Steps of 40 ms, and those with the last batches of epochs of eight; a small batch is no such one."""
     batches = [
-        Batch(0, epoch, number, 8, 0, 0, step_ns=int((took if number == 7 else 40) * MS), step_cpu_ns=int(36 * MS),
+        BatchTimes(0, epoch, number, 8, 0, 0, step_ns=int((took if number == 7 else 40) * MS), step_cpu_ns=int(36 * MS),
               step_cpu_of_all_ns=int(threads * 36 * MS), cpu_ns=int(threads * 36 * (8 * epoch + number + 1) * MS))
         for epoch, took in enumerate(last) for number in range(8)
     ]  # fmt: skip
-    batches.append(Batch(0, len(last), 7, 3, 0, 0, step_ns=int(MS)))
+    batches.append(BatchTimes(0, len(last), 7, 3, 0, 0, step_ns=int(MS)))
     return stepping(None, batches[1:8], batches, 40 * MS, alone=False, length=8)
 
 

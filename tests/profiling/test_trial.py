@@ -90,7 +90,7 @@ def test_loaders_alike_are_tried_once(tmp_path: Path, monkeypatch: pytest.Monkey
         for batch_size in (2, 2, 2, 4):
             for _ in DataLoader(data, batch_size):
                 pass
-            collect.try_another(len(loading.watched.loaders) - 1)
+            collect.try_another(len(loading.records.loaders) - 1)
     assert len(tried) == 2
     assert report.measured.trials == {"cpu": result}
 

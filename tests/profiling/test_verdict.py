@@ -8,7 +8,7 @@ import pytest
 
 from accel.profiling import predict
 from accel.profiling.advice import advise, no_cure
-from accel.profiling.measured import Batch, Loader, Machine, Measured, Sample, Spent
+from accel.profiling.measured import BatchTimes, Loader, Machine, Measured, Sample, Spent
 from accel.profiling.verdict import BOTTLENECKS, judge
 from tests.profiling.pipeline import Pipeline
 
@@ -178,7 +178,7 @@ def test_slots_that_ran_out() -> None:
 
 def test_too_little_to_judge() -> None:
     assert judge(Measured()).bottleneck == "none"
-    first = Batch(0, 0, 0, 32, 0, 10**9, step_ns=10**6)
+    first = BatchTimes(0, 0, 0, 32, 0, 10**9, step_ns=10**6)
     measured = Measured(batches=[first], loaders=[Loader(0)], machine=Machine())
     verdict = judge(measured)
     assert verdict.bottleneck == "none"

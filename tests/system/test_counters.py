@@ -105,7 +105,7 @@ def test_the_older_name_is_not_printed() -> None:
 
 
 def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    log._asked.pop("said by this test", None)
+    log._texts.pop("said by this test", None)
     for number in range(3):
         counters.fallback("said by this test", f"{number}.jpg")
     assert [record.getMessage() for record in caplog.records] == [
@@ -113,6 +113,6 @@ def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
     pid = os.fork()
     if pid == 0:
-        log._asked.pop("said by this test")
+        log._texts.pop("said by this test")
         os._exit(log.first("said by this test"))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a child says it again"

@@ -89,7 +89,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
-    units.log._asked.clear()
+    units.log._texts.clear()
     with caplog.at_level(logging.WARNING, "accel"):
         for each in (unit, again(unit)):
             assert units.ready([each]) == [each]
@@ -252,7 +252,7 @@ def test_what_may_not_be_written_is_refused() -> None:
 def test_warm(capsys: pytest.CaptureFixture[str]) -> None:
     """Into the tests' own cache, where most of it is."""
     assert __main__.main(["warm", "--processes", "2"]) == 0
-    assert all(units.cache.read(unit.file) is not None for unit in UNITS)
+    assert all(units.object_cache.read(unit.file) is not None for unit in UNITS)
     assert "kept in" in capsys.readouterr().out
     assert __main__.main(["warm"]) == 0
     assert f"all {len(UNITS)} units were there" in capsys.readouterr().out

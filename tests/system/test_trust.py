@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accel.system import log, trust
-from accel.system.native import cache
+from accel.system.native import object_cache
 from accel.system.trust import Untrusted
 from tests.support.processes import in_child, linux
 
@@ -24,15 +24,15 @@ as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only 
 
 @pytest.fixture(autouse=True)
 def _new() -> None:
-    log._asked.clear()
-    cache._of_process.cache_clear()
+    log._texts.clear()
+    object_cache._of_process.cache_clear()
 
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that ACCEL_CACHE_DIR names, with code in it; temporary files are in another."""
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "above" / "chosen"))
-    cache.keep("a", b"planted")
+    object_cache.keep("a", b"planted")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "temporary").chmod(0o1777)
@@ -47,7 +47,7 @@ def test_a_message_names_a_folder_that_cannot_be_used(
     if kind == "file":
         place.write_bytes(b"")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(place))
-    assert cache.where() == str(place)
+    assert object_cache.where() == str(place)
 
 
 def built() -> bytes:
@@ -141,25 +141,25 @@ ATTACKS = [
 def test_what_others_may_write_is_not_run(
     chosen: Path, attack: Callable[[Path], None], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert cache.cached("a", built) == b"planted"
+    assert object_cache.cached("a", built) == b"planted"
     attack(chosen)
     with caplog.at_level(logging.WARNING, "accel"):
         for _ in range(2):
-            assert cache.cached("a", built) == b"own"
+            assert object_cache.cached("a", built) == b"own"
             log.flush()
     [message] = [record.getMessage() for record in caplog.records]
     assert said in message
     assert str(elsewhere()) in message
     assert stat.S_IMODE(elsewhere().stat().st_mode) == 0o700
-    assert cache.folder() == elsewhere()
-    assert cache.read("a") == b"own", "later processes find it there"
+    assert object_cache.folder() == elsewhere()
+    assert object_cache.read("a") == b"own", "later processes find it there"
     assert {path.name for path in chosen.iterdir()} == {"a"}, "nothing was written to it"
 
 
 def test_nothing_is_made_where_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Path) -> None:
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(chosen.parent / "new" / "er"))
     chosen.parent.chmod(0o777)
-    assert cache.cached("a", built) == b"own"
+    assert object_cache.cached("a", built) == b"own"
     assert {path.name for path in chosen.parent.iterdir()} == {"chosen"}
 
 
@@ -180,11 +180,11 @@ def test_where_somebody_made_that_first_the_process_has_its_own(
     before = elsewhere().lstat()
     with caplog.at_level(logging.WARNING, "accel"):
         for _ in range(2):
-            assert cache.cached("a", built) == b"own"
-            assert cache.read("a") == b"own"
+            assert object_cache.cached("a", built) == b"own"
+            assert object_cache.read("a") == b"own"
             log.flush()
     assert elsewhere().lstat() == before
-    folder = cache.folder()
+    folder = object_cache.folder()
     assert folder.parent == elsewhere().parent != folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     [message] = [record.getMessage() for record in caplog.records]
@@ -197,10 +197,10 @@ def test_where_there_is_no_place_at_all_it_is_run_and_not_kept(
     chosen.chmod(0o777)
     elsewhere().parent.chmod(0o777)
     with caplog.at_level(logging.WARNING, "accel"):
-        assert cache.cached("a", built) == b"own"
-        assert cache.cached("a", built) == b"own"
+        assert object_cache.cached("a", built) == b"own"
+        assert object_cache.cached("a", built) == b"own"
         log.flush()
-    assert cache.read("a") is None
+    assert object_cache.read("a") is None
     [message] = [record.getMessage() for record in caplog.records]
     assert "not kept" in message
 
@@ -208,14 +208,14 @@ def test_where_there_is_no_place_at_all_it_is_run_and_not_kept(
 def test_a_process_removes_its_own_folder_and_its_children_do_not(tmp_path: Path) -> None:
     program = """
 import os, sys
-from accel.system.native import cache
+from accel.system.native import object_cache
 os.environ["ACCEL_CACHE_DIR"] = sys.argv[1]
-cache.keep("a", b"code")
-folder = cache.folder()
+object_cache.keep("a", b"code")
+folder = object_cache.folder()
 if (child := os.fork()) == 0:
     sys.exit(0)
 os.waitpid(child, 0)
-assert cache.read("a") == b"code"
+assert object_cache.read("a") == b"code"
 print(folder)
 """
     refused, temporary = tmp_path / "refused", tmp_path / "temporary"
@@ -259,7 +259,7 @@ def test_what_only_this_user_may_write_is_used(
     chosen: Path, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     change(chosen)
-    assert cache.cached("a", built) == b"planted"
+    assert object_cache.cached("a", built) == b"planted"
     assert not caplog.records
 
 
@@ -270,13 +270,13 @@ def test_what_root_has_made_serves_every_user(monkeypatch: pytest.MonkeyPatch) -
         os.chmod(above, 0o755)
         folder = Path(above) / "opt" / "accel"
         monkeypatch.setenv("ACCEL_CACHE_DIR", str(folder))
-        cache.keep("a", b"code")
+        object_cache.keep("a", b"code")
 
         def of_another() -> bool:
             os.setgroups([])
             os.setgid(OTHER)
             os.setuid(OTHER)
-            return cache.read("a") == b"code" and cache.folder() == folder
+            return object_cache.read("a") == b"code" and object_cache.folder() == folder
 
         assert in_child(of_another)()
 
@@ -287,10 +287,10 @@ def test_a_folder_is_made_with_parents_that_only_this_user_may_write(
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "not" / "yet"))
     before = os.umask(0)
     try:
-        cache.keep("a", b"code")
+        object_cache.keep("a", b"code")
     finally:
         os.umask(before)
-    assert cache.read("a") == b"code"
+    assert object_cache.read("a") == b"code"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "not", tmp_path / "not" / "yet")] == [0o755] * 2
 
 
@@ -298,10 +298,10 @@ def test_a_folder_is_made_with_parents_that_only_this_user_may_write(
 def test_a_file_that_others_may_write_is_made_again(chosen: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
     """From a time when the folder was another's, too."""
     (chosen / "a").chmod(mode)
-    assert cache.cached("a", built) == b"own"
+    assert object_cache.cached("a", built) == b"own"
     log.flush()
     assert "writable by everybody, so it is not run" in caplog.text
-    assert cache.read("a") == b"own"
+    assert object_cache.read("a") == b"own"
 
 
 # -- where owners mean nothing -----------------------------------------------------------------------------------
@@ -326,12 +326,12 @@ def test_owners_that_mean_nothing_are_named_and_not_refused(
 
         monkeypatch.setattr(tempfile, "TemporaryFile", made)
     for _ in range(2):
-        assert cache.cached("a", built) == b"planted"
+        assert object_cache.cached("a", built) == b"planted"
         log.flush()
     [message] = [record.getMessage() for record in caplog.records]
     assert f"owners of files mean nothing here (user {nobody})" in message
     chosen.chmod(0o777)
-    assert cache.cached("a", built) == b"own", "everybody is somebody else in any case"
+    assert object_cache.cached("a", built) == b"own", "everybody is somebody else in any case"
 
 
 def test_a_system_without_owners(
@@ -340,9 +340,9 @@ def test_a_system_without_owners(
     monkeypatch.delattr(os, "geteuid")
     chosen.chmod(0o777)
     with caplog.at_level(logging.INFO, "accel"):
-        assert cache.cached("a", built) == b"planted"
-        assert cache.cached("b", built) == b"own"
-        assert cache.cached_path("b", built) == chosen / "b"
+        assert object_cache.cached("a", built) == b"planted"
+        assert object_cache.cached("b", built) == b"own"
+        assert object_cache.cached_path("b", built) == chosen / "b"
         log.flush()
     assert "this system has no owners and modes" in caplog.text
 

@@ -63,7 +63,7 @@ class SwitchOnImport:
         elif self in sys.meta_path:
             self.remove()
             if "ACCEL_RUN" in os.environ:
-                from accel.cli.launched import enter
+                from accel.cli.child_start import enter
 
                 enter(self.switch)
             elif self.switch is not None:

@@ -151,8 +151,8 @@ def _entry(inner: Any, name: str) -> str:
 
 def _translated(function: Any, signature: str) -> tuple[str, Any]:
     """Translate a function by numba; return the name of an entry to it, and numba's library with that."""
-    kinds = [_Kind(parameter) for parameter in parameters(signature)]
-    wanted = types.Tuple([kind.type for kind in kinds])
+    kinds = [_Argument(parameter) for parameter in parameters(signature)]
+    tuple_type = types.Tuple([kind.type for kind in kinds])
 
     @emitted(types.boolean, None)
     def fits(builder: Any, words: Any) -> Any:
@@ -169,9 +169,9 @@ def _translated(function: Any, signature: str) -> tuple[str, Any]:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             words = cgutils.unpack_tuple(builder, values[0])[1:]
             made = [kind.value(context, builder, word) for kind, word in zip(kinds, words, strict=True)]
-            return context.make_tuple(builder, wanted, made)
+            return context.make_tuple(builder, tuple_type, made)
 
-        return wanted(words), generate
+        return tuple_type(words), generate
 
     @intrinsic
     def integer(typing: Any, value: Any) -> Any:
@@ -193,7 +193,7 @@ def _translated(function: Any, signature: str) -> tuple[str, Any]:
     return made.fndesc.llvm_func_name, made.library
 
 
-class _Kind:
+class _Argument:
     """A parameter: a number, or a C-contiguous array.
 
     The fields of NumPy's objects are read at the places in numpy/ndarraytypes.h, which are the same for all versions.
@@ -226,8 +226,8 @@ class _Kind:
 
     def _is_like_it(self, builder: Any, word: Any, ndarray: Any) -> Any:
         dimensions, flags = _field(builder, word, 8, 32), _field(builder, word, 48, 32)
-        wanted = flags.type(_C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if self._parameter.is_written else 0))
-        good = builder.icmp_unsigned("==", builder.and_(flags, wanted), wanted)
+        required = flags.type(_C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if self._parameter.is_written else 0))
+        good = builder.icmp_unsigned("==", builder.and_(flags, required), required)
         good = builder.and_(good, builder.icmp_unsigned("==", dimensions, dimensions.type(self.type.ndim)))
         if self._parameter.is_any:
             return good

@@ -1,4 +1,4 @@
-"""Compiled functions: loaded from ``cache`` without numba, or compiled by processes that import it.
+"""Compiled functions: loaded from ``object_cache`` without numba, or compiled by processes that import it.
 
 A ``Unit`` is a set of functions that are compiled together; a ``Function`` of it is called from Python, and runs
 without the GIL, unless it is ``locked``.
@@ -25,7 +25,7 @@ import numpy as np
 
 from accel.system import cores, log
 from accel.system.imports import LazyModule, importing
-from accel.system.native import cache
+from accel.system.native import object_cache
 from accel.system.native.signatures import FAILED, parameters
 from accel.system.version import __version__
 
@@ -121,7 +121,7 @@ class Unit:
         """Its file name in the cache, which depends on the sources, the compiler and the processor."""
         paths = [path for pattern in (*self.sources, *_COMPILER) for path in _ROOT.glob(pattern)]
         signatures = json.dumps([function.order for function in self.functions])
-        return f"{self.name}-{cache.digest(paths, _ROOT, signatures, *_circumstances())}.o"
+        return f"{self.name}-{object_cache.digest(paths, _ROOT, signatures, *_circumstances())}.o"
 
     def load(self, code: bytes) -> None:
         """Load object code, so that the functions can be called."""
@@ -138,7 +138,7 @@ def units() -> list[Unit]:
     return list(_units)
 
 
-def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
+def ready(required: Iterable[Unit], *, processes: int | None = None, done: Done = lambda unit: None) -> list[Unit]:
     """Load units; those that the cache lacks are first compiled, in several processes, and put there.
 
     Args:
@@ -150,8 +150,8 @@ def ready(wanted: Iterable[Unit], *, processes: int | None = None, done: Done = 
     """
     with importing:
         missing: dict[Unit, bytes | None] = {}
-        for unit in (unit for unit in wanted if unit.engine is None):
-            if (code := cache.read(unit.file)) is not None:
+        for unit in (unit for unit in required if unit.engine is None):
+            if (code := object_cache.read(unit.file)) is not None:
                 unit.load(code)
             else:
                 missing[unit] = None
@@ -193,16 +193,16 @@ def _in_processes(missing: dict[Unit, bytes | None], processes: int, done: Done)
         names, seconds = ", ".join(unit.name for unit in missing), max(map(_seconds, shares)) + 1
         log.at_once(
             log.WARNING,
-            f"accel compiles its kernels for this processor, as {cache.where()} has none to load: {names}, about "
-            f"{seconds:.0f} s; others when a step first needs them, without another message (python -m accel warm "
-            "compiles all of them in advance)",
+            f"accel compiles its kernels for this processor, as {object_cache.where()} has none to load: {names}, "
+            f"about {seconds:.0f} s; others when a step first needs them, without another message (python -m accel "
+            "warm compiles all of them in advance)",
         )
 
     def work(share: list[Unit]) -> None:
         with suppress(OSError):
             for unit, code in zip(share, _process(os.fsdecode(executable), share), strict=False):
                 missing[unit] = code
-                cache.keep(unit.file, code)
+                object_cache.keep(unit.file, code)
                 done(unit)
 
     with ThreadPoolExecutor(len(shares), initializer=log.is_ours) as pool:
@@ -215,7 +215,7 @@ def _compiled_here(unit: Unit, done: Done) -> bytes:
     if log.first("compiling here"):
         log.at_once(log.WARNING, "no other process could compile accel's kernels: this one does, which takes longer")
     code: bytes = _compiling.compiled([function.order for function in unit.functions], *_processor.found())
-    cache.keep(unit.file, code)
+    object_cache.keep(unit.file, code)
     done(unit)
     return code
 

@@ -24,24 +24,24 @@ def compiled_stage(stage: int, rest: int, images: int) -> AbstractContextManager
     Args:
         rest: the stage that the call is made in. torch's profiler shows both as one range, ``accel::decode+transform``.
     """
-    wanted = clocks.telling and measuring.measuring()
-    return _measured(stage, rest, images, wanted) if wanted or clocks.ranges else _UNMEASURED
+    counts = clocks.detailed and measuring.measuring()
+    return _measured(stage, rest, images, counts) if counts or clocks.ranges else _UNMEASURED
 
 
 _UNMEASURED = nullcontext(np.zeros((0, 2, 2), np.int64))
 
 
 @contextmanager
-def _measured(stage: int, rest: int, images: int, wanted: bool) -> Iterator[npt.NDArray[np.int64]]:
-    times = np.zeros((images if wanted else 0, 2, 2), np.int64)
+def _measured(stage: int, rest: int, images: int, counts: bool) -> Iterator[npt.NDArray[np.int64]]:
+    times = np.zeros((images if counts else 0, 2, 2), np.int64)
     shown = clocks.ranges and clocks.ranges(f"accel::{clocks.STAGES[stage]}+{clocks.STAGES[rest]}")
-    samples_cpu = wanted and clocks.sampling_cpu
-    begun, cpu_begun = clocks.now(), clocks.cpu_ns() if samples_cpu else 0
+    samples_cpu = counts and clocks.sampling_cpu
+    start, cpu_start = clocks.now(), clocks.cpu_ns() if samples_cpu else 0
     with shown or nullcontext():
         yield times
-    if wanted:
-        cpu = clocks.cpu_ns() - cpu_begun if samples_cpu else None
-        took = clocks.now() - begun
+    if counts:
+        cpu = clocks.cpu_ns() - cpu_start if samples_cpu else None
+        took = clocks.now() - start
         since, until = (times[..., 0] * 1_000_000_000 + times[..., 1]).T
         done = until > 0
         clocks.clock().add_within(stage, since[done].tolist(), until[done].tolist(), took, cpu)

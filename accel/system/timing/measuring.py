@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,11 +19,9 @@ import torch
 
 from accel.system import fork, memory
 from accel.system.cores import delayed_ns
-from accel.system.timing import clocks, ring, sums
+from accel.system.timing import clocks
 from accel.system.timing import row_words as at
 from accel.system.timing.clocks import STAGES, WIDTH, now
-from accel.system.timing.divided import divided
-from accel.system.timing.ring import Ring
 
 _MOST_EVENTS = 1 << 20  # of a process
 
@@ -36,7 +33,8 @@ control: Any = (0,)
 _owner: int | None = None
 _seen = 0  # the generation that this process counts for; 0: none
 _row: npt.NDArray[np.int64] | None = None
-_changes: list[Callable[[bool], object]] = []
+changed: Callable[[bool], object] = bool
+"""Called as measuring begins (True) or ends (False) in this process, and as ``clocks.ranges`` changes (False)."""
 
 
 def share(*, own: bool = False) -> torch.Tensor | None:
@@ -67,11 +65,6 @@ def join(block: torch.Tensor | None) -> None:
             _block, _words = block, block.numpy().view(np.int64)
             control = _words.data
             _seen, _row = 0, None
-
-
-def on_change(function: Callable[[bool], object]) -> None:
-    """Call ``function`` when measuring begins (True) or ends (False) in this process, and when ``ranges`` changes."""
-    _changes.append(function)
 
 
 def look() -> bool:
@@ -110,7 +103,7 @@ def start(folder: str = "") -> None:
     look()
 
 
-def stop() -> list[Row]:
+def stop() -> list[ProcessRow]:
     """End measuring and return the rows of all processes, this one's first."""
     try:
         flush()
@@ -120,13 +113,13 @@ def stop() -> list[Row]:
         look()
 
 
-def rows_of() -> list[Row]:
+def rows_of() -> list[ProcessRow]:
     """The rows of all processes up to now, this one's first; an empty list if nothing is being measured."""
     generation = 0 if _block is None else int(_words[0])
     if not generation:
         return []
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-    rows = [Row.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
+    rows = [ProcessRow.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
     return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
 
 
@@ -140,16 +133,14 @@ def _turn(generation: int) -> None:
     with _lock:
         clocks.forget(events_wanted=bool(generation and folder()))
         _seen, _row = generation, None
-        for change in _changes:
-            change(bool(generation))
+        changed(bool(generation))
 
 
 def show(make: Callable[[str], Any] | None) -> None:
     """Show stages in torch's profiler from now on, by the context ``make(name)``; None: stop showing them."""
     with _lock:
         clocks.ranges = make
-        for change in _changes:
-            change(False)
+        changed(False)
 
 
 def _in_child() -> None:
@@ -173,7 +164,7 @@ def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return found
 
 
-class Row(NamedTuple):
+class ProcessRow(NamedTuple):
     """One process's ``row_words.HEADER``, ``stages`` [stages, WIDTH] and (statement, times found at it) pairs."""
 
     header: dict[str, int]
@@ -181,18 +172,16 @@ class Row(NamedTuple):
     texts: list[tuple[str, int]]
 
     @classmethod
-    def of(cls, words: npt.NDArray[np.int64]) -> Row:
-        stages = words[at.SUMS_BEGIN : at.UNADDED_BEGIN].reshape(2, len(STAGES), WIDTH)
-        sums.add_up(stages, words[at.UNADDED_BEGIN :][: words[at.UNADDED]])
+    def of(cls, words: npt.NDArray[np.int64]) -> ProcessRow:
+        stages = words[at.SUMS_BEGIN : at.RINGS_BEGIN].reshape(2, len(STAGES), WIDTH)
         images = int(words[at.IMAGES])
-        for its in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS):
-            if its[ring.COUNT]:
-                sums.add_up(stages, its[ring.WORDS - ring.MOST :][: its[ring.COUNT]])
-            if its[ring.UNTIL]:
-                words[[at.UNTIL, at.SPAN]] = its[ring.UNTIL], its[ring.UNTIL] - words[at.BEGUN]
-                images = int(its[ring.IMAGES])
+        for ring in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING):
+            clocks.add_up(stages, ring[at.RING_BEGIN :][: ring[at.RING_COUNT]])
+            if until := ring[at.RING_UNTIL]:
+                words[[at.UNTIL, at.SPAN]] = until, until - words[at.START]
+                images = int(ring[at.RING_IMAGES])
         _go_on(words, images)
-        stages = divided(stages)
+        stages = clocks.divided(stages)
         texts = words[at.TEXTS_BEGIN :]
         names, times = texts[at.TEXTS :].view(at.TEXT), texts[: at.TEXTS]
         named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(at.TEXTS) if times[n]]
@@ -208,18 +197,18 @@ def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
     words[at.IMAGES] = images
 
 
-def take(ended: Callable[[int], bool]) -> list[Row]:
+def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
     """Return the rows of processes for which ``ended(pid)``, and free them for others."""
-    taken = [row for row in rows_of() if ended(row.header["pid"])]
+    ended_rows = [row for row in rows_of() if ended(row.header["pid"])]
     content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-    for row in taken:
+    for row in ended_rows:
         content[(content[:, at.PID] == row.header["pid"]), at.GENERATION] = 0
-    return taken
+    return ended_rows
 
 
 def row() -> npt.NDArray[np.int64] | None:
     """This process's row; None if nothing is being measured, or no row is left."""
-    global _row, _cpu_begun, _system_begun, _delayed_begun, _delayed_at
+    global _row, _cpu_start, _system_start, _delayed_start, _delayed_at
     if _row is None and _seen:
         pid = os.getpid()
         content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
@@ -227,31 +216,31 @@ def row() -> npt.NDArray[np.int64] | None:
             found = content[number % at.ROWS]
             if found[at.GENERATION] != _seen or found[at.PID] == pid:
                 found[:] = 0
-                found[at.PID], found[at.GENERATION], found[at.BEGUN] = pid, _seen, now()
-                _row, _cpu_begun, _delayed_at = found, clocks.process_cpu_ns(), now()
-                found[at.BEFORE], _delayed_begun, _system_begun = _cpu_begun, delayed_ns(), clocks.system_ns()
-                rings[:] = map(Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, ring.WORDS))
+                found[at.PID], found[at.GENERATION], found[at.START] = pid, _seen, now()
+                _row, _cpu_start, _delayed_at = found, clocks.process_cpu_ns(), now()
+                found[at.BEFORE], _delayed_start, _system_start = _cpu_start, delayed_ns(), clocks.system_ns()
+                rings[:] = map(at.Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING))
                 break
     return _row
 
 
-rings: list[Ring] = []
+rings: list[at.Ring] = []
 """The rings of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
 
 
-_cpu_begun = _system_begun = _delayed_at = 0
-_delayed_begun: int | None = None
+_cpu_start = _system_start = _delayed_at = 0
+_delayed_start: int | None = None
 _EVERY = 500_000_000  # ns
 
 
-def flush(until: int = 0, *, first: bool = False, own: Ring | None = None) -> None:
-    """Write what the threads of this process have counted to its row; readers add up the entries that are not yet.
+def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) -> None:
+    """Write what the threads of this process have counted to its row; readers add the rings.
 
     Args:
         until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
         own: the ring that this thread writes to, whose entries are added, too.
     """
-    global _delayed_at, _delayed_begun
+    global _delayed_at, _delayed_start
     found = row()
     if found is None:
         return
@@ -259,36 +248,30 @@ def flush(until: int = 0, *, first: bool = False, own: Ring | None = None) -> No
     with _flushing:
         if own is not None:
             clocks.clock().done += own.entries
-        new, there = sums.gathered(), words[at.UNADDED]
+        sums = clocks.total().reshape(-1)
         words[at.WRITING] += 1
         if own is not None:
             own.clear()
-        if len(new) > at.MOST_UNADDED:
-            found[at.SUMS_BEGIN : at.UNADDED_BEGIN] = sums.total().reshape(-1)
-            words[at.UNADDED] = 0
-        else:
-            words[at.UNADDED_BEGIN + there : at.UNADDED_BEGIN + len(new)] = memoryview(array("q", new[there:]))
-            sums.write_cpu(found[at.SUMS_BEGIN : at.UNADDED_BEGIN])
-            words[at.UNADDED] = len(new)
-        words[at.THREADS] = sums.working()
-        words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_begun
-        words[at.SYSTEM] = clocks.system_ns() - _system_begun
+        found[at.SUMS_BEGIN : at.RINGS_BEGIN] = sums
+        words[at.THREADS] = clocks.working()
+        words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_start
+        words[at.SYSTEM] = clocks.system_ns() - _system_start
         if until:
             words[at.UNTIL] = until
-            words[at.SPAN] = until - words[at.BEGUN]
+            words[at.SPAN] = until - words[at.START]
         if first:
             words[at.FIRSTS] += 1
             found[[at.FIRST_CPU, at.FIRST_SYSTEM, at.FIRST_IMAGES]] = found[[at.PROCESS_CPU, at.SYSTEM, at.IMAGES]]
-            _delayed_begun, _delayed_at = delayed_ns(), now()
+            _delayed_start, _delayed_at = delayed_ns(), now()
         words[at.WRITING] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    late = own is None or now() - _delayed_at > min(_EVERY, _delayed_at - words[at.BEGUN])
-    if late and _delayed_begun is not None:
-        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_begun, now()
+    late = own is None or now() - _delayed_at > min(_EVERY, _delayed_at - words[at.START])
+    if late and _delayed_start is not None:
+        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_start, now()
         found[at.DELAYED_IMAGES] = found[at.IMAGES]
 
 

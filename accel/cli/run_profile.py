@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from accel.processes.launch import process
-from accel.profiling import folder, screen, trace
+from accel.profiling import screen, trace
 from accel.profiling.advice import Advice
+from accel.profiling.measured import load
 from accel.profiling.report import Report
 from accel.system import stderr
 
@@ -21,7 +22,7 @@ Environment = Callable[..., dict[str, str]]
 """Makes the environment of a script with a profile, and with another backend and other options if they are given."""
 
 
-def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
+def run(args: argparse.Namespace, words: list[str], variables: Environment) -> int:
     """Run the script and report on standard error; return its exit status, or end by the signal that ended it."""
     for name in (args.json, args.trace):
         if name and not _writable(Path(name)):
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
             return 2
     if args.attempt:
         _say("the script will run twice, the second time with a change, and write again what it writes")
-    status, report = _measured(words, told, {"trace": bool(args.trace), "progress": args.progress})
+    status, report = _measured(words, variables, {"trace": bool(args.trace), "progress": args.progress})
     if report is None:
         _say("nothing was measured: no process that imports torchvision went through a DataLoader, or it was killed")
         return process.end_as(status)
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
     if args.trace:
         _write(args.trace, partial(trace.write, report.measured))
     if args.attempt and status == 0:
-        _try(report, words, told, args.progress)
+        _try(report, words, variables, args.progress)
     elif args.attempt:
         _say("nothing is tried after a run that failed")
     if args.json:
@@ -45,14 +46,16 @@ def run(args: argparse.Namespace, words: list[str], told: Environment) -> int:
     return process.end_as(status)
 
 
-def _measured(words: list[str], told: Environment, profile: dict[str, Any], **other: Any) -> tuple[int, Report | None]:
+def _measured(
+    words: list[str], variables: Environment, profile: dict[str, Any], **other: Any
+) -> tuple[int, Report | None]:
     with tempfile.TemporaryDirectory(prefix="accel-profile-", ignore_cleanup_errors=True) as name:
-        status = process.ended(words, told({**profile, "folder": name}, **other))
-        measured = folder.left(Path(name))
+        status = process.ended(words, variables({**profile, "folder": name}, **other))
+        measured = load(Path(name))
     return status, None if measured is None else Report(measured)
 
 
-def _try(report: Report, words: list[str], told: Environment, progress: bool) -> None:
+def _try(report: Report, words: list[str], variables: Environment, progress: bool) -> None:
     """Run the script again with the first advice that a program can follow, and report the effect."""
     advice = next((each for each in report.advice if each.change), None)
     if advice is None or report.flow is None:
@@ -60,8 +63,8 @@ def _try(report: Report, words: list[str], told: Environment, progress: bool) ->
         return
     _say(f"a second run, with {advice.text}; what it prints and writes is that of another run")
     profile, other = _changes(advice, report)
-    told_more = {"trace": False, "progress": progress, "trial": False, **profile}
-    status, second = _measured(words, told, told_more, **other)
+    settings = {"trace": False, "progress": progress, "trial": False, **profile}
+    status, second = _measured(words, variables, settings, **other)
     _say(f"the second run has ended, with {status}")
     flow = None if second is None else second.flow
     if second is None or flow is None or status != 0:

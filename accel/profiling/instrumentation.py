@@ -7,7 +7,7 @@ goes, they are removed before and put back after.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -19,23 +19,12 @@ from accel import hooks
 from accel.hooks import multiprocessing
 from accel.hooks.patch import Undo, attribute, body, found
 from accel.processes.leaving import leaves
-from accel.profiling import copying, ending, fetching, loading
-from accel.profiling.around import around
-from accel.profiling.sampler import of_stages, sampler
+from accel.profiling import fetching, loading
+from accel.profiling.fetching import around
+from accel.profiling.sampler import sampler
 from accel.system.private_names import private
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import (
-    COLLATE,
-    COPY,
-    DECODE,
-    KERNELS,
-    LAUNCH,
-    PLAN,
-    READ,
-    RECORD,
-    TRANSFORM,
-    USER,
-)
+from accel.system.timing.clocks import COLLATE, COPY, DECODE, KERNELS, LAUNCH, PLAN, READ, RECORD, TRANSFORM, USER
 
 Function = Callable[..., Any]
 
@@ -67,11 +56,7 @@ _SECTIONS: dict[str, int] = {
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
-_STOCK = (
-    "torchvision.transforms.transforms",
-    "torchvision.transforms.autoaugment",
-    "torchvision.transforms.v2",
-)
+_STOCK = ("torchvision.transforms.transforms", "torchvision.transforms.autoaugment", "torchvision.transforms.v2")
 _HOLDERS = {"Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder", "RandomTransforms", "Transform"}
 """Transforms that run others, which may be the user's, or the user's functions."""
 
@@ -94,68 +79,46 @@ def changed(begins: bool) -> None:
 
 
 def _install() -> None:
-    if clocks.ranges is None and not measuring.measuring():
+    measures = measuring.measuring()
+    if clocks.ranges is None and not measures:
         return
     for name in _IMPORTED:
         import_module(name)
     for name, stage in (*_ATTRIBUTES.items(), *_SECTIONS.items()):
         timed = clocks.section if name in _SECTIONS else partial(clocks.timed, of_image=stage != COPY)
-        _around(name, partial(timed if measuring.measuring() else clocks.shown, stage))
-        if stage not in (USER, COLLATE):
-            _known(found(name))
-    if not measuring.measuring():
-        return
-    _around("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
-    for name, replacement in (*fetching.REPLACED, *loading.REPLACED, *copying.REPLACED, *ending.REPLACED):
-        _around(name, replacement)
-    for name, replacement in fetching.BODIES:
-        function = found(name)
-        _undo.append(body(function, replacement))
-        clocks.put_aside(function.__kwdefaults__, "_accel_instead", function.__wrapped__)
-        _known(function)
-    for name, stage in _ATTRIBUTES.items():
-        owner, _, attribute_name = name.rpartition(".")
-        if stage != COPY and inspect.ismodule(found(owner)):
-            clocked = vars(found(owner))[attribute_name]
-            clocks.put_aside(vars(found(owner)), attribute_name, clocked.__wrapped__)
-    for cls in (v1.Compose, v2.Compose):
-        method = "forward" if "forward" in vars(cls) else "__call__"
-        _around_method(cls, method, fetching.composed)
+        _undo.append(around(name, partial(timed if measures else clocks.shown, stage)))
+    if measures:
+        _install_measuring()
+
+
+def _install_measuring() -> None:
+    loop = ("torch.utils.data._utils.worker._worker_loop", _WorkerEntry)
+    _undo.extend(around(*each) for each in (loop, *fetching.REPLACED, *loading.REPLACED))
+    _undo.extend(body(found(name), replacement) for name, replacement in fetching.BODIES)
     fetching.stock.update(_transforms())
+    _method(v1.Compose, "__call__", fetching.compose)
+    _method(v2.Compose, "forward", fetching.compose)
     for cls in fetching.stock:
-        for method in ("forward", "__call__"):
-            if method in vars(cls):
-                _around_method(cls, method, fetching.applied)
-                _known(vars(cls)[method])
+        for name in ("forward", "__call__"):
+            if name in vars(cls):
+                _method(cls, name, fetching.transform)
 
 
-def _around(name: str, make: Callable[[Function], Function]) -> None:
-    _undo.append(around(name, make))
-
-
-def _around_method(cls: type, name: str, make: Callable[[Function], Function]) -> None:
+def _method(cls: type, name: str, make: Callable[[Function], Function]) -> None:
+    """Put a clock around a method of a transform."""
     original = vars(cls)[name]
     clocked = make(original)
     _undo.append(attribute(cls, name, clocked))
     clocks.originals[clocked] = original
 
 
-def _known(clocked: Any) -> None:
-    """Let the sampler recognize a stage by its function, as it has no clock while stages are not told apart."""
-    code = getattr(clocked.__wrapped__, "__code__", None)
-    if code is not None:
-        of_stages.add(code)
-
-
-def _transforms() -> list[type]:
+def _transforms() -> Iterator[type]:
     """Stock transforms of torchvision, v1 and v2."""
-    classes: dict[type, None] = {}
     for module in map(found, _STOCK):
         for cls in vars(module).values():
-            stock = isinstance(cls, type) and cls.__module__.startswith("torchvision.transforms")
-            if stock and cls.__name__ not in _HOLDERS:
-                classes[cls] = None
-    return list(classes)
+            is_stock = isinstance(cls, type) and cls.__module__.startswith("torchvision.transforms")
+            if is_stock and cls.__name__ not in _HOLDERS:
+                yield cls
 
 
 class _WorkerEntry:
@@ -181,15 +144,11 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
 
 
 def _uninstall() -> None:
-    clocks.put_back()
+    clocks.detailed = True
     clocks.originals.clear()
     for each in (fetching.undo, _undo):
         while each:
             each.pop()()
 
 
-def _layer(back: bool) -> None:
-    (_install if back else _uninstall)()
-
-
-hooks.put_above(_layer)
+hooks.put_above(lambda back: (_install if back else _uninstall)())

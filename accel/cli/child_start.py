@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import parent_process
@@ -16,7 +15,7 @@ from accel.hooks import multiprocessing
 from accel.lazy import explanation
 from accel.processes import switch
 from accel.processes.launch import environment
-from accel.system import imports
+from accel.system import imports, stderr
 
 
 def enter(chosen: Callable[[], object] | None) -> None:
@@ -25,19 +24,19 @@ def enter(chosen: Callable[[], object] | None) -> None:
     Raises:
         SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
-    told = _or_end(environment.told)
+    settings = _or_end(environment.told)
     if environment.is_first() and parent_process() is None:
         atexit.register(_say, os.getpid())
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the
         row.put(row.find())  # environment of a fork server that was started earlier may say otherwise
     if chosen is not None:
         chosen()
-    elif told is not None:
-        switch.adopt(_or_end(partial(switch.select, told["backend"], told["options"])))
-    if told is not None and told["profile"] is not None:
+    elif settings is not None:
+        switch.adopt(_or_end(partial(switch.select, settings["backend"], settings["options"])))
+    if settings is not None and settings["profile"] is not None:
         with imports.drawing_nothing():
-            launched = import_module("accel.profiling.launched")
-        launched.begin(told["profile"])
+            run_process = import_module("accel.profiling.run_process")
+        run_process.begin(settings["profile"])
 
 
 def _or_end(function: Callable[[], Result]) -> Result:
@@ -50,7 +49,5 @@ def _or_end(function: Callable[[], Result]) -> Result:
 
 def _say(process: int) -> None:
     """Write how accel did, at the end of this process, and not of one that it forked."""
-    if os.getpid() != process:
-        return
-    with suppress(OSError, ValueError):  # nobody reads it any more
-        print(f"accel run: {explanation.summary_in_a_line()}", file=sys.stderr)
+    if os.getpid() == process:
+        stderr.say(f"accel run: {explanation.summary_in_a_line()}")

@@ -20,9 +20,9 @@ from typing import Any
 from torch.utils.data import DataLoader, get_worker_info
 
 from accel.hooks.patch import Body, Function
-from accel.profiling import collect, folder, loading, progress, trial
+from accel.profiling import collect, loading, progress, trial
+from accel.profiling.loader_records import dataset_name
 from accel.profiling.measured import Measured
-from accel.profiling.watched import dataset_name
 from accel.system import log, stderr
 
 _MOST = 0.005
@@ -31,15 +31,15 @@ _LEAST_S = {"line": 0.5, "file": 10.0}
 """The least seconds between two updates of the live line, and of the file."""
 
 
-class _Now:
+class _Profile:
     """The profiling of this process."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         self.pid = os.getpid()
-        self.trace = bool(told.get("trace"))
-        self.file = Path(told["folder"]) / f"{self.pid}-{time.time_ns()}.json" if told.get("folder") else None
-        self.line = _line_of(told)
-        self.tries = self.file is not None and told.get("trial", True)
+        self.trace = bool(settings.get("trace"))
+        self.file = Path(settings["folder"]) / f"{self.pid}-{time.time_ns()}.pickle" if settings.get("folder") else None
+        self.line = _line_of(settings)
+        self.tries = self.file is not None and settings.get("trial", True)
         self.started = self.looked = False
         self.next = {"line": 0.0, "file": time.monotonic() + _LEAST_S["file"]}
 
@@ -56,8 +56,8 @@ class _Now:
 
     def look(self) -> None:
         """Show and write the measurements, if it is time."""
-        begun = time.monotonic()
-        due = [name for name, when in self.next.items() if begun >= when and getattr(self, name) is not None]
+        start = time.monotonic()
+        due = [name for name, when in self.next.items() if start >= when and getattr(self, name) is not None]
         if not due:
             return
         try:
@@ -65,12 +65,12 @@ class _Now:
             if self.line is not None and "line" in due:
                 self.line.update(measured)
             if self.file is not None and "file" in due:
-                folder.leave(_of_rank(measured), self.file)
+                _of_rank(measured).save(self.file)
         except Exception as error:  # the script goes on
             loading.listeners.clear()
             log.note(log.WARNING, "what is measured is neither shown nor kept before the end: %r", error)
         now = time.monotonic()
-        pause = (now - begun) / _MOST if self.looked else 0.0  # the first time includes imports
+        pause = (now - start) / _MOST if self.looked else 0.0  # the first time includes imports
         self.looked = True
         for name in due:
             self.next[name] = now + max(_LEAST_S[name], pause)
@@ -79,11 +79,11 @@ class _Now:
         if self.line is not None:
             self.line.close()
         if not self.tries:  # so that no other backend is tried
-            loading.watched.samples.clear()
+            loading.records.samples.clear()
         with suppress(FileNotFoundError):  # the command has ended already
             measured = collect.stop(_say)
             if self.file is not None and measured.loaders:
-                folder.leave(_of_rank(measured), self.file)
+                _of_rank(measured).save(self.file)
         _stay_interrupted()
 
 
@@ -108,48 +108,52 @@ def _of_rank(measured: Measured) -> Measured:
 
 def _rank() -> int | None:
     """This process's rank, from torchrun, Slurm or Lightning; None if it has none."""
-    told = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
-    return next((int(rank) for rank in told if rank.isdecimal()), None)
+    texts = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+    return next((int(rank) for rank in texts if rank.isdecimal()), None)
 
 
-_now: _Now | None = None
+_profile: _Profile | None = None
 _line: progress.Line | None = None
 
 
-def begin(told: dict[str, Any]) -> None:
+def begin(settings: dict[str, Any]) -> None:
     """Prepare this process to measure from its first loader on.
 
     Args:
-        told: "folder": the folder to write to, or None; "trace", "progress", "trial": whether these are wanted;
+        settings: "folder": the folder to write to, or None; "trace", "progress", "trial": whether these are wanted;
             "loader": None, or {"change": arguments for the script's loaders, "like": which loaders}.
     """
 
     def iterate(original: Function, self: Any) -> Any:
-        return DataLoader.__iter__(self) if _starts(told) else original(self)  # with the clocks now in place
+        return DataLoader.__iter__(self) if _starts(settings) else original(self)  # with the clocks now in place
 
     if parent_process() is None:
-        _line_of(told)
+        _line_of(settings)
     Body("torch.utils.data.DataLoader.__iter__", iterate).put(DataLoader.__iter__)
-    if told.get("loader"):
-        Body("torch.utils.data.DataLoader.__init__", partial(_construct, **told["loader"])).put(DataLoader.__init__)
+    if settings.get("loader"):
+        Body("torch.utils.data.DataLoader.__init__", partial(_construct, **settings["loader"])).put(DataLoader.__init__)
 
 
-def _line_of(told: dict[str, Any]) -> progress.Line | None:
+def _line_of(settings: dict[str, Any]) -> progress.Line | None:
     """This process's live line, made if it should have one; the script's output then appears above it."""
     global _line
-    if told.get("progress") and not _rank() and (_line is None or _line.pid != os.getpid()):
+    if settings.get("progress") and not _rank() and (_line is None or _line.pid != os.getpid()):
         _line = progress.Line()
     return _line
 
 
-def _starts(told: dict[str, Any]) -> bool:
+def _starts(settings: dict[str, Any]) -> bool:
     """Start measuring unless this process does already; True if started. A forked child starts anew, a worker never."""
-    global _now
-    if trial.runs or get_worker_info() is not None or (_now is not None and _now.pid == os.getpid() and _now.started):
+    global _profile
+    if (
+        trial.runs
+        or get_worker_info() is not None
+        or (_profile is not None and _profile.pid == os.getpid() and _profile.started)
+    ):
         return False
-    _now = _Now(told)
-    _now.start()
-    return _now.started
+    _profile = _Profile(settings)
+    _profile.start()
+    return _profile.started
 
 
 def _construct(
