@@ -94,61 +94,63 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
     None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
     parameters.
     """
-    if not len(recipes):
-        return None
-    selection = selection_of(recipes)
-    backend = backend_of(selection)
-    if not isinstance(backend, AcceleratorBackend):
-        return None
-    found = _rows_of_files(recipes, selection)
-    if found is None or any(OPS[form.name].holds_tensors for form in found[0].structure.forms):
+    found = _rows_of_files(recipes)
+    if found is None or holds_tensors(found[0].structure):
         return None
     rows, sources = found
     files: Any = rows.sources
-    plan, room = None, 0
+    selection = files.selection
+    backend: Any = backend_of(selection)
     interleaved, casts = uses.expected() or (interleaved, ())
-    try:
-        if not cached.in_use and (plan := columns.plan(rows.then(*casts), interleaved=interleaved)) is not None:
-            room = backend.room_ahead(plan)
-    except Exception as error:
-        _failed(error)
-        room = 0
-    size = len(files.content) or int(files.places[-1].sum())
-    names = encoded(files.names)
+    plan, room = _planned(backend, rows.then(*casts), interleaved)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
-    others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
-    fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
-    batch_memory.note(selection, len(rows), fixed + room)
-    data = None if files.memory is None else files.memory.hand_over(fixed + room)
-    copied = data is None
+    parts: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, encoded(files.names), headers]
+    size = len(files.content) or int(files.places[-1].sum())
+    total = HEADER + _whole(size) + sum(_whole(part.nbytes) for part in parts) + _ALIKE + room
+    batch_memory.note(selection, len(rows), total)
+    data = None if files.memory is None else files.memory.hand_over(total)
+    in_place = data is not None
     if data is None:
-        data = slot_pool.shared((batch_memory.rounded(fixed + room),), torch.uint8)
+        data = slot_pool.shared((batch_memory.rounded(total),), torch.uint8)
     slot = _Slot(data.numpy())
     content = slot.take(size)
-    if copied:
-        for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
-            content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
+    if not in_place:
+        for (begin, length), source in zip(files.places.tolist(), sources, strict=True):
+            content[begin : begin + length] = np.frombuffer(source.data, np.uint8)
         files.content, files.memory = content, None  # the plan refers to the content
-    for each in others:
-        slot.put(each)
     alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
-    made: Sequence[npt.NDArray[Any]] = ()
-    if plan is not None and room:
-        made = _ahead(backend, plan, room)
-    if plan is not None and made:
+    ahead: Sequence[npt.NDArray[Any]] = ()
+    if plan is not None and (ahead := _ahead(backend, plan, room)):
         alike = alike._replace(dtype=plan.dtype)
         slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
-    said = _dumped(alike)
-    if _whole(len(said)) > _ALIKE:
+    common = _dumped(alike)
+    if _whole(len(common)) > _ALIKE:
         return None
-    slot.put(np.frombuffer(said, np.uint8))
-    for part in made:
+    for part in (*parts, np.frombuffer(common, np.uint8), *ahead):
         slot.put(part)
     return SentFiles(data)
 
 
-def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
-    """Recipes of distinct files as rows, and their sources; None for other recipes."""
+def _planned(backend: AcceleratorBackend, rows: Rows, interleaved: bool) -> tuple[ColumnPlan | None, int]:
+    """The plan that a backend computes ahead, and the bytes that it needs for that; None and 0: nothing is computed."""
+    try:
+        plan = None if cached.in_use else columns.plan(rows, interleaved=interleaved)
+        room = 0 if plan is None else backend.room_ahead(plan)
+    except Exception as error:
+        _failed(error)
+        room = 0
+    return (plan, room) if room else (None, 0)
+
+
+def holds_tensors(structure: Structure) -> bool:
+    """Whether there are tensors among the parameters of steps."""
+    return any(OPS[form.name].holds_tensors for form in structure.forms)
+
+
+def _rows_of_files(recipes: Sequence[Recipe]) -> tuple[Rows, Sequence[Source]] | None:
+    """Recipes of distinct files for an accelerator as rows, and their sources; None for other recipes."""
+    if not len(recipes) or not isinstance(backend_of(selection := selection_of(recipes)), AcceleratorBackend):
+        return None
     if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
         return recipes, recipes.sources
     sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]

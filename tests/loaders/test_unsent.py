@@ -146,7 +146,7 @@ def test_values_in_slots(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> N
 
 
 LAST: dict[str, list[tuple[Any, str, float]]] = {
-    "the plain recipes": [(sent_files, "pack", 1e9), (packing, "_gather", 1e9)],
+    "the plain recipes": [(sent_files, "pack", 1e9), (packing, "_of_source", 1e9)],
     "the batch": [(Batch, "_current", 1e9)],
     "the pickler": [(sending.Outgoing, "_pickled", 1e9)],
     "counting it": [(sent_files, "pack", 1e9), (counters, "fallback", 1e9)],
