@@ -124,7 +124,7 @@ def describe(x: Any) -> str | None:
                 return f"{name}: it has no images"
             images, transform = _samples(*_within(dataset, [0]))
             begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
-        elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
+        elif type(dataset) in _PIPELINES or type(dataset) in known.TRANSFORMS:
             transform, told = dataset, "compiled"
         else:
             return None

@@ -137,7 +137,7 @@ class Guard:
             self._tensors.append((value, value.tolist()))
         elif isinstance(value, nn.Module) or type(value).__module__.startswith("torchvision.transforms"):
             own, is_module = vars(value), isinstance(value, nn.Module)
-            names = [name for name in own if not is_module or name not in _OF_MODULES or name in _LOOKED_AT]
+            names = [name for name in own if not is_module or name not in stock.OF_MODULES or name in _LOOKED_AT]
             self._watch_attributes(value, names)
             for name in names:
                 self._watch(own[name], seen)
@@ -157,7 +157,7 @@ class _Holder:
         self.__dict__ = content
 
 
-_OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *stock.HOOKS})
+_LOOKED_AT = frozenset({"_modules", *stock.HOOKS})
 
 
 def _getter(owner: Any, names: list[str]) -> tuple[Any, Any]:

@@ -269,7 +269,7 @@ def compiled(transform: Any, begin: Kind = RGB) -> Program:
         Refused: it has none.
     """
     changes = stock.surroundings()
-    found = stock.leaves(transform, known.NAMES)
+    found = stock.leaves(transform, known.TRANSFORMS)
     key = changes, begin, *[leaf for _, leaf in found]
     program = _programs.get(key)
     if program is None:

@@ -22,7 +22,7 @@ from accel.hooks.compiled.random_numbers import live
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.draws import Run, Size
 from accel.hooks.compiled.transforms.fixed import Kind
-from accel.hooks.compiled.transforms.known import NAMES
+from accel.hooks.compiled.transforms.known import TRANSFORMS
 from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage, LazyPlainImage
@@ -142,7 +142,7 @@ def _is_of_transforms(container: nn.Sequential) -> bool:
     return False
 
 
-_BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
+_BEGIN = TRANSFORMS | {v2.Compose, nn.Sequential}
 
 
 def _left(original: Function, transform: Any, *given: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Container
+from enum import Enum
 from functools import cache
 from operator import is_
 from pathlib import Path
@@ -174,11 +175,11 @@ Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...
 """A transform as a hashable key: its class, its attributes by name and value, the types of these, its methods."""
 
 
-def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+def leaves(transform: Any, known: Container[type]) -> list[tuple[Any, Leaf]]:
     """The transforms that a composition consists of, in order, each with its key.
 
     Args:
-        names: the attributes of each known class.
+        known: the classes that may be among them.
 
     Raises:
         Refused: one of them is not known, or not as torchvision made it.
@@ -190,19 +191,16 @@ def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[
         parts = own["_modules"].values() if cls is nn.Sequential else own.get("transforms", ())
         if cls is not nn.Sequential and type(parts) not in (list, tuple):
             raise Refused(f"the transforms of {cls.__name__} are no list")
-        return [leaf for part in parts for leaf in leaves(part, names)]
-    wanted = names.get(cls)
-    if wanted is None:
+        return [leaf for part in parts for leaf in leaves(part, known)]
+    if cls not in known:
         raise Refused(_unknown(transform))
     own = vars(transform)
     found = check(transform, cls, own)
     kinds: list[type] = []
-    try:
-        values = tuple([(name, _frozen(own[name], kinds)) for name in wanted])
-    except KeyError:
-        raise Refused(f"{cls.__name__} has other attributes than usual") from None
+    left_out = _CHOSEN if cls in _CHOOSING else OF_MODULES
+    values = tuple([(name, _frozen(value, kinds)) for name, value in own.items() if name not in left_out])
     if cls in _CHOOSING:
-        parts = [[leaf for _, leaf in part] for part in within(transform, names)]
+        parts = [[leaf for _, leaf in part] for part in within(transform, known)]
         values = (*values, ("transforms", tuple(map(tuple, parts))))
     return [(transform, (cls, values, tuple(kinds), found))]
 
@@ -222,7 +220,7 @@ def _unknown(transform: Any) -> str:
     return f"the function {called.__name__} is not compiled ({place})"
 
 
-def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[tuple[Any, Leaf]]]:
+def within(transform: Any, known: Container[type]) -> list[list[tuple[Any, Leaf]]]:
     """The transforms inside one that chooses or orders them at random, each as ``leaves`` returns it."""
     own = vars(transform)
     parts = own.get("transforms", own.get("_modules", {}).get("transforms"))
@@ -231,7 +229,7 @@ def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[t
         parts = list(parts._modules.values())
     if type(parts) not in (list, tuple):
         raise Refused(f"the transforms of {type(transform).__name__} are no list")
-    return [leaves(part, names) for part in parts]
+    return [leaves(part, known) for part in parts]
 
 
 def hands_on(transform: Any) -> bool:
@@ -241,6 +239,8 @@ def hands_on(transform: Any) -> bool:
     return isinstance(transform, v2.Transform) and all(map(hands_on, parts))
 
 
+OF_MODULES = frozenset(vars(nn.Module()))
+_CHOSEN = OF_MODULES | {"transforms"}
 _CHOOSING = {each for version in (v1, v2) for each in (version.RandomApply, version.RandomChoice, version.RandomOrder)}
 
 
@@ -279,11 +279,7 @@ def _frozen(value: Any, kinds: list[type]) -> Any:
         if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
             raise Refused("a parameter is not finite, or a negative zero")
         return value
-    if (
-        value is None
-        or kind in (int, bool, str, type, type(torch.Tensor))
-        or isinstance(value, (torch.dtype, v1.InterpolationMode))
-    ):
+    if value is None or kind in (int, bool, str, type, type(torch.Tensor)) or isinstance(value, (torch.dtype, Enum)):
         return value
     if kind is torch.Tensor and value.is_cpu and value.ndim == 1 and value.dtype == torch.float32:
         return tuple([_frozen(each, kinds) for each in value.tolist()])

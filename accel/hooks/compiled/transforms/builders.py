@@ -214,68 +214,61 @@ def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
 # -- transforms that are run to record their steps (``Traced``) -------------------------------------------------
 
 
-def rotation(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    def apply(image: Any, angle: float) -> Any:
-        if isinstance(transform, v2.Transform):
-            return transform.transform(image, {"angle": angle})
-        rest = transform.interpolation, transform.expand, transform.center, policies.filled(transform.fill, kind)
-        return v1.functional.rotate(image, angle, *rest)
+def _tracing(
+    most: int,
+    draws: Callable[[Attributes], traced.Draws],
+    params: Callable[[Any], dict[str, Any]],
+    v1_call: Callable[[Any, Any, Any, Any], Any] | None = None,
+) -> Builder:
+    """A builder for a transform that is run to record its steps; with probability ``p``, if it has one.
 
-    return _traced(1, traced.between(given["degrees"]), apply, kind)
-
-
-def affine(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    def apply(image: Any, drawn: tuple[Any, ...]) -> Any:
-        if isinstance(transform, v2.Transform):
-            return transform.transform(image, dict(zip(("angle", "translate", "scale", "shear"), drawn, strict=True)))
-        rest = {
-            "interpolation": transform.interpolation,
-            "fill": policies.filled(transform.fill, kind),
-            "center": transform.center,
-        }
-        return v1.functional.affine(image, *drawn, **rest)
-
-    parts = [given[name] for name in ("degrees", "translate", "scale", "shear")]
-    return _traced(6, traced.affine(*parts), apply, kind)
-
-
-def perspective(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    def apply(image: Any, points: tuple[Any, Any]) -> Any:
-        if isinstance(transform, v2.Transform):
-            return transform.transform(image, {"coefficients": F1._get_perspective_coeffs(*points)})
-        return v1.functional.perspective(image, *points, transform.interpolation, policies.filled(transform.fill, kind))
-
-    ops, kind = _traced(8, traced.corners(given["distortion_scale"]), apply, kind)
-    return [random_apply.RandomApply(given["p"], ops)], kind
-
-
-def zoom_out(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    def apply(image: Any, padding: list[int]) -> Any:
-        return transform.transform(image, {"padding": padding})
-
-    ops, kind = _traced(3, traced.zoomed(given["side_range"]), apply, kind)
-    return [random_apply.RandomApply(given["p"], ops)], kind
-
-
-def compressed(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    least, most = given["quality"]
-
-    def apply(image: Any, quality: int) -> Any:
-        return transform.transform(image, {"quality": quality})
-
-    return _traced(1, lambda tape, height, width: least + tape.below(most - least + 1), apply, kind)
-
-
-def resizes(draw: Callable[[Attributes], traced.Draws]) -> Builder:
-    """A builder for a resize to a random size."""
+    Args:
+        most: the most draws for an image. draws: makes the function that draws of the transform's attributes.
+        params: the params of v2's ``transform`` for what was drawn.
+        v1_call: what v1 does, for (transform, image, what was drawn, fill); None: v1 has no such transform.
+    """
 
     def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-        def apply(image: Any, size: Any) -> Any:
-            return transform.transform(image, {"size": size})
+        def apply(image: Any, drawn: Any) -> Any:
+            if v1_call is None or isinstance(transform, v2.Transform):
+                return transform.transform(image, params(drawn))
+            return v1_call(transform, image, drawn, policies.filled(transform.fill, kind))
 
-        return _traced(1, draw(given), apply, kind)
+        ops, after = _traced(most, draws(given), apply, kind)
+        return [random_apply.RandomApply(given["p"], ops)] if "p" in given else ops, after
 
     return make
+
+
+rotation = _tracing(
+    1,
+    lambda given: traced.between(given["degrees"]),
+    lambda angle: {"angle": angle},
+    lambda transform, image, angle, fill: v1.functional.rotate(
+        image, angle, transform.interpolation, transform.expand, transform.center, fill
+    ),
+)
+affine = _tracing(
+    6,
+    lambda given: traced.affine(given["degrees"], given["translate"], given["scale"], given["shear"]),
+    lambda drawn: dict(zip(("angle", "translate", "scale", "shear"), drawn, strict=True)),
+    lambda transform, image, drawn, fill: v1.functional.affine(
+        image, *drawn, transform.interpolation, fill, transform.center
+    ),
+)
+perspective = _tracing(
+    8,
+    lambda given: traced.corners(given["distortion_scale"]),
+    lambda points: {"coefficients": F1._get_perspective_coeffs(*points)},
+    lambda transform, image, points, fill: v1.functional.perspective(image, *points, transform.interpolation, fill),
+)
+zoom_out = _tracing(3, lambda given: traced.zoomed(given["side_range"]), lambda padding: {"padding": padding})
+compressed = _tracing(1, lambda given: traced.whole(*given["quality"]), lambda quality: {"quality": quality})
+size = _tracing(1, lambda given: traced.side(given["min_size"], given["max_size"]), lambda size: {"size": size})
+shortest = _tracing(1, lambda given: traced.shortest(given["min_size"], given["max_size"]), lambda size: {"size": size})
+scale = _tracing(
+    1, lambda given: traced.jittered(given["target_size"], given["scale_range"]), lambda size: {"size": size}
+)
 
 
 def _traced(

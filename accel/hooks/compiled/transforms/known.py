@@ -1,4 +1,4 @@
-"""The transforms that can be compiled, with the attributes that their work depends on, and programs made of them."""
+"""The transforms that can be compiled, and programs made of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import builders as build
-from accel.hooks.compiled.transforms import random_apply, traced
+from accel.hooks.compiled.transforms import random_apply
 from accel.hooks.compiled.transforms.builders import Attributes, Builder
 from accel.hooks.compiled.transforms.draws import Op
 from accel.hooks.compiled.transforms.fixed import Kind, alike, moved
@@ -32,13 +32,13 @@ def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
 
 
 def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    ops, after = built([leaf for part in stock.within(transform, NAMES) for leaf in part], kind)
+    ops, after = built([leaf for part in stock.within(transform, TRANSFORMS) for leaf in part], kind)
     applied = random_apply.RandomApply(given["p"], ops, also_equal=not isinstance(transform, v2.Transform))
     return [applied], _any_of(transform, kind, kind, after)
 
 
 def _choice(transform: Any, kind: Kind, choose: Callable[[int], random_apply.Chooser]) -> tuple[list[Op], Kind]:
-    parts = [built(part, kind) for part in stock.within(transform, NAMES)]
+    parts = [built(part, kind) for part in stock.within(transform, TRANSFORMS)]
     after = _any_of(transform, kind, *[made for _, made in parts])
     return [random_apply.Choice(choose(len(parts)), [ops for ops, _ in parts])], after
 
@@ -71,101 +71,67 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
                 ops.append(op)
         else:
             for transform, (cls, values, *_) in group:
-                made, kind = builder[1](transform, dict(values), kind)
+                made, kind = builder(transform, dict(values), kind)
                 ops += made
                 if kind.cls is not None and cls not in _KEEPING:
                     kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
     return ops, kind
 
 
-DRAWING: dict[type, tuple[tuple[str, ...], Builder]] = {}
-_FIXED: dict[type, tuple[str, ...]] = {}
-_MOVING: set[type] = set()
-_CONTAINERS: set[type] = set()
-for _version in (v1, v2):
-    _own = ("_log_ratio",) if _version is v2 else ()
-    _fill = ("fill", "_fill") if _version is v2 else ("fill",)
-    _scaled = "interpolation", "antialias"
-    DRAWING |= {
-        _version.RandomResizedCrop: (("size", "scale", "ratio", *_scaled, *_own), build.resized_crop),
-        _version.RandomCrop: (("size", "padding", "pad_if_needed", "padding_mode", *_fill), build.crop),
-        _version.RandomHorizontalFlip: (("p",), build.flip("hflip")),
-        _version.RandomVerticalFlip: (("p",), build.flip("vflip")),
-        _version.RandomErasing: (("p", "scale", "ratio", "value", "inplace", *_own), build.erasing),
-    }
-    _MOVING |= {_version.RandomResizedCrop, _version.RandomCrop}
-    _MOVING |= {_version.RandomHorizontalFlip, _version.RandomVerticalFlip}
-    DRAWING |= {
-        _version.RandomApply: (("p",), _apply),
-        _version.RandomChoice: (("p",), _one_of),
-        _version.RandomOrder: ((), _ordered),
-    }
-    _CONTAINERS |= {_version.RandomApply, _version.RandomChoice, _version.RandomOrder}
-    DRAWING |= {
-        _version.RandomGrayscale: (("p",), build.grey),
-        _version.ColorJitter: (build.JITTERS, build.jitter),
-        _version.RandomInvert: (("p",), build.with_probability("invert")),
-        _version.RandomPosterize: (("p", "bits"), build.with_probability("posterize", "bits")),
-        _version.RandomSolarize: (("p", "threshold"), build.with_probability("solarize", "threshold")),
-        _version.RandomAutocontrast: (("p",), build.with_probability("autocontrast")),
-        _version.RandomEqualize: (("p",), build.with_probability("equalize")),
-        _version.RandomAdjustSharpness: (
-            ("p", "sharpness_factor"),
-            build.with_probability("adjust_sharpness", "sharpness_factor"),
-        ),
-        _version.GaussianBlur: (("kernel_size", "sigma"), build.blur),
-        _version.RandomRotation: (("degrees", "interpolation", "expand", "center", *_fill), build.rotation),
-        _version.RandomAffine: (
-            ("degrees", "translate", "scale", "shear", "interpolation", "center", *_fill),
-            build.affine,
-        ),
-        _version.RandomPerspective: (("p", "distortion_scale", "interpolation", *_fill), build.perspective),
-        _version.RandAugment: (("num_ops", "magnitude", "num_magnitude_bins", "interpolation", *_fill), build.choice),
-        _version.TrivialAugmentWide: (("num_magnitude_bins", "interpolation", *_fill), build.choice),
-        _version.AutoAugment: (("interpolation", "_policies" if _version is v2 else "policies", *_fill), build.policy),
-    }
-    _FIXED |= {
-        _version.Resize: ("size", "interpolation", "max_size", "antialias"),
-        _version.CenterCrop: ("size",),
-        _version.Pad: ("padding", "padding_mode", *_fill),
-        _version.Grayscale: ("num_output_channels",),
-        _version.PILToTensor: (),
-        _version.Normalize: ("mean", "std", "inplace"),
-    }
-_SIZES = {
-    v2.RandomResize: (
-        ("min_size", "max_size", *_scaled),
-        build.resizes(lambda given: traced.side(given["min_size"], given["max_size"])),
-    ),
-    v2.RandomShortestSize: (
-        ("min_size", "max_size", *_scaled),
-        build.resizes(lambda given: traced.shortest(given["min_size"], given["max_size"])),
-    ),
-    v2.ScaleJitter: (
-        ("target_size", "scale_range", *_scaled),
-        build.resizes(lambda given: traced.jittered(given["target_size"], given["scale_range"])),
-    ),
+_NAMED: dict[str, Builder] = {
+    "RandomResizedCrop": build.resized_crop,
+    "RandomCrop": build.crop,
+    "RandomHorizontalFlip": build.flip("hflip"),
+    "RandomVerticalFlip": build.flip("vflip"),
+    "RandomErasing": build.erasing,
+    "RandomApply": _apply,
+    "RandomChoice": _one_of,
+    "RandomOrder": _ordered,
+    "RandomGrayscale": build.grey,
+    "ColorJitter": build.jitter,
+    "RandomInvert": build.with_probability("invert"),
+    "RandomPosterize": build.with_probability("posterize", "bits"),
+    "RandomSolarize": build.with_probability("solarize", "threshold"),
+    "RandomAutocontrast": build.with_probability("autocontrast"),
+    "RandomEqualize": build.with_probability("equalize"),
+    "RandomAdjustSharpness": build.with_probability("adjust_sharpness", "sharpness_factor"),
+    "GaussianBlur": build.blur,
+    "RandomRotation": build.rotation,
+    "RandomAffine": build.affine,
+    "RandomPerspective": build.perspective,
+    "RandAugment": build.choice,
+    "TrivialAugmentWide": build.choice,
+    "AutoAugment": build.policy,
 }
-DRAWING |= _SIZES
-DRAWING |= {
-    v2.RandomZoomOut: (("p", "side_range", *_fill), build.zoom_out),
-    v2.RandomPhotometricDistort: (("p", *build.JITTERS), build.distort),
-    v2.RandomChannelPermutation: ((), build.channels),
-    v2.JPEG: (("quality",), build.compressed),
+"""The builders of transforms that draw, by the name that both versions have."""
+
+_SIZES: dict[type, Builder] = {
+    v2.RandomResize: build.size,
+    v2.RandomShortestSize: build.shortest,
+    v2.ScaleJitter: build.scale,
 }
-_KEEPING = _MOVING | _CONTAINERS | _SIZES.keys() | {v1.RandomErasing, v2.RandomErasing}
+DRAWING: dict[type, Builder] = {
+    **{getattr(version, name): builder for version in (v1, v2) for name, builder in _NAMED.items()},
+    **_SIZES,
+    v2.RandomZoomOut: build.zoom_out,
+    v2.RandomPhotometricDistort: build.distort,
+    v2.RandomChannelPermutation: build.channels,
+    v2.JPEG: build.compressed,
+}
+_MOVING = ("RandomResizedCrop", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip")
+_CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder")
+_KEEPING = {
+    *_SIZES,
+    *(getattr(version, name) for version in (v1, v2) for name in (*_MOVING, *_CONTAINERS, "RandomErasing")),
+}
 """Transforms that change no levels, or whose builders set ``Kind.erased`` themselves."""
 
-_FIXED |= {
-    v1.ToTensor: (),
-    v1.ConvertImageDtype: ("dtype",),
-    v2.ConvertImageDtype: ("dtype",),
-    v2.RGB: (),
-    v2.ToImage: (),
-    v2.ToDtype: ("dtype", "scale"),
-    v2.ToPureTensor: (),
-    v2.Identity: (),
-    nn.Identity: (),
-}
-NAMES = {**_FIXED, **{cls: names for cls, (names, _) in DRAWING.items()}}
-"""The attributes that each class's work depends on."""
+_FIXED = ("Resize", "CenterCrop", "Pad", "Grayscale", "PILToTensor", "Normalize", "ConvertImageDtype")
+TRANSFORMS = frozenset(
+    {
+        *DRAWING,
+        *(getattr(version, name) for version in (v1, v2) for name in _FIXED),
+        *(v1.ToTensor, nn.Identity, v2.Identity, v2.RGB, v2.ToImage, v2.ToDtype, v2.ToPureTensor),
+    }
+)
+"""The classes that can be compiled."""

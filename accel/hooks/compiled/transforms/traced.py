@@ -45,6 +45,11 @@ def between(bounds: Bounds) -> Draws:
     return lambda tape, height, width: tape.uniform(bounds)
 
 
+def whole(least: int, most: int) -> Draws:
+    """A whole number from ``least`` to ``most``."""
+    return lambda tape, height, width: least + tape.below(most - least + 1)
+
+
 def affine(
     degrees: Bounds, translate: Sequence[float] | None, scale: Bounds | None, shear: Sequence[float] | None
 ) -> Draws:
