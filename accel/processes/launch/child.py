@@ -36,7 +36,7 @@ class SwitchOnImport:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if watches and spec.loader is not None:
-                    spec.loader = _Watched(spec.loader, self)  # type: ignore[assignment]
+                    spec.loader = Watched(spec.loader, self)  # type: ignore[assignment]
                 return spec
         return None
 
@@ -92,10 +92,10 @@ class SwitchOnImport:
             sys.meta_path.remove(self)
 
 
-class _Watched:
+class Watched:
     """A module's loader that reports when the module has been imported, and then restores the original loader."""
 
-    def __init__(self, loader: "Any", finder: SwitchOnImport) -> None:
+    def __init__(self, loader: "Any", finder: "Any") -> None:
         self.loader = loader
         self.finder = finder
 
