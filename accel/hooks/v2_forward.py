@@ -58,27 +58,29 @@ def _of_leaves(self: Any, leaves: list[Any], by_chance: bool) -> list[Any]:
     return [self.transform(leaf, params) if needed else leaf for leaf, needed in zip(leaves, needs, strict=False)]
 
 
+def _of_inputs(self: Any, inputs: tuple[Any, ...], by_chance: bool) -> Any:
+    """The sample after a transform: one image, or a tuple of leaves, given as one input or as several."""
+    sample = inputs if len(inputs) > 1 else inputs[0]
+    if type(sample) is not tuple:
+        return _of_leaves(self, [sample], by_chance)[0]
+    made = _of_leaves(self, leaves := list(sample), by_chance)
+    return sample if made is leaves else tuple(made)
+
+
 def forward(original: FunctionType, by_chance: bool) -> Function:
     """``forward``: (*inputs) -> the sample. ``by_chance``: of transforms that are applied with a probability."""
 
-    def of_tuple(self: Any, sample: tuple[Any, ...]) -> Any:
-        made = _of_leaves(self, leaves := list(sample), by_chance)
-        return sample if made is leaves else tuple(made)
-
     def quick(self: Any, *inputs: Any) -> Any:
-        sample = inputs if len(inputs) > 1 else inputs[0]
-        return of_tuple(self, sample) if type(sample) is tuple else _of_leaves(self, [sample], by_chance)[0]
+        return _of_inputs(self, inputs, by_chance)
 
     if not tv_transforms.checked(original, quick, _some_sample):
         return original
 
     @functools.wraps(original)
     def instead(self: Any, *inputs: Any) -> Any:
-        if not by_chance or (type(self.p) is float and tv_transforms.usual()):
-            if len(inputs) == 1 and type(inputs[0]) in LAZY:
-                return _of_leaves(self, [inputs[0]], by_chance)[0]
-            if _are_leaves(inputs):
-                return of_tuple(self, inputs if len(inputs) > 1 else inputs[0])
+        known = (len(inputs) == 1 and type(inputs[0]) in LAZY) or _are_leaves(inputs)
+        if known and (not by_chance or (type(self.p) is float and tv_transforms.usual())):
+            return _of_inputs(self, inputs, by_chance)
         return original(self, *inputs)
 
     return instead

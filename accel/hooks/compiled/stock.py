@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from enum import Enum
 from functools import cache
 from operator import is_
@@ -185,12 +185,10 @@ def leaves(transform: Any, known: Container[type]) -> list[tuple[Any, Leaf]]:
         Refused: one of them is not known, or not as torchvision made it.
     """
     cls = type(transform)
-    if cls is v1.Compose or cls is v2.Compose or cls is nn.Sequential:
+    if cls in (v1.Compose, v2.Compose, nn.Sequential):
         own = vars(transform)
         check(transform, cls, own)
-        parts = own["_modules"].values() if cls is nn.Sequential else own.get("transforms", ())
-        if cls is not nn.Sequential and type(parts) not in (list, tuple):
-            raise Refused(f"the transforms of {cls.__name__} are no list")
+        parts = own["_modules"].values() if cls is nn.Sequential else _listed(transform, own.get("transforms", ()))
         return [leaf for part in parts for leaf in leaves(part, known)]
     if cls not in known:
         raise Refused(_unknown(transform))
@@ -200,9 +198,16 @@ def leaves(transform: Any, known: Container[type]) -> list[tuple[Any, Leaf]]:
     left_out = _CHOSEN if cls in _CHOOSING else OF_MODULES
     values = tuple([(name, _frozen(value, kinds)) for name, value in own.items() if name not in left_out])
     if cls in _CHOOSING:
-        parts = [[leaf for _, leaf in part] for part in within(transform, known)]
-        values = (*values, ("transforms", tuple(map(tuple, parts))))
+        chosen = tuple([tuple([leaf for _, leaf in part]) for part in within(transform, known)])
+        values = (*values, ("transforms", chosen))
     return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def _listed(transform: Any, parts: Any) -> Sequence[Any]:
+    """The transforms that another one has in a list or tuple."""
+    if type(parts) not in (list, tuple):
+        raise Refused(f"the transforms of {type(transform).__name__} are no list")
+    return parts  # type: ignore[no-any-return]
 
 
 def _unknown(transform: Any) -> str:
@@ -227,9 +232,7 @@ def within(transform: Any, known: Container[type]) -> list[list[tuple[Any, Leaf]
     if type(parts) is nn.ModuleList:
         check(parts, nn.ModuleList, vars(parts))
         parts = list(parts._modules.values())
-    if type(parts) not in (list, tuple):
-        raise Refused(f"the transforms of {type(transform).__name__} are no list")
-    return [leaves(part, known) for part in parts]
+    return [leaves(part, known) for part in _listed(transform, parts)]
 
 
 def hands_on(transform: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -64,17 +64,29 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
     """
     ops: list[Op] = []
     for builder, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
-        if builder is None:
-            transforms = [transform for transform, _ in group]
-            for some in [[each] for each in transforms] if kind.erased else [transforms]:
-                op, kind = build.fixed(some, kind)
-                ops.append(op)
-        else:
-            for transform, (cls, values, *_) in group:
-                made, kind = builder(transform, dict(values), kind)
-                ops += made
-                if kind.cls is not None and cls not in _KEEPING:
-                    kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
+        parts = list(group)
+        made, kind = _fixed([part for part, _ in parts], kind) if builder is None else _drawing(builder, parts, kind)
+        ops += made
+    return ops, kind
+
+
+def _fixed(transforms: Sequence[Any], kind: Kind) -> tuple[list[Op], Kind]:
+    """The parts for transforms in order that draw nothing."""
+    ops = []
+    for together in [[each] for each in transforms] if kind.erased else [transforms]:
+        op, kind = build.fixed(together, kind)
+        ops.append(op)
+    return ops, kind
+
+
+def _drawing(builder: Builder, group: Iterable[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
+    """The parts for transforms in order that this builder is for."""
+    ops = []
+    for transform, (cls, values, *_) in group:
+        made, kind = builder(transform, dict(values), kind)
+        ops += made
+        if kind.cls is not None and cls not in _KEEPING:
+            kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
     return ops, kind
 
 
