@@ -40,15 +40,28 @@ from accel.processes import switch
 from accel.system import counters, private_names, shared_list
 from accel.system.timing import measuring
 
-_OF_IMAGES = (
-    *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
-    *(v2_transforms, v2_forward, v2_functional, single),
+_HOOKED: tuple[Any, ...] = (
+    pillow_open,
+    pillow_ops,
+    tv_files,
+    tv_io,
+    tv_transforms,
+    tv_functional,
+    v2_transforms,
+    v2_forward,
+    v2_functional,
+    single,
+    table,
+    torch_compile,
+    torch_profiler,
+    dataloader,
+    loader_iterator,
+    persistent,
+    multiprocessing,
+    loky,
+    ray,
 )
-_OF_TORCH = (
-    *(torch_compile, torch_profiler, dataloader, loader_iterator, persistent),
-    *(multiprocessing, loky, ray),
-)
-PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
+PATCHES: tuple[Patch, ...] = tuple(row for module in _HOOKED for row in module.PATCHES)
 """The rows of all tables."""
 
 _undo: list[Undo] = []

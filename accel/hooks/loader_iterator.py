@@ -16,11 +16,11 @@ from accel.system.private_names import private
 private("torch.utils.data.dataloader", "_BaseDataLoaderIter.__next__")
 _torch = private("torch", "_C._autograd._profiler_enabled", "_C._profiler._RecordFunctionFast")
 
-_KNOWN = frozenset({
-    *("torch", "autograd", "profiler", "record_function", "_profile_name", "_sampler_iter", "_reset", "_next_data"),
-    *("_num_yielded", "_dataset_kind", "_DatasetKind", "Iterable", "_IterableDataset_len_called", "_dataset"),
-    *("_num_workers", "warnings", "warn"),
-})  # fmt: skip
+_NAMES = (
+    "torch autograd profiler record_function _profile_name _sampler_iter _reset _next_data _num_yielded _dataset_kind "
+    "_DatasetKind Iterable _IterableDataset_len_called _dataset _num_workers warnings warn"
+)
+_KNOWN = frozenset(_NAMES.split())
 """The names in the code of torch's method that this file knows; a method with others is run as it is."""
 
 _of_torch = profiler.record_function

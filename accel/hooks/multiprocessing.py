@@ -42,9 +42,13 @@ class Carried:
         self._selection = selection
 
     def __reduce__(self) -> tuple[Any, ...]:
-        shared = get_spawning_popen() is not None
-        given = (counters.share(), measuring.share(), shared_list.sent(), store.sent()) if shared else ()
-        return exec, (program(self._selection, *given), {"__name__": "accel_started"})
+        memory = () if get_spawning_popen() is None else shared_memory()
+        return exec, (program(self._selection, *memory), {"__name__": "accel_started"})
+
+
+def shared_memory() -> tuple[Any, ...]:
+    """What this process's family shares: the arguments of ``enter`` behind the selection."""
+    return counters.share(), measuring.share(), shared_list.sent(), store.sent()
 
 
 def program(selection: Selection, *given: Any) -> str:

@@ -17,7 +17,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
-from accel.hooks.originals import Originals
+from accel.hooks.compiled.stock import Originals
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording import images, tensor_values
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image

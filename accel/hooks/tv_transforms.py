@@ -22,10 +22,10 @@ from torchvision.transforms import functional as F
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.random_numbers.live import of_thread
 from accel.hooks.compiled.random_numbers.tape import UNIT, rounded
+from accel.hooks.compiled.stock import Originals
 from accel.hooks.compiled.transforms import drawing_formulas as formulas
 from accel.hooks.compiled.transforms import padding
 from accel.hooks.compiled.transforms.draws import log_bounds
-from accel.hooks.originals import Originals
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording.tensors import linear_transformation

@@ -17,8 +17,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.functional import pil_modes_mapping
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.compiled.stock import is_stock
-from accel.hooks.originals import Originals
+from accel.hooks.compiled.stock import Originals, is_stock
 from accel.hooks.patch import Body, Function, Item, Shortcut
 from accel.hooks.recording import images, tensor_geometry, tensor_values
 from accel.hooks.recording.tensors import recorded, then

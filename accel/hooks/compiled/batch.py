@@ -157,12 +157,14 @@ def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
     images, own = _found(dataset, indices)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
-    sources, begun, grey, targets = images.opened(switch.current())
+    sources, targets = images.opened(switch.current())
+    table = sources.table() if isinstance(sources, Sources) else table_of([source.header for source in sources])
+    grey = _grey(table) if isinstance(images, _Files) else None
     instead: tape.Instead | None = None
     with tape.in_turn:
         while True:
             try:
-                drawn = own.run(begun, grey, instead)
+                drawn = own.run(table, grey, instead)
             except Exception:
                 if isinstance(images, _Files):
                     tv_files.ahead.keep(images.paths, sources)
@@ -187,25 +189,24 @@ class _Files(NamedTuple):
     targets: Sequence[Any]
     begin: Kind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which | None, Sequence[Any]]:
-        """The sources, their table (``Sources.table``), bool [files] whether each is grey (None: none is), the targets.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Sequence[Any]]:
+        """The sources and the targets.
 
         Raises:
             Refused: a file is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
-            table = opened.table()
-            return opened, table, _grey(table), self.targets
+            return opened, self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("one of the files is not a JPEG that accel can decode")
-        table = table_of([source.header for source in sources])
-        return sources, table, _grey(table), self.targets
+        return sources, self.targets
 
 
 def _grey(table: Numbers) -> Which | None:
+    """Which files are grey, bool [files]; None: none is."""
     components = table[:, -3]
     return components != COLOURED if 1 in components.tobytes() else None  # all others have 3
 

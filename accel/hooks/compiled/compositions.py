@@ -26,10 +26,6 @@ class Composition:
         hands_on: whether it returns other inputs beside an image as they are; valid once there is a program.
     """
 
-    __slots__ = (
-        *("__weakref__", "_changes", "_guard", "_programs", "again", "hands_on", "images", "refused", "transform"),
-    )
-
     def __init__(self, transform: Any) -> None:
         self.transform = weakref.ref(transform, partial(_forget, _known, id(transform)))
         self.images = self.again = self._changes = 0

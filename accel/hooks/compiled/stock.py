@@ -1,4 +1,4 @@
-"""Checks that transforms and datasets are torchvision's own, with nothing added to them or replaced in them."""
+"""Checks that transforms, datasets and functions are torchvision's own, with nothing added or replaced in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Container, Sequence
 from enum import Enum
 from functools import cache
-from operator import is_
+from operator import attrgetter, is_
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
@@ -23,6 +23,7 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
+from accel.errors import BackendUnavailable
 from accel.system import arithmetic
 from accel.system.private_names import private
 from accel.system.timing import clocks
@@ -44,13 +45,13 @@ _ROOTS = (
     str(random.__file__),
     f"{Path(__file__).parents[2]}/",
 )
-METHODS = (
-    *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
-    *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
-    *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
-    *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
-    *("_unflatten_and_insert_image_or_video", "__iter__"),
+_NAMES_OF_METHODS = (
+    "__call__ _call_impl _wrapped_call_impl _slow_forward _compiled_call_impl __getattribute__ __getattr__ forward "
+    "get_params make_params transform check_inputs _needs_transform_list _call_kernel _transformed_types "
+    "_generate_value _get_random_item _augmentation_space _AUGMENTATION_SPACE _apply_image_or_video_transform "
+    "_flatten_and_extract_image_or_video _unflatten_and_insert_image_or_video __iter__"
 )
+METHODS = tuple(_NAMES_OF_METHODS.split())
 _CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
@@ -132,6 +133,30 @@ def _with_code(found: list[Any]) -> tuple[Any, ...]:
     codes = [each.__code__ for each in found if type(each) is FunctionType]
     contents = [part for each in found if type(each) is dict for item in each.items() for part in item]
     return (*found, *codes, *contents)
+
+
+class Originals:
+    """The values that some names had when this was made.
+
+    Args:
+        named: modules or classes, each with names in it.
+    """
+
+    def __init__(self, *named: tuple[Any, Sequence[str]]) -> None:
+        self._named = [(attrgetter(*names, names[0]), owner) for owner, names in named if names]
+        self._then = self._now()
+        self._stock = self._then is not None and all(is_stock(each) for found in self._then for each in found)
+
+    def hold(self) -> bool:
+        """Whether the names have the same values now, and these are torch's or torchvision's own."""
+        return self._stock and self._now() == self._then
+
+    def _now(self) -> list[tuple[Any, ...]] | None:
+        """The current values; None if a name is gone."""
+        try:
+            return [get(owner) for get, owner in self._named]
+        except (AttributeError, BackendUnavailable):  # the latter: the module is gone
+            return None
 
 
 def usual() -> bool:

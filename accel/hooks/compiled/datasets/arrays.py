@@ -19,7 +19,7 @@ from accel.hooks.compiled import stock
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.fixed import Kind
 from accel.recipes.options import Selection
-from accel.recipes.rows import Numbers, Pictures
+from accel.recipes.sources import Pictures
 
 Pixels = npt.NDArray[np.uint8]
 FROM_ARRAY = Image.fromarray
@@ -82,13 +82,9 @@ class Found(NamedTuple):
         """The kind of the Pillow images that torchvision would make."""
         return Kind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, Sequence[Any]]:
-        """The images as a copy (the array may change before values are computed), int64 [images, 2] heights and widths,
-        None (no image is converted to RGB), and the targets."""
-        _, height, width = self.array.shape[:3]
-        count = len(self.places)
-        pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), None, self.targets
+    def opened(self, selection: Selection) -> tuple[Pictures, Sequence[Any]]:
+        """The images as a copy, as the array may change before values are computed, and the targets."""
+        return Pictures(_copied(self.array, self.places), "image in memory", selection), self.targets
 
 
 def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:

@@ -25,7 +25,7 @@ from accel.hooks.compiled.transforms.fixed import Kind
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import copied
 from accel.recipes.options import Selection
-from accel.recipes.sources import Numbers, Pictures
+from accel.recipes.sources import Pictures
 
 ATTRIBUTES = frozenset({"size", "num_classes", "image_size", "random_offset", "transform", "target_transform"})
 
@@ -45,8 +45,8 @@ class Found(NamedTuple):
         """The kind of the Pillow images that torchvision would make."""
         return Kind(None, self.shape[0])
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, list[Any]]:
-        """The images, int64 [images, 2] heights and widths, None (no image is converted to RGB), and the targets.
+    def opened(self, selection: Selection) -> tuple[Pictures, list[Any]]:
+        """The images and the targets.
 
         Raises:
             Refused: torchvision draws other images.
@@ -57,11 +57,8 @@ class Found(NamedTuple):
         state = torch.get_rng_state()
         torch.manual_seed(self.seeds[-1])  # the generators of devices keep the last seed
         torch.set_rng_state(state)
-        channels, height, width = self.shape
-        pixels = planes[:, 0] if channels == 1 else arrow.of_planes(planes, np.arange(len(planes)))
-        count = len(self.seeds)
-        pictures = Pictures(pixels, "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), None, targets
+        pixels = planes[:, 0] if self.shape[0] == 1 else arrow.of_planes(planes, np.arange(len(planes)))
+        return Pictures(pixels, "image in memory", selection), targets
 
 
 def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:

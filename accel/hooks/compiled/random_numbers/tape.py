@@ -76,13 +76,13 @@ class Tape:
 
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
-        values = self._uniform.get(bounds) or self._uniforms(bounds)
+        values = self._uniform.get(bounds) or self._values(False, bounds)
         self.at += 1
         return values[self.at - 1]
 
     def exp(self, bounds: Bounds) -> float:
         """``torch.exp(torch.empty(1).uniform_(*bounds)).item()``."""
-        values = self._exp.get(bounds) or self._exps(bounds)
+        values = self._exp.get(bounds) or self._values(True, bounds)
         self.at += 1
         return values[self.at - 1]
 
@@ -119,29 +119,20 @@ class Tape:
         """The results of ``uniform`` or ``exp`` at every place, float32 [kinds, length]."""
         found = self._tables.get(kinds)
         if found is None:
-            rows = [np.asarray(self._exps(bounds) if is_exp else self._uniforms(bounds)) for is_exp, bounds in kinds]
+            rows = [np.asarray(self._values(*kind)) for kind in kinds]
             found = self._tables[kinds] = np.array(rows, np.float32).reshape(len(kinds), self.length)
         return found
 
-    def _uniforms(self, bounds: Bounds) -> memoryview:
-        found = self._uniform.get(bounds)
-        if found is None:
-            found = self._uniform[bounds] = self._floats(bounds).data
-        return found
-
-    def _exps(self, bounds: Bounds) -> memoryview:
-        if bounds not in self._exp:
-            values = self._floats(bounds)
-            for begin in range(0, self.length, _OF_ONE_THREAD):
+    def _values(self, is_exp: bool, bounds: Bounds) -> memoryview:
+        """The results of ``uniform`` or ``exp`` at every place."""
+        known = self._exp if is_exp else self._uniform
+        if bounds not in known:
+            values = np.empty(self.length, np.float32)
+            torch.from_numpy(values).uniform_(*bounds, generator=separate(self._state))
+            for begin in range(0, self.length if is_exp else 0, _OF_ONE_THREAD):
                 torch.from_numpy(values[begin : begin + _OF_ONE_THREAD]).exp_()
-            self._exp[bounds] = values.data
-        return self._exp[bounds]
-
-    def _floats(self, bounds: Bounds) -> npt.NDArray[np.float32]:
-        """The results of ``uniform`` at every place."""
-        found = np.empty(self.length, np.float32)
-        torch.from_numpy(found).uniform_(*bounds, generator=separate(self._state))
-        return found
+            known[bounds] = values.data
+        return known[bounds]
 
     def outputs(self) -> Numbers:
         """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
