@@ -94,13 +94,13 @@ def install() -> None:
     """
     Image.preinit()
     places: list[tuple[Patch, Any]] = []
-    lacking: list[str] = []
+    missing: list[str] = []
     for row in PATCHES:
         try:
             places.append((row, row.find()))
         except AttributeError:
-            lacking.append(row.name)
-    private_names.check(*lacking)
+            missing.append(row.name)
+    private_names.check(*missing)
     counters.share()
     measuring.share()
     with suppress(OSError):

@@ -28,12 +28,12 @@ _of_torch = profiler.record_function
 
 def _range(name: str) -> Any:
     """A range of torch's profiler; while that is off, one that only other observers see (0.9 µs in place of 23)."""
-    seen = (
+    observed = (
         _torch._C._autograd._profiler_enabled()
         or getattr(profiler, "_active_cupti_profiler_observer", None) is not None
         or profiler.record_function is not _of_torch
     )
-    return profiler.record_function(name) if seen else _torch._C._profiler._RecordFunctionFast(name)
+    return profiler.record_function(name) if observed else _torch._C._profiler._RecordFunctionFast(name)
 
 
 def _next(original: Any) -> Function:

@@ -31,8 +31,8 @@ def _with_switch(original: Function, name: str) -> dict[str, Any]:
 
 def carries() -> bool:
     """Whether processes started from here get the switch, and with it the memory that these processes share."""
-    told = environment.told() is not None  # this process's own selection takes precedence over it
-    return told or not switch.current().steps_aside
+    launched = environment.settings() is not None  # this process's own selection takes precedence over it
+    return launched or not switch.current().steps_aside
 
 
 class Carried:
@@ -51,9 +51,9 @@ def shared_memory() -> tuple[Any, ...]:
     return counters.share(), measuring.share(), shared_list.sent(), store.sent()
 
 
-def program(selection: Selection, *given: Any) -> str:
-    """The code that a process runs to get a selection once it is of use; ``given``: more arguments of ``enter``."""
-    code = bytes(ForkingPickler.dumps(functools.partial(enter, selection, *given)))
+def program(selection: Selection, *memory: Any) -> str:
+    """The code that a process runs to get a selection once it is of use; ``memory``: more arguments of ``enter``."""
+    code = bytes(ForkingPickler.dumps(functools.partial(enter, selection, *memory)))
     return f"{environment.CHILD}\nimport pickle\nSwitchOnImport(lambda: pickle.loads({code!r})()).install()\n"
 
 

@@ -95,12 +95,12 @@ def _lazy(original: Function, selection: Selection, file: IO[bytes], filename: s
     if in_memory:
         source.cached = cached.known(source.key, selection)
     several = isinstance(source.header, Header) and source.header.pictures
-    kept = original(BytesIO(data), filename) if several else None  # Pillow decides what it is
-    if kept is None or type(kept) is JpegImageFile:
+    by_pillow = original(BytesIO(data), filename) if several else None  # Pillow decides what it is
+    if by_pillow is None or type(by_pillow) is JpegImageFile:
         image = LazyJpegFile.open(source, filename)
-        image._file = kept
+        image._file = by_pillow
     else:
-        image = _mpo.LazyMpoFile.open(source, filename, kept)
+        image = _mpo.LazyMpoFile.open(source, filename, by_pillow)
     return _of_file(file, image)
 
 
@@ -137,12 +137,12 @@ def _in_slot(path: str) -> Any:
 
 
 def _source(
-    name: str, selection: Selection, data: bytes, key: Key | None, begun: Header | None = None
+    name: str, selection: Selection, data: bytes, key: Key | None, expected: Header | None = None
 ) -> Source | None:
     """The source of a file; None if it is left to Pillow, or its header is not the one that was read first
-    (``begun``)."""
+    (``expected``)."""
     header = claim(data)
-    same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
+    same = expected is None or (header is not None and header[:4] == expected[:4] and not header.pictures)
     if header is None or not same or not claimed_files.claimed(header, selection):
         counters.fallback("Pillow decoded a JPEG file that accel cannot decode (CMYK, cut short, ...)", name)
         return None

@@ -21,7 +21,7 @@ _MODULE = "pyspark.serializers"
 
 def _dumps(original: Function, *args: Any, **kwargs: Any) -> Any:
     """``CloudPickleSerializer.dumps``, which pickles the functions that workers run."""
-    if switch.active() is not None and environment.told() is None:
+    if switch.active() is not None and environment.settings() is None:
         log.once(
             log.WARNING,
             "Spark's workers run plain torchvision, unless the functions that they run call accel.set_image_backend "

@@ -138,8 +138,8 @@ class _Ahead(threading.local):
     sources: dict[Any, Source] | None = None
 
     def keep(self, paths: Sequence[Any], sources: Sequence[Source | None]) -> None:
-        kept = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
-        self.sources = kept or None
+        by_path = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
+        self.sources = by_path or None
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)

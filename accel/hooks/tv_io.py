@@ -100,8 +100,8 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
 
     ``start``: the bytes that a stream for this function begins with.
     """
-    given = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
-    mode, turned = given.get("mode", _UNCHANGED), given.get("apply_exif_orientation", False)
+    arguments = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
+    mode, turned = arguments.get("mode", _UNCHANGED), arguments.get("apply_exif_orientation", False)
     decoder = foreign.by_torchvision(_name(mode))
     if not cached.in_use or turned or not decoder or pillow_open.replaces() or not _takes(mode):
         return _at_once(original, input, *args, **kwargs)

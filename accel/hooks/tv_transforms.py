@@ -154,14 +154,14 @@ def _draw_alike(
     elsewhere = torch.get_default_device().type != "cpu"
     with torch.device("cpu") if elsewhere else nullcontext():  # the context costs more than the draws
         for _ in range(12):
-            given = arguments(generator)
+            inputs = arguments(generator)
             seed = generator.randint(0, 99)
             by_one, by_other = (torch.Generator().manual_seed(seed) for _ in range(2))
             with Own(by_one):
-                expected = one(*given)
+                expected = one(*inputs)
             try:
                 with Own(by_other):
-                    found = other(*given)
+                    found = other(*inputs)
             except Exception:
                 return False
             if found != expected or not torch.equal(by_one.get_state(), by_other.get_state()):

@@ -106,19 +106,19 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
     Each call draws a number, so that also calls after the last ``transform`` show, in the generator's state.
     """
     image, label = Image.new("L", (generator.randint(1, 9), 2)), generator.randint(0, 9)
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def answer(question: str, leaves: Any, answer: Any) -> Any:
         if question == "check":
-            asked.clear()
-        asked.append((question, leaves, torch.rand(1).item()))
+            calls.clear()
+        calls.append((question, leaves, torch.rand(1).item()))
         return answer
 
     transform = SimpleNamespace(
         p=generator.choice((0.0, 0.1, 0.5, 1.0, generator.random())),
         check_inputs=lambda leaves: answer("check", list(leaves), None),
         make_params=lambda leaves: answer("params", list(leaves), {"seed": 1}),
-        transform=lambda leaf, params: answer("transform", (leaf, params), [*asked]),
+        transform=lambda leaf, params: answer("transform", (leaf, params), [*calls]),
         _needs_transform_list=lambda leaves: answer("needs", list(leaves), [type(leaf) is not int for leaf in leaves]),
     )
     return transform, *generator.choice(((image,), (image, label), ((image, label),), (label,)))

@@ -28,7 +28,7 @@ from accel.recipes.rows import Rows
 from accel.runtime.memo import cached
 
 
-class Packed(NamedTuple):
+class PackedRecipes(NamedTuple):
     """Recipes as a pickle, ``message``, and the content of its out-of-band buffers, one behind another in ``data``,
     uint8 [bytes], each at a multiple of 16 bytes; ``sizes``: their bytes."""
 
@@ -37,7 +37,7 @@ class Packed(NamedTuple):
     sizes: list[int]
 
 
-def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> Packed | SentFiles:
+def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> PackedRecipes | SentFiles:
     """Pack recipes, with results in this memory order, and their sources, each once; in a DataLoader worker into shared
     memory, unless it packs plainly."""
     plain = sending.plainly()
@@ -56,17 +56,17 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> Packed | SentF
     pickler.dump(recipes)
     sizes = [each.raw().nbytes for each in buffers]
     shape = (sum(map(_whole, sizes)),)
-    data = slot_pool.shared(shape, torch.uint8) if in_worker else torch.empty(shape, dtype=torch.uint8, device="cpu")
+    data = slot_pool.empty(shape, torch.uint8) if in_worker else torch.empty(shape, dtype=torch.uint8, device="cpu")
     for part, each in zip(_parts(data, sizes), buffers, strict=True):
         part[:] = each.raw()
     # by value for a process that is being started: a handle would be closed before it runs
     by_value = plain or get_spawning_popen() is not None
-    return Packed(data.numpy() if by_value else data, stream.getvalue(), sizes)
+    return PackedRecipes(data.numpy() if by_value else data, stream.getvalue(), sizes)
 
 
-def unpack(packed: Packed | SentFiles | Rows) -> Sequence[Recipe]:
+def unpack(packed: PackedRecipes | SentFiles | Rows) -> Sequence[Recipe]:
     """Unpack recipes; their sources, and tensors among their steps' parameters, are views of the packed data."""
-    if not isinstance(packed, Packed):
+    if not isinstance(packed, PackedRecipes):
         return sent_files.unpack(packed)
     data = torch.as_tensor(packed.data)
     return pickle.loads(packed.message, buffers=_parts(data, packed.sizes))  # type: ignore[no-any-return]

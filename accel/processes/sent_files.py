@@ -1,8 +1,8 @@
 """A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
 
-A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.PARTS`` on, for each part, its
-offset in the slot (a multiple of 64) and its size in bytes. The parts are those of ``Part``, in its order, followed by
-those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
+A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.SECTIONS`` on, for each section,
+its offset in the slot (a multiple of 64) and its size in bytes. The sections are those of ``Section``, in its order,
+followed by those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
 
 So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
 that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
@@ -47,15 +47,15 @@ class Word(IntEnum):
     """The words of a slot's header."""
 
     VERSION = 0
-    PART_COUNT = 1
+    SECTION_COUNT = 1
     CHANNELS = 2  # of the result, if the backend has computed something ahead; else 0
     HEIGHT = 3
     WIDTH = 4
-    PARTS = 8
+    SECTIONS = 8
 
 
-class Part(IntEnum):
-    """The parts of a slot that every batch has."""
+class Section(IntEnum):
+    """The sections of a slot that every batch has."""
 
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
@@ -66,9 +66,9 @@ class Part(IntEnum):
     ALIKE = 6  # pickled: the data that all images have in common, ``_Alike``
 
 
-_MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
-_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word where the list of the backend's parts begins
-_ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
+_MOST_SECTIONS = (HEADER // 8 - Word.SECTIONS) // 2
+_BEHIND = int(Word.SECTIONS) + 2 * len(Section)  # the word where the list of the backend's sections begins
+_ALIKE_AT = int(Word.SECTIONS) + 2 * int(Section.ALIKE)
 
 
 class _Alike(NamedTuple):
@@ -111,8 +111,8 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
     data = None if files.memory is None else files.memory.hand_over(total)
     in_place = data is not None
     if data is None:
-        data = slot_pool.shared((batch_memory.rounded(total),), torch.uint8)
-    slot = _Slot(data.numpy())
+        data = slot_pool.empty((batch_memory.rounded(total),), torch.uint8)
+    slot = _SlotWriter(data.numpy())
     content = slot.take(size)
     if not in_place:
         for (begin, length), source in zip(files.places.tolist(), sources, strict=True):
@@ -194,7 +194,7 @@ def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence
     except Exception as error:  # the parent plans them again, and raises it where the user can catch it
         _failed(error)
         return ()
-    if len(made) > _MOST_PARTS - len(Part) or sum(_whole(each.nbytes) for each in made) > room:
+    if len(made) > _MOST_SECTIONS - len(Section) or sum(_whole(each.nbytes) for each in made) > room:
         counters.fallback("what a worker had planned ahead found no room beside the files; the parent planned it")
         return ()
     return made
@@ -208,8 +208,8 @@ def _whole(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
 
 
-class _Slot:
-    """A slot that is being filled, part by part."""
+class _SlotWriter:
+    """A slot that is being filled, section by section."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory
@@ -219,14 +219,14 @@ class _Slot:
         self._end = HEADER
 
     def take(self, size: int) -> Bytes:
-        """The memory of the next part."""
-        number = int(self.header[Word.PART_COUNT])
-        where = Word.PARTS + 2 * number
+        """The memory of the next section."""
+        number = int(self.header[Word.SECTION_COUNT])
+        where = Word.SECTIONS + 2 * number
         self.header[where : where + 2] = self._end, size
-        self.header[Word.PART_COUNT] = number + 1
-        taken = self._memory[self._end : self._end + size]
+        self.header[Word.SECTION_COUNT] = number + 1
+        part = self._memory[self._end : self._end + size]
         self._end += _whole(size)
-        return taken
+        return part
 
     def put(self, part: npt.NDArray[Any]) -> None:
         self.take(part.nbytes)[:] = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
@@ -262,19 +262,19 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
-    images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
+    images = header[Word.SECTIONS + 2 * Section.PLACES + 1] // 16
     shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-    files = header[Word.PARTS + 2 * Part.FILES]
+    files = header[Word.SECTIONS + 2 * Section.FILES]
     ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
     return Rows.finished(structure, ahead, rest)
 
 
 def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection, way: str) -> Rows:
-    said = header[Word.PARTS :]
-    parts = [memory[start : start + size] for start, size in zip(said[::2], said[1::2], strict=True)]
-    places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
-    known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
-    headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
-    files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
+    listed = header[Word.SECTIONS :]
+    parts = [memory[start : start + size] for start, size in zip(listed[::2], listed[1::2], strict=True)]
+    places = parts[Section.PLACES].view(np.int64).reshape(-1, 2)
+    known = parts[Section.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
+    headers = pickle.loads(parts[Section.HEADERS].data) if len(parts[Section.HEADERS]) else {}
+    files = Files(parts[Section.FILES], places, known, headers, parts[Section.NAMES], selection)
     files.way = way
-    return Rows(files, structure, parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns))
+    return Rows(files, structure, parts[Section.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

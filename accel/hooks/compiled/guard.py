@@ -50,9 +50,9 @@ class Guard:
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
         self._tensors: list[tuple[torch.Tensor, Any]] = []
         self._empty: list[Any] = []
-        self._watch(transform, seen := set[int]())
+        self._watch(transform, visited := set[int]())
         for cls in {type(each) for each in self._instances}:
-            self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), seen)
+            self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), visited)
         self._types = [type(each) for each in self._instances]
         self._lengths = [len(each.__dict__) for each in self._instances]
         self._attributes = self._now([*map(_content, self._instances)])
@@ -105,11 +105,11 @@ class Guard:
         """The values of all transforms' attributes, in order; ``contents``: their dictionaries."""
         return [value for get, own in zip(self._gets, contents, strict=True) for value in get(own)]
 
-    def _watch(self, value: Any, seen: set[int]) -> None:
+    def _watch(self, value: Any, visited: set[int]) -> None:
         """Note the content of a value that can change while it stays the same object."""
-        if id(value) in seen or isinstance(value, Enum):
+        if id(value) in visited or isinstance(value, Enum):
             return
-        seen.add(id(value))
+        visited.add(id(value))
         inner: Iterable[Any] = ()
         if isinstance(value, (list, tuple)):
             self._lists += [(value, tuple(value))] if isinstance(value, list) else []
@@ -127,7 +127,7 @@ class Guard:
             self._watch_attributes(value, names)
             inner = [own[name] for name in names]
         for each in inner:
-            self._watch(each, seen)
+            self._watch(each, visited)
 
     def _watch_attributes(self, holder: Any, names: list[Any]) -> None:
         self._instances.append(holder)

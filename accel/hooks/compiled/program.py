@@ -18,8 +18,8 @@ from accel.hooks.compiled.random_numbers.live import Again
 from accel.hooks.compiled.random_numbers.tape import Instead, Tape, default, in_turn, of_default
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import drawing, draws, known
-from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size
-from accel.hooks.compiled.transforms.fixed import RGB, Kind, kind_of
+from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size
+from accel.hooks.compiled.transforms.fixed import RGB, ImageKind, kind_of
 from accel.hooks.own_generators import Own, with_own
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Form, Numbers, Rows
@@ -36,19 +36,19 @@ class Program:
         kind: the kind of image that it makes.
     """
 
-    kind: Kind
+    kind: ImageKind
 
-    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: Kind) -> None:
+    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: ImageKind) -> None:
         self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
         self._begin = begin
-        self._ops: list[Op] = []
+        self._ops: list[Instruction] = []
         self._usual, self._most = 8, 0  # draws per image
         self._tried = self._trusted = False
         self._alike: drawing.Known = {}
         self._together = False  # whether compiled code draws the same as the parts do
         self._why = "it records something else"
 
-    def run(self, sizes: Numbers, grey: Which | None, instead: Instead | None = None) -> Drawn:
+    def run(self, sizes: Numbers, grey: Which | None, instead: Instead | None = None) -> Outcome:
         """Draw for images of these sizes, ahead of the generators, which are not changed; call ``prepare`` before.
 
         Args:
@@ -111,11 +111,11 @@ class Program:
         except Exception as error:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
-    def _drawn(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
+    def _drawn(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome:
         together = self._drawn_together(sizes, grey, tape) if self._together else None
         return together or self._drawn_one_by_one(sizes, grey, tape)
 
-    def _drawn_together(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn | None:
+    def _drawn_together(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome | None:
         run = Run(tape)
         if grey is not None:
             run.pieces.append(_TO_RGB)
@@ -126,9 +126,9 @@ class Program:
         numbers, size = found
         if grey is not None:
             numbers[:, 0] = grey
-        return Drawn([run], [size] * len(sizes), tape, numbers)
+        return Outcome([run], [size] * len(sizes), tape, numbers)
 
-    def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
+    def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome:
         runs, made = [], []
         steps = [op.draw for op in self._ops]
         becomes = repeat(None) if grey is None else grey.tolist()
@@ -141,7 +141,7 @@ class Program:
                 height, width = draw(run, height, width)
             runs.append(run)
             made.append((height, width))
-        return Drawn(runs, made, tape)
+        return Outcome(runs, made, tape)
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, for images of several sizes, with different draws each time."""
@@ -210,7 +210,7 @@ class Program:
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
-class Drawn(NamedTuple):
+class Outcome(NamedTuple):
     """Images that were drawn: their runs, resulting sizes, and the tape, which must then be committed.
 
     ``numbers``: the numbers of all images, int64 [images, columns], if all have the pieces of the only run; None: each
@@ -262,7 +262,7 @@ _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 22
 _TO_RGB = Piece(Form("convert", ("RGB",), 0))
 
 
-def compiled(transform: Any, begin: Kind = RGB) -> Program:
+def compiled(transform: Any, begin: ImageKind = RGB) -> Program:
     """The program of a transform as it is now, for images that begin as this kind.
 
     Raises:

@@ -285,7 +285,9 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of one {cls.__name__} were replaced")
     if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
-    return tuple([id(each) if type(each) is dict else each for each in found])  # dicts are kept, so ids stay valid
+    return tuple(
+        [id(each) if type(each) is dict else each for each in found]
+    )  # dicts are kept alive, so ids stay valid
 
 
 _METHODS = frozenset(METHODS)

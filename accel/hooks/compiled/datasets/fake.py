@@ -21,7 +21,7 @@ from accel.codec import arrow
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.datasets.arrays import FROM_ARRAY, Pixels
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.transforms.fixed import Kind
+from accel.hooks.compiled.transforms.fixed import ImageKind
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import copied
 from accel.recipes.options import Selection
@@ -33,7 +33,7 @@ Shape = tuple[int, int, int]
 """Channels, height, width."""
 
 
-class Found(NamedTuple):
+class FakeBatch(NamedTuple):
     """A batch of ``FakeData``: the shape of its images, the number of classes, and each image's seed."""
 
     shape: Shape
@@ -41,9 +41,9 @@ class Found(NamedTuple):
     seeds: list[int]
 
     @property
-    def begin(self) -> Kind:
+    def begin(self) -> ImageKind:
         """The kind of the Pillow images that torchvision would make."""
-        return Kind(None, self.shape[0])
+        return ImageKind(None, self.shape[0])
 
     def opened(self, selection: Selection) -> tuple[Pictures, list[Any]]:
         """The images and the targets.
@@ -61,7 +61,7 @@ class Found(NamedTuple):
         return Pictures(pixels, "image in memory", selection), targets
 
 
-def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
+def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> FakeBatch:
     """Find a batch in a ``FakeData`` with these attributes.
 
     Args:
@@ -82,7 +82,7 @@ def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
         raise Refused("the images are of no usual shape")
     if max(indices) >= size:
         raise Refused("an index is out of range, or a sample is unusual")
-    return Found(tuple(shape), classes, [index + offset for index in indices])
+    return FakeBatch(tuple(shape), classes, [index + offset for index in indices])
 
 
 def _used(length: Any) -> tuple[Any, ...]:
@@ -132,8 +132,8 @@ def _agrees(shape: Shape, classes: int) -> bool:
     for number, (plane, target) in enumerate(zip(planes, targets, strict=True)):
         with Own(own):
             image, label = theirs(found, number)
-        seen = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
-        if target != label or not np.array_equal(seen, plane):
+        pixels = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+        if target != label or not np.array_equal(pixels, plane):
             return False
     return True
 

@@ -22,7 +22,7 @@ import torch
 from accel.system import counters, fork
 
 Bounds = tuple[float, float]
-Kind = tuple[bool, Bounds]
+Distribution = tuple[bool, Bounds]
 """A kind of draw: whether the exponential is taken, and the bounds."""
 UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Tape:
         self._python: Python | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
-        self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
+        self._tables: dict[tuple[Distribution, ...], npt.NDArray[np.float32]] = {}
         self._outputs: Numbers | None = None
         self._raw: memoryview | None = None
         self._low: npt.NDArray[np.int32] | None = None
@@ -115,7 +115,7 @@ class Tape:
             self._python = Python(lambda: ahead.getrandbits(32))
         return self._python
 
-    def tables(self, kinds: tuple[Kind, ...]) -> npt.NDArray[np.float32]:
+    def tables(self, kinds: tuple[Distribution, ...]) -> npt.NDArray[np.float32]:
         """The results of ``uniform`` or ``exp`` at every place, float32 [kinds, length]."""
         found = self._tables.get(kinds)
         if found is None:

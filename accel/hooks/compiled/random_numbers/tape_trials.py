@@ -15,11 +15,11 @@ _TRIED = 200
 
 def outputs(draw: Callable[[torch.Generator], object]) -> int:
     """The number of outputs that a function takes from a generator; -1 if it varies, or changes more of the state."""
-    taken = {_taken(draw, seed) for seed in range(3)}
-    return taken.pop() if len(taken) == 1 else -1
+    counts = {_count(draw, seed) for seed in range(3)}
+    return counts.pop() if len(counts) == 1 else -1
 
 
-def _taken(draw: Callable[[torch.Generator], object], seed: int) -> int:
+def _count(draw: Callable[[torch.Generator], object], seed: int) -> int:
     one, other = (torch.Generator().manual_seed(seed) for _ in range(2))
     draw(one)
     for number in range(1000):

@@ -13,9 +13,9 @@ from torchvision.transforms import v2
 from accel.hooks.compiled.random_numbers.tape import Tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import draws, padding, policies, random_apply, traced
-from accel.hooks.compiled.transforms.draws import Op, Run, Size
-from accel.hooks.compiled.transforms.fixed import Fixed, Kind, moved
-from accel.hooks.compiled.transforms.traced import Traced
+from accel.hooks.compiled.transforms.draws import Instruction, Run, Size
+from accel.hooks.compiled.transforms.fixed import Fixed, ImageKind, moved
+from accel.hooks.compiled.transforms.traced import TracedTransform
 from accel.ops import OPS
 from accel.ops.row import KernelOp
 from accel.recipes.rows import Form, Slot
@@ -24,15 +24,15 @@ from accel.system.private_names import private
 F1 = private("torchvision.transforms.functional", "_get_perspective_coeffs")
 
 Attributes = dict[str, Any]
-Builder = Callable[[Any, Attributes, Kind], "tuple[list[Op], Kind]"]
+Builder = Callable[[Any, Attributes, ImageKind], "tuple[list[Instruction], ImageKind]"]
 
 
-def resized_crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    if given["antialias"] is not True or len(given["size"]) != 2:
+def resized_crop(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    if attributes["antialias"] is not True or len(attributes["size"]) != 2:
         raise Refused("RandomResizedCrop has unusual parameters")
-    size = given["size"]
-    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    parts = size, given["scale"], given["ratio"], logs
+    size = attributes["size"]
+    logs = attributes.get("_log_ratio") or draws.log_bounds(attributes["ratio"])
+    parts = size, attributes["scale"], attributes["ratio"], logs
     if kind.erased:
         place = draws.ResizedCrop(*parts, Form(""), of_tensor=True).place
         return _traced(draws.ResizedCrop.most, place, partial(_cropped_and_resized, transform), kind)
@@ -55,14 +55,14 @@ def _cropped_and_resized(transform: Any, image: Any, box: tuple[int, int, int, i
     )
 
 
-def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    ops: list[Op] = []
+def crop(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    ops: list[Instruction] = []
     is_v2 = isinstance(transform, v2.Transform)
-    if given["padding"] is not None or given["pad_if_needed"]:
-        begin = moved(kind) if given["pad_if_needed"] else kind
-        pad = padding.of_crop(transform, given)
+    if attributes["padding"] is not None or attributes["pad_if_needed"]:
+        begin = moved(kind) if attributes["pad_if_needed"] else kind
+        pad = padding.of_crop(transform, attributes)
         ops.append(_each_time([pad], begin) if kind.erased else Fixed([pad], begin))
-    size = given["size"]
+    size = attributes["size"]
     op = draws.Crop(size, both=not is_v2)
     if not kind.erased:
         return [*ops, op], moved(kind)
@@ -75,16 +75,16 @@ def crop(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]
 
 
 def flip(step: str) -> Builder:
-    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def make(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
         if not kind.erased:
-            return [draws.Flip(given["p"], step)], kind
+            return [draws.Flip(attributes["p"], step)], kind
         flipped = _each_time([getattr(_functional(transform), step)], kind)
-        return [random_apply.RandomApply(given["p"], [flipped])], moved(kind)
+        return [random_apply.RandomApply(attributes["p"], [flipped])], moved(kind)
 
     return make
 
 
-def fixed(transforms: Sequence[Any], kind: Kind) -> tuple[Op, Kind]:
+def fixed(transforms: Sequence[Any], kind: ImageKind) -> tuple[Instruction, ImageKind]:
     """The part for transforms that draw nothing, and the resulting kind."""
     op = Fixed(transforms, kind)
     try:
@@ -98,8 +98,8 @@ def fixed(transforms: Sequence[Any], kind: Kind) -> tuple[Op, Kind]:
 _SIZE = 256, 320
 
 
-def _each_time(transforms: Sequence[Any], kind: Kind) -> Op:
-    """The part for transforms that draw nothing and move pixels of tensors with random changes (``Kind.erased``).
+def _each_time(transforms: Sequence[Any], kind: ImageKind) -> Instruction:
+    """The part for transforms that draw nothing and move pixels of tensors with random changes (``ImageKind.erased``).
 
     Whether they may be moved ahead of these changes is decided anew for each image.
     """
@@ -113,38 +113,42 @@ def _each_time(transforms: Sequence[Any], kind: Kind) -> Op:
     return op
 
 
-def erasing(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    value = given["value"]
+def erasing(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    value = attributes["value"]
     if type(value) in (int, float):
         value = (float(value),)
-    if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or given["inplace"]:
+    if kind.cls is None or type(value) is not tuple or len(value) not in (1, kind.channels) or attributes["inplace"]:
         raise Refused("RandomErasing has unusual parameters")
-    logs = given.get("_log_ratio") or draws.log_bounds(given["ratio"])
-    return [draws.Erasing(given["p"], given["scale"], logs, tuple(map(float, value)))], kind._replace(erased=True)
+    logs = attributes.get("_log_ratio") or draws.log_bounds(attributes["ratio"])
+    return [draws.Erasing(attributes["p"], attributes["scale"], logs, tuple(map(float, value)))], kind._replace(
+        erased=True
+    )
 
 
 def _functional(transform: Any) -> Any:
     return v2.functional if isinstance(transform, v2.Transform) else v1.functional
 
 
-def grey(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def grey(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     grey = Fixed([partial(_functional(transform).rgb_to_grayscale, num_output_channels=kind.channels)], kind)
-    return [random_apply.RandomApply(given["p"], [grey])], kind
+    return [random_apply.RandomApply(attributes["p"], [grey])], kind
 
 
 def with_probability(name: str, *params: str) -> Builder:
     """A builder for a function that is applied with probability ``p``, with these attributes of the transform."""
 
-    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def make(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
         done = partial(getattr(_functional(transform), name), **{param: getattr(transform, param) for param in params})
         fixed = Fixed([done], kind)
         fixed.tried((40, 50))
-        return [random_apply.RandomApply(given["p"], [fixed], in_float64=not isinstance(transform, v2.Transform))], kind
+        return [
+            random_apply.RandomApply(attributes["p"], [fixed], in_float64=not isinstance(transform, v2.Transform))
+        ], kind
 
     return make
 
 
-def _with_factor(done: Callable[..., Any], kind: Kind, size: Size = (40, 50)) -> Form:
+def _with_factor(done: Callable[..., Any], kind: ImageKind, size: Size = (40, 50)) -> Form:
     """The form of the step that ``done(factor, image)`` records, with slot 0 wherever the factor is a parameter.
 
     A form without a name if it records no step, as some functions do on grey images.
@@ -161,26 +165,26 @@ def _with_factor(done: Callable[..., Any], kind: Kind, size: Size = (40, 50)) ->
 _FACTOR = 0.34375
 
 
-def _colour(transform: Any, name: str, kind: Kind) -> Form:
+def _colour(transform: Any, name: str, kind: ImageKind) -> Form:
     adjust = getattr(_functional(transform), f"adjust_{name}")
     return _with_factor(lambda factor, image: adjust(image, **{f"{name}_factor": factor}), kind)
 
 
-def jitter(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    forms = [Form("") if given[name] is None else _colour(transform, name, kind) for name in JITTERS]
-    return [random_apply.Jitter([given[name] for name in JITTERS], forms)], kind
+def jitter(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    forms = [Form("") if attributes[name] is None else _colour(transform, name, kind) for name in JITTERS]
+    return [random_apply.Jitter([attributes[name] for name in JITTERS], forms)], kind
 
 
-def distort(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def distort(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     forms = [_colour(transform, name, kind) for name in JITTERS]
-    (permute,), kind = channels(transform, given, kind)
-    return [random_apply.Distort(given["p"], [given[name] for name in JITTERS], forms, permute)], kind
+    (permute,), kind = channels(transform, attributes, kind)
+    return [random_apply.Distort(attributes["p"], [attributes[name] for name in JITTERS], forms, permute)], kind
 
 
 JITTERS = ("brightness", "contrast", "saturation", "hue")
 
 
-def channels(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def channels(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     permutation = random_apply.Permutation(kind.channels)
 
     def apply(image: Any, order: list[int]) -> Any:
@@ -189,29 +193,29 @@ def channels(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], K
     return _traced(permutation.most, lambda tape, height, width: permutation(tape), apply, kind)
 
 
-def choice(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    return [policies.RandAugment(transform, given, kind)], kind
+def choice(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    return [policies.RandAugment(transform, attributes, kind)], kind
 
 
-def policy(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    pairs = given["_policies" if isinstance(transform, v2.Transform) else "policies"]
+def policy(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    pairs = attributes["_policies" if isinstance(transform, v2.Transform) else "policies"]
     return [policies.AutoAugment(transform, pairs, kind)], kind
 
 
-def blur(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
-    blurred, size = _functional(transform).gaussian_blur, list(given["kernel_size"])
+def blur(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+    blurred, size = _functional(transform).gaussian_blur, list(attributes["kernel_size"])
     if kind.cls is not None:
-        sigma = traced.between(given["sigma"])
+        sigma = traced.between(attributes["sigma"])
         return _traced(1, sigma, lambda image, sigma: blurred(image, size, [sigma, sigma]), kind)
 
     def form(height: int, width: int) -> Form:
         return _with_factor(lambda sigma, image: blurred(image, size, [sigma, sigma]), kind, (height, width))
 
     form(*[max(100, 2 * side) for side in size])
-    return [draws.Factor(given["sigma"], form)], kind
+    return [draws.Factor(attributes["sigma"], form)], kind
 
 
-# -- transforms that are run to record their steps (``Traced``) -------------------------------------------------
+# -- transforms that are run to record their steps (``TracedTransform``) ----------------------------------------
 
 
 def _tracing(
@@ -228,21 +232,21 @@ def _tracing(
         v1_call: what v1 does, for (transform, image, what was drawn, fill); None: v1 has no such transform.
     """
 
-    def make(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+    def make(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
         def apply(image: Any, drawn: Any) -> Any:
             if v1_call is None or isinstance(transform, v2.Transform):
                 return transform.transform(image, params(drawn))
             return v1_call(transform, image, drawn, policies.filled(transform.fill, kind))
 
-        ops, after = _traced(most, draws(given), apply, kind)
-        return [random_apply.RandomApply(given["p"], ops)] if "p" in given else ops, after
+        ops, after = _traced(most, draws(attributes), apply, kind)
+        return [random_apply.RandomApply(attributes["p"], ops)] if "p" in attributes else ops, after
 
     return make
 
 
 rotation = _tracing(
     1,
-    lambda given: traced.between(given["degrees"]),
+    lambda attributes: traced.between(attributes["degrees"]),
     lambda angle: {"angle": angle},
     lambda transform, image, angle, fill: v1.functional.rotate(
         image, angle, transform.interpolation, transform.expand, transform.center, fill
@@ -250,7 +254,9 @@ rotation = _tracing(
 )
 affine = _tracing(
     6,
-    lambda given: traced.affine(given["degrees"], given["translate"], given["scale"], given["shear"]),
+    lambda attributes: traced.affine(
+        attributes["degrees"], attributes["translate"], attributes["scale"], attributes["shear"]
+    ),
     lambda drawn: dict(zip(("angle", "translate", "scale", "shear"), drawn, strict=True)),
     lambda transform, image, drawn, fill: v1.functional.affine(
         image, *drawn, transform.interpolation, fill, transform.center
@@ -258,22 +264,28 @@ affine = _tracing(
 )
 perspective = _tracing(
     8,
-    lambda given: traced.corners(given["distortion_scale"]),
+    lambda attributes: traced.corners(attributes["distortion_scale"]),
     lambda points: {"coefficients": F1._get_perspective_coeffs(*points)},
     lambda transform, image, points, fill: v1.functional.perspective(image, *points, transform.interpolation, fill),
 )
-zoom_out = _tracing(3, lambda given: traced.zoomed(given["side_range"]), lambda padding: {"padding": padding})
-compressed = _tracing(1, lambda given: traced.whole(*given["quality"]), lambda quality: {"quality": quality})
-size = _tracing(1, lambda given: traced.side(given["min_size"], given["max_size"]), lambda size: {"size": size})
-shortest = _tracing(1, lambda given: traced.shortest(given["min_size"], given["max_size"]), lambda size: {"size": size})
+zoom_out = _tracing(3, lambda attributes: traced.zoomed(attributes["side_range"]), lambda padding: {"padding": padding})
+compressed = _tracing(1, lambda attributes: traced.whole(*attributes["quality"]), lambda quality: {"quality": quality})
+size = _tracing(
+    1, lambda attributes: traced.side(attributes["min_size"], attributes["max_size"]), lambda size: {"size": size}
+)
+shortest = _tracing(
+    1, lambda attributes: traced.shortest(attributes["min_size"], attributes["max_size"]), lambda size: {"size": size}
+)
 scale = _tracing(
-    1, lambda given: traced.jittered(given["target_size"], given["scale_range"]), lambda size: {"size": size}
+    1,
+    lambda attributes: traced.jittered(attributes["target_size"], attributes["scale_range"]),
+    lambda size: {"size": size},
 )
 
 
 def _traced(
-    most: int, draws: traced.Draws, apply: Callable[[Any, Any], Any], kind: Kind, size: Size = (60, 80)
-) -> tuple[list[Op], Kind]:
-    op = Traced(most, draws, apply, kind)
+    most: int, draws: traced.Draws, apply: Callable[[Any, Any], Any], kind: ImageKind, size: Size = (60, 80)
+) -> tuple[list[Instruction], ImageKind]:
+    op = TracedTransform(most, draws, apply, kind)
     op.draw(Run(Tape(torch.Generator().get_state(), most)), *size)  # a trial, which may refuse
     return [op], moved(kind)

@@ -15,11 +15,11 @@ from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import builders as build
 from accel.hooks.compiled.transforms import random_apply
 from accel.hooks.compiled.transforms.builders import Attributes, Builder
-from accel.hooks.compiled.transforms.draws import Op
-from accel.hooks.compiled.transforms.fixed import Kind, alike, moved
+from accel.hooks.compiled.transforms.draws import Instruction
+from accel.hooks.compiled.transforms.fixed import ImageKind, alike, moved
 
 
-def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
+def _any_of(transform: Any, kind: ImageKind, *kinds: ImageKind) -> ImageKind:
     """The common kind of images of any of these kinds.
 
     Raises:
@@ -31,38 +31,40 @@ def _any_of(transform: Any, kind: Kind, *kinds: Kind) -> Kind:
     return kind._replace(erased=erased, interleaved=interleaved.pop() if len(interleaved) == 1 else None)
 
 
-def _apply(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def _apply(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     ops, after = built([leaf for part in stock.within(transform, TRANSFORMS) for leaf in part], kind)
-    applied = random_apply.RandomApply(given["p"], ops, also_equal=not isinstance(transform, v2.Transform))
+    applied = random_apply.RandomApply(attributes["p"], ops, also_equal=not isinstance(transform, v2.Transform))
     return [applied], _any_of(transform, kind, kind, after)
 
 
-def _choice(transform: Any, kind: Kind, choose: Callable[[int], random_apply.Chooser]) -> tuple[list[Op], Kind]:
+def _choice(
+    transform: Any, kind: ImageKind, choose: Callable[[int], random_apply.Chooser]
+) -> tuple[list[Instruction], ImageKind]:
     parts = [built(part, kind) for part in stock.within(transform, TRANSFORMS)]
     after = _any_of(transform, kind, *[made for _, made in parts])
     return [random_apply.Choice(choose(len(parts)), [ops for ops, _ in parts])], after
 
 
-def _one_of(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def _one_of(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     if isinstance(transform, v2.Transform):
-        return _choice(transform, kind, lambda count: random_apply.Multinomial(given["p"]))
-    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, given["p"]))
+        return _choice(transform, kind, lambda count: random_apply.Multinomial(attributes["p"]))
+    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, attributes["p"]))
 
 
-def _ordered(transform: Any, given: Attributes, kind: Kind) -> tuple[list[Op], Kind]:
+def _ordered(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     if kind.cls is not None:  # any of the transforms may come first
         kind = moved(kind)._replace(erased=True)
     by_torch = isinstance(transform, v2.Transform)
     return _choice(transform, kind, random_apply.Permutation if by_torch else random_apply.PythonOrder)
 
 
-def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
+def built(found: Sequence[tuple[Any, stock.Leaf]], kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     """The parts of the program of transforms in order, for images of a kind, and the kind that they make.
 
     Raises:
         Refused: there is no program.
     """
-    ops: list[Op] = []
+    ops: list[Instruction] = []
     for builder, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
         parts = list(group)
         made, kind = _fixed([part for part, _ in parts], kind) if builder is None else _drawing(builder, parts, kind)
@@ -70,7 +72,7 @@ def built(found: Sequence[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op]
     return ops, kind
 
 
-def _fixed(transforms: Sequence[Any], kind: Kind) -> tuple[list[Op], Kind]:
+def _fixed(transforms: Sequence[Any], kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
     """The parts for transforms in order that draw nothing."""
     ops = []
     for together in [[each] for each in transforms] if kind.erased else [transforms]:
@@ -79,7 +81,9 @@ def _fixed(transforms: Sequence[Any], kind: Kind) -> tuple[list[Op], Kind]:
     return ops, kind
 
 
-def _drawing(builder: Builder, group: Iterable[tuple[Any, stock.Leaf]], kind: Kind) -> tuple[list[Op], Kind]:
+def _drawing(
+    builder: Builder, group: Iterable[tuple[Any, stock.Leaf]], kind: ImageKind
+) -> tuple[list[Instruction], ImageKind]:
     """The parts for transforms in order that this builder is for."""
     ops = []
     for transform, (cls, values, *_) in group:
@@ -136,7 +140,7 @@ _KEEPING = {
     *_SIZES,
     *(getattr(version, name) for version in (v1, v2) for name in (*_MOVING, *_CONTAINERS, "RandomErasing")),
 }
-"""Transforms that change no levels, or whose builders set ``Kind.erased`` themselves."""
+"""Transforms that change no levels, or whose builders set ``ImageKind.erased`` themselves."""
 
 _FIXED = ("Resize", "CenterCrop", "Pad", "Grayscale", "PILToTensor", "Normalize", "ConvertImageDtype")
 TRANSFORMS = frozenset(

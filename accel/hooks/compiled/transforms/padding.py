@@ -12,9 +12,9 @@ from torchvision.transforms import v2
 from accel.hooks.compiled.transforms.draws import Size
 
 
-def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:
+def of_crop(transform: Any, attributes: dict[str, Any]) -> Callable[[Any], Any]:
     """A function that pads an image as a ``RandomCrop`` of either version with these attributes, before it draws."""
-    parts = given["padding"], given["size"] if given["pad_if_needed"] else (0, 0)
+    parts = attributes["padding"], attributes["size"] if attributes["pad_if_needed"] else (0, 0)
     if isinstance(transform, v2.Transform):
         return partial(_once, lambda by: v2.Pad(by, transform.fill, transform.padding_mode), *parts)
 

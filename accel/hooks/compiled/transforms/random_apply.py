@@ -12,7 +12,7 @@ from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, rounded
 from accel.hooks.compiled.random_numbers.tape_trials import outputs
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.drawing_formulas import happens
-from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size, bits
+from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size, bits
 from accel.recipes.rows import Form, shifted
 
 
@@ -24,7 +24,7 @@ class RandomApply:
     """
 
     def __init__(
-        self, probability: float, ops: Sequence[Op], *, also_equal: bool = False, in_float64: bool = False
+        self, probability: float, ops: Sequence[Instruction], *, also_equal: bool = False, in_float64: bool = False
     ) -> None:
         self.most = 1 + sum(op.most for op in ops)
         self.probability = probability if in_float64 else rounded(probability)
@@ -37,7 +37,7 @@ class RandomApply:
         return height, width
 
 
-def _all(ops: Sequence[Op], run: Run, height: int, width: int) -> Size:
+def _all(ops: Sequence[Instruction], run: Run, height: int, width: int) -> Size:
     for op in ops:
         height, width = op.draw(run, height, width)
     return height, width
@@ -54,7 +54,7 @@ class Chooser(Protocol):
 class Choice:
     """The parts of a program that are chosen, in the chosen order."""
 
-    def __init__(self, choose: Chooser, parts: Sequence[Sequence[Op]]) -> None:
+    def __init__(self, choose: Chooser, parts: Sequence[Sequence[Instruction]]) -> None:
         self._choose, self._parts = choose, parts
         self.most = choose.most + sum(op.most for part in parts for op in part)
 
@@ -160,7 +160,9 @@ class Distort(Colours):
         permute: the part that permutes the channels.
     """
 
-    def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Op) -> None:
+    def __init__(
+        self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Instruction
+    ) -> None:
         super().__init__(bounds, forms)
         self._probability, self._permute = rounded(probability), permute
         self.most = 10 + permute.most

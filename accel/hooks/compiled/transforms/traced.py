@@ -13,17 +13,17 @@ import torch
 from accel.hooks.compiled.random_numbers.tape import Bounds, Tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.draws import Piece, Run, Size
-from accel.hooks.compiled.transforms.fixed import Kind, alike, recorded
+from accel.hooks.compiled.transforms.fixed import ImageKind, alike, recorded
 from accel.recipes.rows import Form
 
 Draws = Callable[[Tape, int, int], Any]
 """Draws the parameters for an image: (tape, height, width) -> parameters."""
 
 
-class Traced:
+class TracedTransform:
     """A transform that is run to record its steps. ``most``: the most draws that it makes for an image."""
 
-    def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> None:
+    def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: ImageKind) -> None:
         self.most, self._draws, self._apply, self._kind = most, draws, apply, kind
 
     def draw(self, run: Run, height: int, width: int) -> Size:
