@@ -38,8 +38,8 @@ class Program:
 
     kind: ImageKind
 
-    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: ImageKind) -> None:
-        self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
+    def __init__(self, transforms: Sequence[Any], begin: ImageKind) -> None:
+        self._transforms = copy.deepcopy(transforms)
         self._begin = begin
         self._ops: list[Instruction] = []
         self._usual, self._most = 8, 0  # draws per image
@@ -99,7 +99,7 @@ class Program:
 
     def _try_beside(self, transform: Any) -> None:
         try:
-            self._ops, self.kind = known.built(self._found, self._begin)
+            self._ops, self.kind = known.built(self._transforms, self._begin)
             self._most = sum(op.most for op in self._ops)
             if self.kind.cls is None:
                 raise Refused("it makes no tensors")
@@ -275,7 +275,7 @@ def compiled(transform: Any, begin: ImageKind = RGB) -> Program:
     if program is None:
         if len(_programs) > _MOST:
             _programs.clear()
-        program = _programs[key] = Program(found, begin)
+        program = _programs[key] = Program([transform for transform, _ in found], begin)
     return program
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from torch import nn
@@ -14,9 +14,14 @@ from accel.hooks.compiled import stock
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import builders as build
 from accel.hooks.compiled.transforms import random_apply
-from accel.hooks.compiled.transforms.builders import Attributes, Builder
+from accel.hooks.compiled.transforms.builders import Builder, Built
 from accel.hooks.compiled.transforms.draws import Instruction
 from accel.hooks.compiled.transforms.fixed import ImageKind, alike, moved
+
+
+def _within(transform: Any) -> list[list[Any]]:
+    """The transforms within one that chooses or orders them, each in its parts."""
+    return [[each for each, _ in part] for part in stock.within(transform, TRANSFORMS)]
 
 
 def _any_of(transform: Any, kind: ImageKind, *kinds: ImageKind) -> ImageKind:
@@ -31,48 +36,46 @@ def _any_of(transform: Any, kind: ImageKind, *kinds: ImageKind) -> ImageKind:
     return kind._replace(erased=erased, interleaved=interleaved.pop() if len(interleaved) == 1 else None)
 
 
-def _apply(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
-    ops, after = built([leaf for part in stock.within(transform, TRANSFORMS) for leaf in part], kind)
-    applied = random_apply.RandomApply(attributes["p"], ops, also_equal=not isinstance(transform, v2.Transform))
+def _apply(transform: Any, kind: ImageKind) -> Built:
+    ops, after = built(chain.from_iterable(_within(transform)), kind)
+    applied = random_apply.RandomApply(transform.p, ops, also_equal=not isinstance(transform, v2.Transform))
     return [applied], _any_of(transform, kind, kind, after)
 
 
-def _choice(
-    transform: Any, kind: ImageKind, choose: Callable[[int], random_apply.Chooser]
-) -> tuple[list[Instruction], ImageKind]:
-    parts = [built(part, kind) for part in stock.within(transform, TRANSFORMS)]
+def _choice(transform: Any, kind: ImageKind, choose: Callable[[int], random_apply.Chooser]) -> Built:
+    parts = [built(part, kind) for part in _within(transform)]
     after = _any_of(transform, kind, *[made for _, made in parts])
     return [random_apply.Choice(choose(len(parts)), [ops for ops, _ in parts])], after
 
 
-def _one_of(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+def _one_of(transform: Any, kind: ImageKind) -> Built:
     if isinstance(transform, v2.Transform):
-        return _choice(transform, kind, lambda count: random_apply.Multinomial(attributes["p"]))
-    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, attributes["p"]))
+        return _choice(transform, kind, lambda count: random_apply.Multinomial(transform.p))
+    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, transform.p))
 
 
-def _ordered(transform: Any, attributes: Attributes, kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+def _ordered(transform: Any, kind: ImageKind) -> Built:
     if kind.cls is not None:  # any of the transforms may come first
         kind = moved(kind)._replace(erased=True)
     by_torch = isinstance(transform, v2.Transform)
     return _choice(transform, kind, random_apply.Permutation if by_torch else random_apply.PythonOrder)
 
 
-def built(found: Sequence[tuple[Any, stock.Leaf]], kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+def built(transforms: Iterable[Any], kind: ImageKind) -> Built:
     """The parts of the program of transforms in order, for images of a kind, and the kind that they make.
 
     Raises:
         Refused: there is no program.
     """
     ops: list[Instruction] = []
-    for builder, group in groupby(found, lambda part: DRAWING.get(type(part[0]))):
+    for builder, group in groupby(transforms, lambda transform: DRAWING.get(type(transform))):
         parts = list(group)
-        made, kind = _fixed([part for part, _ in parts], kind) if builder is None else _drawing(builder, parts, kind)
+        made, kind = _fixed(parts, kind) if builder is None else _drawing(builder, parts, kind)
         ops += made
     return ops, kind
 
 
-def _fixed(transforms: Sequence[Any], kind: ImageKind) -> tuple[list[Instruction], ImageKind]:
+def _fixed(transforms: Sequence[Any], kind: ImageKind) -> Built:
     """The parts for transforms in order that draw nothing."""
     ops = []
     for together in [[each] for each in transforms] if kind.erased else [transforms]:
@@ -81,15 +84,13 @@ def _fixed(transforms: Sequence[Any], kind: ImageKind) -> tuple[list[Instruction
     return ops, kind
 
 
-def _drawing(
-    builder: Builder, group: Iterable[tuple[Any, stock.Leaf]], kind: ImageKind
-) -> tuple[list[Instruction], ImageKind]:
+def _drawing(builder: Builder, transforms: Sequence[Any], kind: ImageKind) -> Built:
     """The parts for transforms in order that this builder is for."""
     ops = []
-    for transform, (cls, values, *_) in group:
-        made, kind = builder(transform, dict(values), kind)
+    for transform in transforms:
+        made, kind = builder(transform, kind)
         ops += made
-        if kind.cls is not None and cls not in _KEEPING:
+        if kind.cls is not None and type(transform) not in _KEEPING:
             kind = moved(kind)._replace(erased=True)  # only some images' levels are changed
     return ops, kind
 

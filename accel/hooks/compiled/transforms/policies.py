@@ -77,11 +77,11 @@ def filled(fill: Any, kind: ImageKind) -> Any:
 
 
 class RandAugment(_Policy):
-    """``RandAugment`` and ``TrivialAugmentWide`` of either version. ``attributes``: those of the transform."""
+    """``RandAugment`` and ``TrivialAugmentWide`` of either version."""
 
-    def __init__(self, transform: Any, attributes: dict[str, Any], kind: ImageKind) -> None:
-        super().__init__(transform, attributes["num_magnitude_bins"], kind)
-        self._count, self._magnitude = attributes.get("num_ops", 1), attributes.get("magnitude")
+    def __init__(self, transform: Any, kind: ImageKind) -> None:
+        super().__init__(transform, transform.num_magnitude_bins, kind)
+        self._count, self._magnitude = getattr(transform, "num_ops", 1), getattr(transform, "magnitude", None)
         self.most = 3 * self._count
 
     def draw(self, run: Run, height: int, width: int) -> Size:
