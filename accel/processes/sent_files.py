@@ -39,7 +39,7 @@ from accel.runtime.memo import cached
 from accel.system import counters
 from accel.system.page_locks import Block
 
-VERSION = 4
+VERSION = 5
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -48,10 +48,7 @@ class Word(IntEnum):
 
     VERSION = 0
     SECTION_COUNT = 1
-    CHANNELS = 2  # of the result, if the backend has computed something ahead; else 0
-    HEIGHT = 3
-    WIDTH = 4
-    SECTIONS = 8
+    SECTIONS = 2
 
 
 class Section(IntEnum):
@@ -75,7 +72,8 @@ class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
     way: str  # how the images were recorded
-    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, the next two as well
+    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, what follows as well
+    size: tuple[int, ...]  # channels, height and width of the result
     interleaved: bool
     casts: tuple[Step, ...]
 
@@ -118,11 +116,10 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
         for (begin, length), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + length] = np.frombuffer(source.data, np.uint8)
         files.content, files.memory = content, None  # the plan refers to the content
-    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
+    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, (), interleaved, casts)
     ahead: Sequence[npt.NDArray[Any]] = ()
     if plan is not None and (ahead := _ahead(backend, plan, room)):
-        alike = alike._replace(dtype=plan.dtype)
-        slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
+        alike = alike._replace(dtype=plan.dtype, size=plan.shape[1:])
     common = _dumped(alike)
     if _whole(len(common)) > _ALIKE:
         return None
@@ -258,12 +255,12 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
-    structure, selection, way, dtype, interleaved, casts = _loaded(memory[start : start + size].tobytes())
+    structure, selection, way, dtype, size_of_each, interleaved, casts = _loaded(memory[start : start + size].tobytes())
     rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
     images = header[Word.SECTIONS + 2 * Section.PLACES + 1] // 16
-    shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
+    shape: Any = (images, *size_of_each)
     files = header[Word.SECTIONS + 2 * Section.FILES]
     ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
     return Rows.finished(structure, ahead, rest)

@@ -46,7 +46,7 @@ class RecordedBatch(NamedTuple):
 
     kind: ImageKind
     recipes: Rows | tuple[Recipe, ...]
-    sizes: list[Size]
+    sizes: Sequence[Size]
     targets: Sequence[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
@@ -293,6 +293,9 @@ def _place(index: Any) -> int:
 _ATTRIBUTES = {
     folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
     FakeData.__getitem__: fake.ATTRIBUTES,
-    **{getitem: storage.attributes for getitem, storage in arrays.STORAGES.items()},
+    **{
+        getitem: frozenset({storage.data, storage.targets, "transform", "target_transform"})
+        for getitem, storage in arrays.STORAGES.items()
+    },
 }
 """The attributes of the known dataset classes, by the class's ``__getitem__``."""

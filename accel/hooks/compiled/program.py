@@ -69,13 +69,18 @@ class Program:
             self._usual *= 2
             return self._drawn(sizes, grey, of_default(len(sizes) * self._most + 1))
 
-    def one(self, size: Size, tape: Tape) -> tuple[Run, Size]:
+    def one(self, size: Size, tape: Tape, is_grey: bool | None = None) -> tuple[Run, Size]:
         """Draw for one image of this size from a tape; call ``prepare`` before. Returns its run and new size.
+
+        ``is_grey``: whether it is converted to RGB first; None: there is no such step.
 
         Raises:
             Refused: the image is left to torchvision.
         """
         run = Run(tape)
+        if is_grey is not None:
+            run.pieces.append(_TO_RGB)
+            run.row.append(is_grey)
         height, width = size
         for op in self._ops:
             height, width = op.draw(run, height, width)
@@ -126,22 +131,13 @@ class Program:
         numbers, size = found
         if grey is not None:
             numbers[:, 0] = grey
-        return Outcome([run], [size] * len(sizes), tape, numbers)
+        return Outcome((run,), (size,) * len(sizes), tape, numbers)
 
     def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome:
-        runs, made = [], []
-        steps = [op.draw for op in self._ops]
         becomes = repeat(None) if grey is None else grey.tolist()
-        for (height, width), is_grey in zip(sizes[:, -2:].tolist(), becomes, strict=False):
-            run = Run(tape)
-            if is_grey is not None:
-                run.pieces.append(_TO_RGB)
-                run.row.append(is_grey)
-            for draw in steps:
-                height, width = draw(run, height, width)
-            runs.append(run)
-            made.append((height, width))
-        return Outcome(runs, made, tape)
+        images = zip(sizes[:, -2:].tolist(), becomes, strict=False)
+        runs, after = zip(*[self.one(size, tape, is_grey) for size, is_grey in images], strict=True)
+        return Outcome(runs, after, tape)
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, for images of several sizes, with different draws each time."""
@@ -217,8 +213,8 @@ class Outcome(NamedTuple):
     has a run.
     """
 
-    runs: list[Run]
-    sizes: list[Size]
+    runs: Sequence[Run]
+    sizes: Sequence[Size]
     tape: Tape
     numbers: Numbers | None = None
 

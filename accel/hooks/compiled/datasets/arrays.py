@@ -39,10 +39,6 @@ class Storage(NamedTuple):
     view: Callable[[Any], Any]
     whole: bool = True
 
-    @property
-    def attributes(self) -> frozenset[str]:
-        return frozenset({self.data, self.targets, "transform", "target_transform"})
-
 
 def _array(data: Any) -> Any:
     return data if type(data) is np.ndarray else None

@@ -69,11 +69,6 @@ class Tape:
         self._raw: memoryview | None = None
         self._low: npt.NDArray[np.int32] | None = None
 
-    @property
-    def left(self) -> int:
-        """The number of outputs that have not been used."""
-        return self.length - self.at
-
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
         values = self._uniform.get(bounds) or self._values(False, bounds)
@@ -220,7 +215,7 @@ def of_default(needed: int) -> Tape:
     state, last = default.get_state(), _last.pop() if _last else None
     if last is None or not last.follows(state):
         return Tape(state, needed)
-    return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
+    return last if last.length - last.at >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
 
 
 @lru_cache(maxsize=64)
