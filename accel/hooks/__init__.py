@@ -15,8 +15,6 @@ from PIL import Image
 
 from accel.hooks import (
     dataloader,
-    loader_iterator,
-    loky,
     multiprocessing,
     persistent,
     pillow_open,
@@ -30,7 +28,6 @@ from accel.hooks import (
     tv_functional,
     tv_io,
     tv_transforms,
-    v2_forward,
     v2_functional,
     v2_transforms,
 )
@@ -48,17 +45,14 @@ _HOOKED: tuple[Any, ...] = (
     tv_transforms,
     tv_functional,
     v2_transforms,
-    v2_forward,
     v2_functional,
     single,
     table,
     torch_compile,
     torch_profiler,
     dataloader,
-    loader_iterator,
     persistent,
     multiprocessing,
-    loky,
     ray,
 )
 PATCHES: tuple[Patch, ...] = tuple(row for module in _HOOKED for row in module.PATCHES)

@@ -1,13 +1,15 @@
 """``multiprocessing``: processes that do not inherit this one's memory get its switch.
 
-Those of "spawn" and "forkserver" get it with their preparation data; forked ones have it anyway. It is thrown when
-accel or torchvision is imported there (``accel.processes.launch.child``).
+Those of "spawn" and "forkserver" get it with their preparation data; forked ones have it anyway; a worker of loky's,
+joblib's processes, gets it with its process object, however late loky is imported here. It is thrown when accel or
+torchvision is imported there (``accel.processes.launch.child``).
 """
 
 from __future__ import annotations
 
 import functools
 import multiprocessing.spawn  # noqa: F401  its function is replaced
+from multiprocessing import active_children
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -15,12 +17,15 @@ from typing import Any
 import torch
 
 from accel.codec import store
-from accel.hooks.patch import Body, Function
+from accel.hooks.patch import ABSENT, Body, Function, Item
 from accel.processes import switch
 from accel.processes.launch import environment
 from accel.recipes.options import Selection
-from accel.system import counters, shared_list
+from accel.system import counters, log, shared_list
+from accel.system.private_names import private
 from accel.system.timing import measuring
+
+private("multiprocessing.process", "_current_process")
 
 
 def _with_switch(original: Function, name: str) -> dict[str, Any]:
@@ -73,4 +78,27 @@ def enter(
     switch.adopt(selection)
 
 
-PATCHES = (Body("multiprocessing.spawn.get_preparation_data", _with_switch),)
+class _ToLoky:
+    """An entry of multiprocessing's settings of a process, which all processes that it starts get a copy of; pickled
+    for a worker of loky's, it carries the switch in force then."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if getattr(get_spawning_popen(), "method", "") == "loky" and carries():
+            return Carried(switch.current()).__reduce__()
+        return type(None), ()  # for others nothing, for which nothing is imported
+
+
+def _entry(original: Any) -> Any:
+    if original is ABSENT and any(type(each).__name__ in _PROCESSES for each in active_children()):
+        log.once(
+            log.WARNING,
+            "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
+        )
+    return _ToLoky()
+
+
+_PROCESSES = ("LokyProcess", "LokyInitMainProcess")
+PATCHES = (
+    Body("multiprocessing.spawn.get_preparation_data", _with_switch),
+    Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),
+)

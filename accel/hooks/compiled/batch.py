@@ -26,7 +26,7 @@ from accel.hooks.compiled.datasets import arrays, fake, folders
 from accel.hooks.compiled.datasets.folders import METHODS
 from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
-from accel.hooks.compiled.random_numbers import tape, tape_trials
+from accel.hooks.compiled.random_numbers import tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import known
 from accel.hooks.compiled.transforms.draws import Size
@@ -110,7 +110,7 @@ def prepare(dataset: Any) -> None:
     """Compile and try a dataset's pipeline before processes are started that will use it."""
     with suppress(Exception):
         images, transform = _samples(*_within(dataset, [0]))
-        if tape_trials.agrees():
+        if tape.agrees():
             compositions.program_of(transform, images.begin)
 
 
@@ -222,7 +222,7 @@ def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.Arr
     if own is not None:
         return _files(dataset.__dict__, indices), own
     images, transform = _samples(dataset, indices)
-    if not tape_trials.agrees():
+    if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
     own = compositions.program_of(transform, images.begin)
     if isinstance(images, FileBatch):

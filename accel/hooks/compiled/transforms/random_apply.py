@@ -8,8 +8,7 @@ from typing import Protocol
 
 import torch
 
-from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, rounded
-from accel.hooks.compiled.random_numbers.tape_trials import outputs
+from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, outputs_of, rounded
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.drawing_formulas import happens
 from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size, bits
@@ -70,7 +69,7 @@ class Multinomial:
     def __init__(self, chances: Sequence[float]) -> None:
         weights = torch.tensor(chances, dtype=torch.float32, device="cpu")
         self._draw = partial(torch.multinomial, weights, 1)
-        self.most = outputs(lambda generator: self._draw(generator=generator))
+        self.most = outputs_of(lambda generator: self._draw(generator=generator))
         if self.most < 0:
             raise Refused("torch draws with unequal chances otherwise than usual")
 
