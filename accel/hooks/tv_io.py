@@ -47,10 +47,9 @@ def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif
 def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     if sys._getframe(2).f_globals.get("__name__") == _MODULE:  # called by ``read_image``, which left the file to it
         return original(input, mode, apply_exif_orientation)
-    if isinstance(input, torch.Tensor):
-        lazy = _from_memory(input, mode, apply_exif_orientation)
-    else:
-        lazy = _from_file(str(input), mode, apply_exif_orientation)
+    if not isinstance(input, torch.Tensor):
+        return read_image(original, input, mode, apply_exif_orientation)
+    lazy = _from_memory(input, mode, apply_exif_orientation)
     if lazy is None:
         return _as_a_whole(original, input, mode, apply_exif_orientation)
     _warn_as(original)

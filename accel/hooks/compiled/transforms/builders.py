@@ -192,12 +192,12 @@ JITTERS = ("brightness", "contrast", "saturation", "hue")
 
 
 def channels(transform: Any, kind: ImageKind) -> Built:
-    permutation = random_apply.Permutation(kind.channels)
+    permutation = random_apply.permutation(kind.channels)
 
-    def apply(image: Any, order: list[int]) -> Any:
-        return v2.functional.permute_channels(image, order)
+    def draw(tape: Tape, height: int, width: int) -> Sequence[int]:
+        return permutation.choose(tape)
 
-    return _traced(permutation.most, lambda tape, height, width: permutation(tape), apply, kind)
+    return _traced(permutation.most, draw, lambda image, order: v2.functional.permute_channels(image, order), kind)
 
 
 def choice(transform: Any, kind: ImageKind) -> Built:

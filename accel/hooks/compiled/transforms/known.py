@@ -50,15 +50,15 @@ def _choice(transform: Any, kind: ImageKind, choose: Callable[[int], random_appl
 
 def _one_of(transform: Any, kind: ImageKind) -> Built:
     if isinstance(transform, v2.Transform):
-        return _choice(transform, kind, lambda count: random_apply.Multinomial(transform.p))
-    return _choice(transform, kind, lambda count: random_apply.PythonChoice(count, transform.p))
+        return _choice(transform, kind, lambda count: random_apply.multinomial(transform.p))
+    return _choice(transform, kind, lambda count: random_apply.python_choice(count, transform.p))
 
 
 def _ordered(transform: Any, kind: ImageKind) -> Built:
     if kind.cls is not None:  # any of the transforms may come first
         kind = moved(kind)._replace(erased=True)
     by_torch = isinstance(transform, v2.Transform)
-    return _choice(transform, kind, random_apply.Permutation if by_torch else random_apply.PythonOrder)
+    return _choice(transform, kind, random_apply.permutation if by_torch else random_apply.python_order)
 
 
 def built(transforms: Iterable[Any], kind: ImageKind) -> Built:
