@@ -43,7 +43,7 @@ def test_a_tape_goes_on_where_nobody_else_has_drawn() -> None:
     tapes = list[tape.Tape]()
     for number in range(200):
         told = tape.of_default(5)
-        assert told.left >= 5
+        assert told.length - told.at >= 5
         tapes.append(told)
         drawn = [told.uniform((0.0, 1.0)) for _ in range(number % 5)]
         if number % 13 != 12:  # else as a batch that is refused
