@@ -75,8 +75,8 @@ def unpack(packed: PackedRecipes | SentFiles | Rows) -> Sequence[Recipe]:
 def _parts(data: torch.Tensor, sizes: Sequence[int]) -> list[memoryview]:
     """The parts of the data, one for each buffer."""
     memory: Any = data.numpy()  # stubs of some versions of NumPy hide the buffer
-    ends = itertools.accumulate(map(_whole, sizes), initial=0)
-    return [memoryview(memory)[begin : begin + size] for begin, size in zip(ends, sizes, strict=False)]
+    begins = itertools.accumulate(map(_whole, sizes), initial=0)
+    return [memoryview(memory)[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
 
 
 def _whole(size: int) -> int:
