@@ -24,7 +24,7 @@ def enter(chosen: Callable[[], object] | None) -> None:
     Raises:
         SystemExit: there is no such backend or option, or it cannot run here, or the environment is not accel's.
     """
-    settings = _or_end(environment.told)
+    settings = _or_end(environment.settings)
     if environment.is_first() and parent_process() is None:
         atexit.register(_say, os.getpid())
     for row in multiprocessing.PATCHES:  # never undone: children must also be told that accel steps aside, since the

@@ -114,7 +114,7 @@ def variables_for(
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
-    return environment.telling(os.environ, backend or args.backend, {**own, **options}, profile)
+    return environment.with_settings(os.environ, backend or args.backend, {**own, **options}, profile)
 
 
 def wrong_backend(backend: str, *, any_options: bool) -> str | None:

@@ -15,8 +15,6 @@ from PIL import Image
 
 from accel.hooks import (
     dataloader,
-    loader_iterator,
-    loky,
     multiprocessing,
     persistent,
     pillow_open,
@@ -30,7 +28,6 @@ from accel.hooks import (
     tv_functional,
     tv_io,
     tv_transforms,
-    v2_forward,
     v2_functional,
     v2_transforms,
 )
@@ -40,15 +37,25 @@ from accel.processes import switch
 from accel.system import counters, private_names, shared_list
 from accel.system.timing import measuring
 
-_OF_IMAGES = (
-    *(pillow_open, pillow_ops, tv_files, tv_io, tv_transforms, tv_functional),
-    *(v2_transforms, v2_forward, v2_functional, single),
+_HOOKED: tuple[Any, ...] = (
+    pillow_open,
+    pillow_ops,
+    tv_files,
+    tv_io,
+    tv_transforms,
+    tv_functional,
+    v2_transforms,
+    v2_functional,
+    single,
+    table,
+    torch_compile,
+    torch_profiler,
+    dataloader,
+    persistent,
+    multiprocessing,
+    ray,
 )
-_OF_TORCH = (
-    *(torch_compile, torch_profiler, dataloader, loader_iterator, persistent),
-    *(multiprocessing, loky, ray),
-)
-PATCHES: tuple[Patch, ...] = tuple(row for hooked in (*_OF_IMAGES, table, *_OF_TORCH) for row in hooked.PATCHES)
+PATCHES: tuple[Patch, ...] = tuple(row for module in _HOOKED for row in module.PATCHES)
 """The rows of all tables."""
 
 _undo: list[Undo] = []
@@ -81,13 +88,13 @@ def install() -> None:
     """
     Image.preinit()
     places: list[tuple[Patch, Any]] = []
-    lacking: list[str] = []
+    missing: list[str] = []
     for row in PATCHES:
         try:
             places.append((row, row.find()))
         except AttributeError:
-            lacking.append(row.name)
-    private_names.check(*lacking)
+            missing.append(row.name)
+    private_names.check(*missing)
     counters.share()
     measuring.share()
     with suppress(OSError):

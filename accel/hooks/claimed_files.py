@@ -64,26 +64,30 @@ def read_together(paths: Sequence[Any], selection: Selection, most: int) -> Sequ
     if together is None:
         return [_source(path, reader.read(path), None, selection, by_pillow) for path in paths]
     memory, table = together
-    rows, places = table.rows, table.places
-    headers: dict[int, Header] = {}
-    refused: set[int] = set()
-    if table.unusual:
-        unusual = (rows[:, of.STATE] == of.OTHER) | (rows[:, of.HEIGHT] * rows[:, of.WIDTH] > most)
-        for number in np.flatnonzero(unusual).tolist():
-            (start, size), row = places[number].tolist(), rows[number].tolist()
-            plain = reader.plain_header(row) if row[of.STATE] == of.PLAIN else None
-            header = by_pillow(File(memory.content[start : start + size].tobytes(), size, None, plain))
-            if header is None:
-                refused.add(number)
-            elif plain is None:
-                headers[number] = header
-                reader.put_header(rows[number], header)
-    end = int(places[-1].sum())
-    files = Files(memory.content[:end], places, rows, headers, paths, selection, memory)
+    headers = _unusual_headers(memory, table, most) if table.unusual else {}
+    refused = {number for number, header in headers.items() if header is None}
+    own = {number: header for number, header in headers.items() if header and table.rows[number, of.STATE] != of.PLAIN}
+    for number, header in own.items():
+        reader.put_header(table.rows[number], header)
+    end = int(table.places[-1].sum())
+    files = Files(memory.content[:end], table.places, table.rows, own, paths, selection, memory)
     apart = cached.in_use and backend_of(selection).devices  # what a cache has of a file is not sent with ``Files``
     if refused or apart:
         return [None if number in refused else files[number] for number in range(len(files))]
     return files
+
+
+def _unusual_headers(memory: BatchMemory, table: Any, most: int) -> dict[int, Header | None]:
+    """The headers of files that are no plain JPEG files, or have more than ``most`` pixels, by their numbers; None for
+    those that ``by_pillow`` refuses."""
+    rows = table.rows
+    unusual = (rows[:, of.STATE] == of.OTHER) | (rows[:, of.HEIGHT] * rows[:, of.WIDTH] > most)
+    headers = {}
+    for number in np.flatnonzero(unusual).tolist():
+        (start, size), row = table.places[number].tolist(), rows[number].tolist()
+        plain = reader.plain_header(row) if row[of.STATE] == of.PLAIN else None
+        headers[number] = by_pillow(File(memory.content[start : start + size].tobytes(), size, None, plain))
+    return headers
 
 
 def into_slot(selection: Selection | None, count: int) -> AbstractContextManager[None]:

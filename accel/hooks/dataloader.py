@@ -91,7 +91,7 @@ def _made(original: Function, self: Any, index: Any) -> tuple[Any, list[LazyTens
     own = self.collate_fn
     maps = type(self) is fetch._MapDatasetFetcher and self.auto_collation
     made = batch.fetched(self.dataset, index, own.stacks) if maps else None
-    if not isinstance(made, batch.Made):
+    if not isinstance(made, batch.RecordedBatch):
         way = f"one by one: {made or 'the loader makes no batches'}" if maps else "one by one: the dataset is iterable"
         try:
             with (
@@ -121,8 +121,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         made, lazy = _made(original, self, index)
         loader_batch.gather(search.lazy_tensors(made) if lazy is None else lazy, 0, index)
         return made
-    asked_by = frame(2).f_code  # past this function and torch's; this function calls itself, below
-    if asked_by.co_name != "_worker_loop" and asked_by not in (_fetch.__code__, fetched_as_in_worker.__code__):
+    caller = frame(2).f_code  # past this function and torch's; this function calls itself, below
+    if caller.co_name != "_worker_loop" and caller not in (_fetch.__code__, fetched_as_in_worker.__code__):
         return _located(original, self, index)
     if measuring.look():
         return self.fetch(index)  # which now has clocks around it, or has none any more
@@ -176,8 +176,8 @@ class _WorkerEntry:
         self.original = original
 
     def __call__(self, *args: Any) -> Any:
-        given = inspect.signature(self.original).bind(*args).arguments
-        sending.watch(given["data_queue"], given["worker_id"])
+        arguments = inspect.signature(self.original).bind(*args).arguments
+        sending.watch(arguments["data_queue"], arguments["worker_id"])
         try:
             return self.original(*args)
         finally:

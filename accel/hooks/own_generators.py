@@ -28,10 +28,10 @@ class Own(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         if not _takes_generator(func):
             name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
-            given = getattr(func.overloadpacket, name, None)
-            if given is None or not _takes_generator(given):
+            overload = getattr(func.overloadpacket, name, None)
+            if overload is None or not _takes_generator(overload):
                 raise Refused(f"{func.overloadpacket} takes no generator, so it cannot be tried")
-            func = given
+            func = overload
         return func(*args, **{**(kwargs or {}), "generator": self._generator})
 
 

@@ -101,16 +101,16 @@ def item(mapping: MutableMapping[Any, Any], key: Any, value: Any) -> Undo:
     return _put(mapping, key, value, mapping.__setitem__, mapping.__delitem__)
 
 
-def _put(seen: Mapping[Any, Any], key: Any, value: Any, put: Function, remove: Function) -> Undo:
+def _put(contents: Mapping[Any, Any], key: Any, value: Any, put: Function, remove: Function) -> Undo:
     """Put a value in place; undoing it removes a key that was new.
 
     A value that other code has put in its place since then is left there.
     """
-    original = seen.get(key, ABSENT)
+    original = contents.get(key, ABSENT)
     put(key, value)
 
     def undo() -> None:
-        if seen.get(key) != value:  # by equality: os.environ returns other objects
+        if contents.get(key) != value:  # by equality: os.environ returns other objects
             return
         if original is ABSENT:
             remove(key)

@@ -13,14 +13,11 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from accel.backend import host_of
-from accel.codec import store
 from accel.hooks import multiprocessing
 from accel.hooks.patch import Attribute, Function
 from accel.processes import slot_pool, switch
 from accel.recipes.options import STEPS_ASIDE, Selection
-from accel.system import counters, shared_list
 from accel.system.private_names import private
-from accel.system.timing import measuring
 
 _worker = private("torch.utils.data._utils.worker", "_ResumeIteration")
 
@@ -46,11 +43,9 @@ def _following(kind: type) -> type:
         if type(item) is _worker._ResumeIteration and (selection := switch.current()) != state.selection:
             if not selection.steps_aside:
                 host_of(selection).prepare()
-            shared: tuple[Any, ...] = ()
-            if state.number:
-                shared = counters.share(), measuring.share(), shared_list.sent(), store.sent()
+            memory = multiprocessing.shared_memory() if state.number else ()
             # pickled here, as the queue's thread would lose an error
-            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, state.number, *shared))))
+            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, state.number, *memory))))
             state.selection, state.number = selection, 0
         inherited(self, item, *args, **kwargs)
 
@@ -73,12 +68,12 @@ def _resumed(message: Any, throw: bytes) -> Any:
     return message
 
 
-def _throw(selection: Selection, number: int, *shared: Any) -> None:
+def _throw(selection: Selection, number: int, *memory: Any) -> None:
     """Throw the switch of this worker; one that was started without accel gets its loader's number, and what this
     process's family shares."""
     if number:
         slot_pool.join(number, None)
-        multiprocessing.enter(selection, *shared)
+        multiprocessing.enter(selection, *memory)
     switch.replace(selection)
 
 

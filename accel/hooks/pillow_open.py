@@ -73,35 +73,40 @@ def _jpeg(registered: tuple[Function, Any]) -> tuple[Function, Any]:
 
     def open_jpeg(file: IO[bytes], filename: str | bytes = "") -> Any:
         selection = switch.active()
-        if selection is None:
-            return original(file, filename)
-        name = _name(filename or file)
-        if cached.in_use and (known := _known_file(file, selection)) is not None:
-            image = LazyJpegFile.open(known, filename)
-            image.__dict__["_open_file"] = file
-            return image
-        data, key = opened(file)
-        source_of = partial(_source, name, selection)
-        if isinstance(data, Unread):
-            return LazyJpegFile.open_unread(data, filename, source_of)
-        in_memory = key is None and cached.in_use and cached.of(selection.options) is not None
-        source = source_of(data, key_of_content(data) if in_memory else key)
-        if source is None:
-            file.seek(0)
-            return original(file, filename)
-        if in_memory:
-            source.cached = cached.known(source.key, selection)
-        several = isinstance(source.header, Header) and source.header.pictures
-        kept = original(BytesIO(data), filename) if several else None  # Pillow decides what it is
-        if kept is None or type(kept) is JpegImageFile:
-            image = LazyJpegFile.open(source, filename)
-            image._file = kept
-        else:
-            image = _mpo.LazyMpoFile.open(source, filename, kept)
-        image.__dict__["_open_file"] = file
-        return image
+        image = None if selection is None else _lazy(original, selection, file, filename)
+        return original(file, filename) if image is None else image
 
     return open_jpeg, accept
+
+
+def _lazy(original: Function, selection: Selection, file: IO[bytes], filename: str | bytes) -> Any:
+    """The lazy image of an open JPEG file; None, with the file at its beginning, if it is left to Pillow."""
+    if cached.in_use and (known := _known_file(file, selection)) is not None:
+        return _of_file(file, LazyJpegFile.open(known, filename))
+    source_of = partial(_source, _name(filename or file), selection)
+    data, key = opened(file)
+    if isinstance(data, Unread):
+        return LazyJpegFile.open_unread(data, filename, source_of)
+    in_memory = key is None and cached.in_use and cached.of(selection.options) is not None
+    source = source_of(data, key_of_content(data) if in_memory else key)
+    if source is None:
+        file.seek(0)
+        return None
+    if in_memory:
+        source.cached = cached.known(source.key, selection)
+    several = isinstance(source.header, Header) and source.header.pictures
+    by_pillow = original(BytesIO(data), filename) if several else None  # Pillow decides what it is
+    if by_pillow is None or type(by_pillow) is JpegImageFile:
+        image = LazyJpegFile.open(source, filename)
+        image._file = by_pillow
+    else:
+        image = _mpo.LazyMpoFile.open(source, filename, by_pillow)
+    return _of_file(file, image)
+
+
+def _of_file(file: IO[bytes], image: Any) -> Any:
+    image.__dict__["_open_file"] = file
+    return image
 
 
 def _known_file(file: Any, selection: Selection) -> Source | None:
@@ -132,12 +137,12 @@ def _in_slot(path: str) -> Any:
 
 
 def _source(
-    name: str, selection: Selection, data: bytes, key: Key | None, begun: Header | None = None
+    name: str, selection: Selection, data: bytes, key: Key | None, expected: Header | None = None
 ) -> Source | None:
     """The source of a file; None if it is left to Pillow, or its header is not the one that was read first
-    (``begun``)."""
+    (``expected``)."""
     header = claim(data)
-    same = begun is None or (header is not None and header[:4] == begun[:4] and not header.pictures)
+    same = expected is None or (header is not None and header[:4] == expected[:4] and not header.pictures)
     if header is None or not same or not claimed_files.claimed(header, selection):
         counters.fallback("Pillow decoded a JPEG file that accel cannot decode (CMYK, cut short, ...)", name)
         return None

@@ -25,15 +25,15 @@ def _hook(original: Any) -> Any:
     return f"{__name__}.{runtime_env.__name__}"
 
 
-def runtime_env(given: dict[str, Any] | None) -> dict[str, Any] | None:
+def runtime_env(original: dict[str, Any] | None) -> dict[str, Any] | None:
     """The ``runtime_env`` that ``ray.init`` uses instead of the given one."""
     selection = switch.current()
     if selection.steps_aside:
-        return given
-    env = given or {}
+        return original
+    env = original or {}
     if env.get(_HOOK) is not None or _RAYS_OWN in (env.get("env_vars") or {}):
         log.note(log.WARNING, "Ray's workers run torchvision, unless the %s given sets the image backend", _HOOK)
-        return given
+        return original
     text = program(selection)
 
     def take_accel_along() -> None:  # Ray sends it by value, so a worker without images does not import accel

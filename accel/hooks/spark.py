@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib.abc import Loader
 from importlib.util import find_spec
 from typing import Any
 
 from accel.hooks.patch import Function, Undo, body
 from accel.processes import switch
 from accel.processes.launch import environment
+from accel.processes.launch.child import Watched
 from accel.system import log
 
 _MODULE = "pyspark.serializers"
@@ -21,7 +21,7 @@ _MODULE = "pyspark.serializers"
 
 def _dumps(original: Function, *args: Any, **kwargs: Any) -> Any:
     """``CloudPickleSerializer.dumps``, which pickles the functions that workers run."""
-    if switch.active() is not None and environment.told() is None:
+    if switch.active() is not None and environment.settings() is None:
         log.once(
             log.WARNING,
             "Spark's workers run plain torchvision, unless the functions that they run call accel.set_image_backend "
@@ -34,36 +34,40 @@ def watch() -> Undo:
     """Replace Spark's function, now or once somebody imports it; return a function that undoes it."""
     undo: list[Undo] = []
 
-    def imported() -> None:
+    def replace() -> None:
         with suppress(AttributeError):  # another version of Spark
             dumps = sys.modules[_MODULE].CloudPickleSerializer.dumps
             undo.append(body(dumps, lambda original: partial(_dumps, original)))
 
     def undo_all() -> None:
-        _finder.imported = None
+        _finder.call = None
         while undo:
             undo.pop()()
 
     if _MODULE in sys.modules:
-        imported()
+        replace()
     else:
-        _finder.imported = imported
+        _finder.call = replace
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
     return undo_all
 
 
 class _Finder:
-    """A module finder that finds nothing itself, but sees the import of Spark's module, and has ``imported`` called.
+    """A module finder that finds nothing itself, but sees the import of Spark's module, and then calls ``call``.
 
     It stays among the finders: other threads that go through them would skip one if it were taken out.
     """
 
-    imported: Callable[[], None] | None = None
+    call: Callable[[], None] | None = None
     _asks = False
 
+    def imported(self, name: str) -> None:
+        if self.call is not None:
+            self.call()
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != _MODULE or self.imported is None or self._asks:
+        if name != _MODULE or self.call is None or self._asks:
             return None
         self._asks = True
         try:
@@ -71,26 +75,8 @@ class _Finder:
         finally:
             self._asks = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Watched(spec.loader, self.imported)
+            spec.loader = Watched(spec.loader, self)  # type: ignore[assignment]
         return spec
 
 
 _finder = _Finder()
-
-
-class _Watched(Loader):
-    """A module's loader, after which ``imported`` is called."""
-
-    def __init__(self, loader: Any, imported: Any) -> None:
-        self._loader, self._imported = loader, imported
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._imported()

@@ -73,8 +73,13 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
     """The sources of several files that ``pil_loader`` opens, each as of ``opened``."""
     if ahead.sources is not None:
         return [opened(path, selection) for path in paths]
-    if not cached.in_use:
-        return claimed_files.read_together(paths, selection, _many_pixels())
+    if cached.in_use:
+        return _opened_with_cache(paths, selection)
+    return claimed_files.read_together(paths, selection, _many_pixels())
+
+
+def _opened_with_cache(paths: Sequence[Any], selection: Selection) -> Sequence[Source | None]:
+    """``opened_together`` while a cache is in use."""
     known = cached.opened_together(paths, selection) if cached.finds(selection) else None
     others = [*range(len(paths))] if known is None else sorted({*range(len(paths))}.difference(known.numbers))
     rest = [paths[number] for number in others]
@@ -88,12 +93,20 @@ def opened_together(paths: Sequence[Any], selection: Selection) -> Sequence[Sour
         together.take(others, known.numbers, known.files)
         return together
     sources: list[Source | None] = [None] * len(paths)
-    for number, read in zip(others, together, strict=True):
-        source = _by_pillow(paths[number], selection) if read is None else read
-        sources[number] = source if source is None or source.is_read or cached.allowed(source.header) else None
+    for number, source in zip(others, together, strict=True):
+        sources[number] = _by_pillow(paths[number], selection) if source is None else source
     for number, source in zip(known.numbers, known.files, strict=True):
-        sources[number] = source if allowed or cached.allowed(source.header) else None
-    return sources
+        sources[number] = source
+    checked = set(known.numbers) if allowed else ()
+    return [
+        None if source is not None and number not in checked and _refused(source) else source
+        for number, source in enumerate(sources)
+    ]
+
+
+def _refused(source: Source) -> bool:
+    """Whether Pillow would not open a file that was not read; warns as Pillow does."""
+    return not source.is_read and not cached.allowed(source.header)
 
 
 def _all_allowed(files: Files) -> bool:
@@ -125,8 +138,8 @@ class _Ahead(threading.local):
     sources: dict[Any, Source] | None = None
 
     def keep(self, paths: Sequence[Any], sources: Sequence[Source | None]) -> None:
-        kept = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
-        self.sources = kept or None
+        by_path = {path: source for path, source in zip(paths, sources, strict=True) if source is not None}
+        self.sources = by_path or None
 
     def take(self, path: Any, selection: Selection) -> Source | None:
         source = None if self.sources is None else self.sources.pop(path, None)

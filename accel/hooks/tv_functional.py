@@ -17,7 +17,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.functional import pil_modes_mapping
 
 from accel.codec.header import Raw
-from accel.hooks.originals import Originals
+from accel.hooks.compiled.stock import Originals
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording import images, tensor_values
 from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
@@ -32,32 +32,33 @@ from accel.system.private_names import private
 F_pil = private("torchvision.transforms._functional_pil", "crop", "resize", "get_dimensions")
 
 
-def resized_crop(
-    codes: Mapping[Any, int],
-    own: Originals,
-    original: Function,
-    img: Any,
-    top: Any,
-    left: Any,
-    height: Any,
-    width: Any,
-    size: Any,
-    interpolation: Any = InterpolationMode.BILINEAR,
-    antialias: Any = True,
-) -> Any:
+def resized_crop(codes: Mapping[Any, int], own: Originals, original: Function) -> Function:
     """``resized_crop`` of v1, and v2's for Pillow images, without the intermediate calls and checks.
 
     Args:
         codes: Pillow's codes by interpolation. own: the functions that the original calls.
     """
-    lazy = isinstance(img, LazyImage) and img.recipe is not None and own.hold()
-    code = codes.get(interpolation) if lazy else None
-    if code is not None and antialias is not False:
-        resized = img.crop_and_resize(top, left, height, width, size, code)
-        if resized is not None:
-            return resized
-    more = () if antialias is True else (antialias,)  # only v1's has this parameter
-    return original(img, top, left, height, width, size, interpolation, *more)
+
+    def resized_crop(
+        img: Any,
+        top: Any,
+        left: Any,
+        height: Any,
+        width: Any,
+        size: Any,
+        interpolation: Any = InterpolationMode.BILINEAR,
+        antialias: Any = True,
+    ) -> Any:
+        lazy = isinstance(img, LazyImage) and img.recipe is not None and own.hold()
+        code = codes.get(interpolation) if lazy else None
+        if code is not None and antialias is not False:
+            resized = img.crop_and_resize(top, left, height, width, size, code)
+            if resized is not None:
+                return resized
+        more = () if antialias is True else (antialias,)  # only v1's has this parameter
+        return original(img, top, left, height, width, size, interpolation, *more)
+
+    return resized_crop
 
 
 def to_tensor(original: Function, pic: Any) -> Any:
@@ -161,7 +162,7 @@ _METHODS = ("hflip", "vflip", "resize", "rotate", "affine", "perspective")
 _V1, _OF_IMAGES = "torchvision.transforms.functional", "torchvision.transforms._functional_pil"
 _CROPS = Originals(*[(functions, ("crop", "resize", "get_dimensions")) for functions in (F, F_pil)])
 PATCHES = (
-    Body(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping, _CROPS)),
+    Shortcut(f"{_V1}.resized_crop", partial(resized_crop, pil_modes_mapping, _CROPS)),
     *(Body(f"{_V1}.{function.__name__}", function) for function in (to_tensor, pil_to_tensor, to_pil_image)),
     *(Body(f"{_V1}.{record.__name__}", partial(tensor_values.by_v1, record)) for record in _OF_TENSORS),
     *(Body(f"{_OF_IMAGES}.{name}", images.by_methods) for name in _METHODS),

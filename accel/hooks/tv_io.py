@@ -48,10 +48,9 @@ def read_image(original: Function, path: Any, mode: Any = _UNCHANGED, apply_exif
 def decode_image(original: Function, input: Any, mode: Any = _UNCHANGED, apply_exif_orientation: Any = False) -> Any:
     if sys._getframe(2).f_globals.get("__name__") == _MODULE:  # called by ``read_image``, which left the file to it
         return original(input, mode, apply_exif_orientation)
-    if isinstance(input, torch.Tensor):
-        lazy = _from_memory(input, mode, apply_exif_orientation)
-    else:
-        lazy = _from_file(str(input), mode, apply_exif_orientation)
+    if not isinstance(input, torch.Tensor):
+        return read_image(original, input, mode, apply_exif_orientation)
+    lazy = _from_memory(input, mode, apply_exif_orientation)
     if lazy is None:
         return _as_a_whole(original, input, mode, apply_exif_orientation)
     _warn_as(original)
@@ -101,8 +100,8 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
 
     ``start``: the bytes that a stream for this function begins with.
     """
-    given = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
-    mode, turned = given.get("mode", _UNCHANGED), given.get("apply_exif_orientation", False)
+    arguments = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
+    mode, turned = arguments.get("mode", _UNCHANGED), arguments.get("apply_exif_orientation", False)
     decoder = foreign.by_torchvision(_name(mode))
     if not cached.in_use or turned or not decoder or pillow_open.replaces() or not _takes(mode):
         return _at_once(original, input, *args, **kwargs)

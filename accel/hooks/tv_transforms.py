@@ -22,10 +22,10 @@ from torchvision.transforms import functional as F
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.random_numbers.live import of_thread
 from accel.hooks.compiled.random_numbers.tape import UNIT, rounded
+from accel.hooks.compiled.stock import Originals
 from accel.hooks.compiled.transforms import drawing_formulas as formulas
 from accel.hooks.compiled.transforms import padding
 from accel.hooks.compiled.transforms.draws import log_bounds
-from accel.hooks.originals import Originals
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import Body, Function, Shortcut
 from accel.hooks.recording.tensors import linear_transformation
@@ -154,14 +154,14 @@ def _draw_alike(
     elsewhere = torch.get_default_device().type != "cpu"
     with torch.device("cpu") if elsewhere else nullcontext():  # the context costs more than the draws
         for _ in range(12):
-            given = arguments(generator)
+            inputs = arguments(generator)
             seed = generator.randint(0, 99)
             by_one, by_other = (torch.Generator().manual_seed(seed) for _ in range(2))
             with Own(by_one):
-                expected = one(*given)
+                expected = one(*inputs)
             try:
                 with Own(by_other):
-                    found = other(*given)
+                    found = other(*inputs)
             except Exception:
                 return False
             if found != expected or not torch.equal(by_one.get_state(), by_other.get_state()):

@@ -17,9 +17,8 @@ from torchvision import tv_tensors
 from torchvision.transforms.functional import pil_modes_mapping
 from torchvision.transforms.v2 import functional as F
 
-from accel.hooks.compiled.stock import is_stock
-from accel.hooks.originals import Originals
-from accel.hooks.patch import Body, Function, Item
+from accel.hooks.compiled.stock import Originals, is_stock
+from accel.hooks.patch import Body, Function, Item, Shortcut
 from accel.hooks.recording import images, tensor_geometry, tensor_values
 from accel.hooks.recording.tensors import recorded, then
 from accel.hooks.tv_functional import resized_crop
@@ -180,6 +179,6 @@ PATCHES = (
     Body(f"{_V2}.to_image", to_image),
     Body(f"{_V2}._misc.convert_image_dtype", convert_image_dtype),
     Body(f"{_V2}._geometry._resize_image_pil", images.by_methods),
-    Body(f"{_V2}._geometry._resized_crop_image_pil", partial(resized_crop, _CODES, _CROPS)),
+    Shortcut(f"{_V2}._geometry._resized_crop_image_pil", partial(resized_crop, _CODES, _CROPS)),
     *(patch for functional, record in _RECORDERS.items() for patch in kernels(functional, record)),
 )

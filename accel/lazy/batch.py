@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from accel.processes.packing import Packed, pack, unpack
+from accel.processes.packing import PackedRecipes, pack, unpack
 from accel.processes.sending import raised_by_receiver
 from accel.processes.sent_files import SentFiles
 from accel.recipes.options import Selection
@@ -191,7 +191,7 @@ class Batch:
         return _open, (self.loader, pack(recipes, interleaved), lengths)
 
 
-def _open(loader: int | None, packed: Packed | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
+def _open(loader: int | None, packed: PackedRecipes | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
     for number, length in lengths.items():
         own = recipes if length == len(recipes) else recipes[first : first + length]

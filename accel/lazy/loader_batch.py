@@ -18,7 +18,7 @@ from accel.backend import backend_of
 from accel.lazy.batch import Batch, Member
 from accel.lazy.state import peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, pending_state
-from accel.processes.packing import Packed, pack, unpack
+from accel.processes.packing import PackedRecipes, pack, unpack
 from accel.processes.sending import raised_by_receiver
 from accel.processes.sent_files import SentFiles
 from accel.recipes.rows import Rows
@@ -71,7 +71,7 @@ def send(tensor: LazyTensorBase) -> Any:
 
 
 def _receive(
-    cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: Packed | SentFiles | Rows | None, *member: Any
+    cls: type[LazyTensorBase], rest: tuple[Any, ...], packed: PackedRecipes | SentFiles | Rows | None, *member: Any
 ) -> LazyTensorBase:
     if packed is not None:
         return cls.of(unpack(packed), *rest)

@@ -33,8 +33,8 @@ class Arena:
 
     Attributes, each an int64 [SLOTS]: ``offset`` and ``room``: a slot's address range in the file; ``size``: the bytes
     of it that have pages; ``busy``: whether the worker that took it still uses it; ``sent``, ``ended``: the number of
-    tensors in it that were sent, and of those that are gone in the parent; ``taken``: when it was taken, by the number
-    of slots taken until then; ``pages``: how often its pages were given back to the system.
+    tensors in it that were sent, and of those that are gone in the parent; ``taken_at``: when it was taken, by the
+    number of slots taken until then; ``pages``: how often its pages were given back to the system.
 
     ``about``, int64 [3, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
     its images, and of those that fell back.
@@ -48,7 +48,7 @@ class Arena:
         self._table = self.part(0, _TABLE).view(np.int64)
         columns: npt.NDArray[np.int64] = self._table[:_USE].reshape(_COLUMNS, SLOTS)
         self.use = self._table[_USE:_CLOCK]
-        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken, self.pages = columns[:8]
+        self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken_at, self.pages = columns[:8]
         self.about = columns[8:]
 
     @classmethod
@@ -92,7 +92,7 @@ class Arena:
             slot = self._free(size)
             if slot is None:
                 return None
-            self.taken[slot], self.busy[slot] = self._table[_CLOCK], 1
+            self.taken_at[slot], self.busy[slot] = self._table[_CLOCK], 1
         except OSError:  # the file cannot be made large enough
             return None
         finally:
@@ -116,9 +116,9 @@ class Arena:
         free = (self.busy == 0) & (self.sent == self.ended)
         filled = free & (self.size > 0)
         fitting = np.flatnonzero(filled & (self.size >= size) & (self.size <= 2 * size))
-        best = min(fitting, key=lambda slot: (self.size[slot], -self.taken[slot]), default=None)
+        best = min(fitting, key=lambda slot: (self.size[slot], -self.taken_at[slot]), default=None)
         patience = 16 + 2 * int(np.count_nonzero(~free))  # slots that are used in turns are taken more often
-        for slot in np.flatnonzero(filled & (self._table[_CLOCK] - self.taken > patience)):
+        for slot in np.flatnonzero(filled & (self._table[_CLOCK] - self.taken_at > patience)):
             if slot != best:
                 self.give_back(slot)
         if best is not None:
@@ -131,7 +131,7 @@ class Arena:
             idle = np.flatnonzero(free)
             if not len(idle):
                 return None
-            empty = idle[np.argsort(self.taken[idle])]
+            empty = idle[np.argsort(self.taken_at[idle])]
             self.give_back(empty[0])
         self._place(empty[0], size)
         return int(empty[0])

@@ -26,7 +26,7 @@ import torch
 
 from accel.processes import sent_files, slot_pool
 from accel.processes.sent_files import SentFiles
-from accel.processes.slot_pool import Sent, SlotPool
+from accel.processes.slot_pool import SlotPool, SlotReference
 from accel.system import counters
 from accel.system.private_names import private
 
@@ -99,7 +99,7 @@ class Outgoing:
         ordinary = sender.dispatch_table[torch.Tensor]
         contents: dict[int, bytearray] = {}
         pool = None if plain else self._pool
-        sent: list[Sent] = []
+        sent: list[SlotReference] = []
 
         def reduce(tensor: torch.Tensor) -> Any:
             message = None if pool is None else pool.message(tensor, sent)

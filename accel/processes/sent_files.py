@@ -1,8 +1,8 @@
 """A batch of files with the same steps, as a worker of an accelerator's loader sends it: all in one slot.
 
-A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.PARTS`` on, for each part, its
-offset in the slot (a multiple of 64) and its size in bytes. The parts are those of ``Part``, in its order, followed by
-those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
+A slot begins with a header of 1 KB, int64[128]: the words of ``Word``, and from ``Word.SECTIONS`` on, for each section,
+its offset in the slot (a multiple of 64) and its size in bytes. The sections are those of ``Section``, in its order,
+followed by those of the backend: the arrays that it has computed ahead of a device (``AcceleratorBackend.ahead``).
 
 So the parent unpickles a few numbers per batch and no object per image: sources are made only on access, and a backend
 that has computed everything ahead needs none. The worker makes none either, if the files were read into the slot
@@ -39,7 +39,7 @@ from accel.runtime.memo import cached
 from accel.system import counters
 from accel.system.page_locks import Block
 
-VERSION = 4
+VERSION = 5
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -47,15 +47,12 @@ class Word(IntEnum):
     """The words of a slot's header."""
 
     VERSION = 0
-    PART_COUNT = 1
-    CHANNELS = 2  # of the result, if the backend has computed something ahead; else 0
-    HEIGHT = 3
-    WIDTH = 4
-    PARTS = 8
+    SECTION_COUNT = 1
+    SECTIONS = 2
 
 
-class Part(IntEnum):
-    """The parts of a slot that every batch has."""
+class Section(IntEnum):
+    """The sections of a slot that every batch has."""
 
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
@@ -66,16 +63,17 @@ class Part(IntEnum):
     ALIKE = 6  # pickled: the data that all images have in common, ``_Alike``
 
 
-_MOST_PARTS = (HEADER // 8 - Word.PARTS) // 2
-_BEHIND = int(Word.PARTS) + 2 * len(Part)  # the word where the list of the backend's parts begins
-_ALIKE_AT = int(Word.PARTS) + 2 * int(Part.ALIKE)
+_MOST_SECTIONS = (HEADER // 8 - Word.SECTIONS) // 2
+_BEHIND = int(Word.SECTIONS) + 2 * len(Section)  # the word where the list of the backend's sections begins
+_ALIKE_AT = int(Word.SECTIONS) + 2 * int(Section.ALIKE)
 
 
 class _Alike(NamedTuple):
     structure: Structure
     selection: Selection
     way: str  # how the images were recorded
-    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, the next two as well
+    dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, what follows as well
+    size: tuple[int, ...]  # channels, height and width of the result
     interleaved: bool
     casts: tuple[Step, ...]
 
@@ -94,61 +92,62 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
     None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
     parameters.
     """
-    if not len(recipes):
-        return None
-    selection = selection_of(recipes)
-    backend = backend_of(selection)
-    if not isinstance(backend, AcceleratorBackend):
-        return None
-    found = _rows_of_files(recipes, selection)
-    if found is None or any(OPS[form.name].holds_tensors for form in found[0].structure.forms):
+    found = _rows_of_files(recipes)
+    if found is None or holds_tensors(found[0].structure):
         return None
     rows, sources = found
     files: Any = rows.sources
-    plan, room = None, 0
+    selection = files.selection
+    backend: Any = backend_of(selection)
     interleaved, casts = uses.expected() or (interleaved, ())
-    try:
-        if not cached.in_use and (plan := columns.plan(rows.then(*casts), interleaved=interleaved)) is not None:
-            room = backend.room_ahead(plan)
-    except Exception as error:
-        _failed(error)
-        room = 0
-    size = len(files.content) or int(files.places[-1].sum())
-    names = encoded(files.names)
+    plan, room = _planned(backend, rows.then(*casts), interleaved)
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
-    others: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, names, headers]
-    fixed = HEADER + _whole(size) + sum(_whole(each.nbytes) for each in others) + _ALIKE
-    batch_memory.note(selection, len(rows), fixed + room)
-    data = None if files.memory is None else files.memory.hand_over(fixed + room)
-    copied = data is None
+    parts: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, encoded(files.names), headers]
+    size = len(files.content) or int(files.places[-1].sum())
+    total = HEADER + _whole(size) + sum(_whole(part.nbytes) for part in parts) + _ALIKE + room
+    batch_memory.note(selection, len(rows), total)
+    data = None if files.memory is None else files.memory.hand_over(total)
+    in_place = data is not None
     if data is None:
-        data = slot_pool.shared((batch_memory.rounded(fixed + room),), torch.uint8)
-    slot = _Slot(data.numpy())
+        data = slot_pool.empty((batch_memory.rounded(total),), torch.uint8)
+    slot = _SlotWriter(data.numpy())
     content = slot.take(size)
-    if copied:
-        for (begin, size), source in zip(files.places.tolist(), sources, strict=True):
-            content[begin : begin + size] = np.frombuffer(source.data, np.uint8)
+    if not in_place:
+        for (begin, length), source in zip(files.places.tolist(), sources, strict=True):
+            content[begin : begin + length] = np.frombuffer(source.data, np.uint8)
         files.content, files.memory = content, None  # the plan refers to the content
-    for each in others:
-        slot.put(each)
-    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, interleaved, casts)
-    made: Sequence[npt.NDArray[Any]] = ()
-    if plan is not None and room:
-        made = _ahead(backend, plan, room)
-    if plan is not None and made:
-        alike = alike._replace(dtype=plan.dtype)
-        slot.header[Word.CHANNELS : Word.WIDTH + 1] = plan.shape[1:]
-    said = _dumped(alike)
-    if _whole(len(said)) > _ALIKE:
+    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, (), interleaved, casts)
+    ahead: Sequence[npt.NDArray[Any]] = ()
+    if plan is not None and (ahead := _ahead(backend, plan, room)):
+        alike = alike._replace(dtype=plan.dtype, size=plan.shape[1:])
+    common = _dumped(alike)
+    if _whole(len(common)) > _ALIKE:
         return None
-    slot.put(np.frombuffer(said, np.uint8))
-    for part in made:
+    for part in (*parts, np.frombuffer(common, np.uint8), *ahead):
         slot.put(part)
     return SentFiles(data)
 
 
-def _rows_of_files(recipes: Sequence[Recipe], selection: Selection) -> tuple[Rows, Sequence[Source]] | None:
-    """Recipes of distinct files as rows, and their sources; None for other recipes."""
+def _planned(backend: AcceleratorBackend, rows: Rows, interleaved: bool) -> tuple[ColumnPlan | None, int]:
+    """The plan that a backend computes ahead, and the bytes that it needs for that; None and 0: nothing is computed."""
+    try:
+        plan = None if cached.in_use else columns.plan(rows, interleaved=interleaved)
+        room = 0 if plan is None else backend.room_ahead(plan)
+    except Exception as error:
+        _failed(error)
+        room = 0
+    return (plan, room) if room else (None, 0)
+
+
+def holds_tensors(structure: Structure) -> bool:
+    """Whether there are tensors among the parameters of steps."""
+    return any(OPS[form.name].holds_tensors for form in structure.forms)
+
+
+def _rows_of_files(recipes: Sequence[Recipe]) -> tuple[Rows, Sequence[Source]] | None:
+    """Recipes of distinct files for an accelerator as rows, and their sources; None for other recipes."""
+    if not len(recipes) or not isinstance(backend_of(selection := selection_of(recipes)), AcceleratorBackend):
+        return None
     if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
         return recipes, recipes.sources
     sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
@@ -192,7 +191,7 @@ def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence
     except Exception as error:  # the parent plans them again, and raises it where the user can catch it
         _failed(error)
         return ()
-    if len(made) > _MOST_PARTS - len(Part) or sum(_whole(each.nbytes) for each in made) > room:
+    if len(made) > _MOST_SECTIONS - len(Section) or sum(_whole(each.nbytes) for each in made) > room:
         counters.fallback("what a worker had planned ahead found no room beside the files; the parent planned it")
         return ()
     return made
@@ -206,8 +205,8 @@ def _whole(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
 
 
-class _Slot:
-    """A slot that is being filled, part by part."""
+class _SlotWriter:
+    """A slot that is being filled, section by section."""
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory
@@ -217,14 +216,14 @@ class _Slot:
         self._end = HEADER
 
     def take(self, size: int) -> Bytes:
-        """The memory of the next part."""
-        number = int(self.header[Word.PART_COUNT])
-        where = Word.PARTS + 2 * number
+        """The memory of the next section."""
+        number = int(self.header[Word.SECTION_COUNT])
+        where = Word.SECTIONS + 2 * number
         self.header[where : where + 2] = self._end, size
-        self.header[Word.PART_COUNT] = number + 1
-        taken = self._memory[self._end : self._end + size]
+        self.header[Word.SECTION_COUNT] = number + 1
+        part = self._memory[self._end : self._end + size]
         self._end += _whole(size)
-        return taken
+        return part
 
     def put(self, part: npt.NDArray[Any]) -> None:
         self.take(part.nbytes)[:] = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
@@ -256,23 +255,23 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
-    structure, selection, way, dtype, interleaved, casts = _loaded(memory[start : start + size].tobytes())
+    structure, selection, way, dtype, size_of_each, interleaved, casts = _loaded(memory[start : start + size].tobytes())
     rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
-    images = header[Word.PARTS + 2 * Part.PLACES + 1] // 16
-    shape = images, header[Word.CHANNELS], header[Word.HEIGHT], header[Word.WIDTH]
-    files = header[Word.PARTS + 2 * Part.FILES]
+    images = header[Word.SECTIONS + 2 * Section.PLACES + 1] // 16
+    shape: Any = (images, *size_of_each)
+    files = header[Word.SECTIONS + 2 * Section.FILES]
     ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
     return Rows.finished(structure, ahead, rest)
 
 
 def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection, way: str) -> Rows:
-    said = header[Word.PARTS :]
-    parts = [memory[start : start + size] for start, size in zip(said[::2], said[1::2], strict=True)]
-    places = parts[Part.PLACES].view(np.int64).reshape(-1, 2)
-    known = parts[Part.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
-    headers = pickle.loads(parts[Part.HEADERS].data) if len(parts[Part.HEADERS]) else {}
-    files = Files(parts[Part.FILES], places, known, headers, parts[Part.NAMES], selection)
+    listed = header[Word.SECTIONS :]
+    parts = [memory[start : start + size] for start, size in zip(listed[::2], listed[1::2], strict=True)]
+    places = parts[Section.PLACES].view(np.int64).reshape(-1, 2)
+    known = parts[Section.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
+    headers = pickle.loads(parts[Section.HEADERS].data) if len(parts[Section.HEADERS]) else {}
+    files = Files(parts[Section.FILES], places, known, headers, parts[Section.NAMES], selection)
     files.way = way
-    return Rows(files, structure, parts[Part.NUMBERS].view(np.int64).reshape(len(places), structure.columns))
+    return Rows(files, structure, parts[Section.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

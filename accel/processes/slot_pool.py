@@ -43,7 +43,7 @@ class _Loader:
         self.ended = False
         self._process = os.getpid()
         self._leases: dict[int, Callable[[], memory.Lease | None]] = {}
-        self._seen: dict[int, tuple[int, Block, Any]] = {}  # by slot: ``Arena.pages`` then, its block and its bytes
+        self._blocks: dict[int, tuple[int, Block, Any]] = {}  # by slot: ``Arena.pages`` then, its block and its bytes
         self._pages = b""
         # slots that only forked children may still use: the tensors to count as ended, and ``fork.count`` at the lease
         self._inherited: dict[int, tuple[int, int]] = {}
@@ -55,22 +55,22 @@ class _Loader:
         lease = self._leases.get(slot, lambda: None)()
         if lease is None:
             self._end_blocks()
-            if slot not in self._seen:
+            if slot not in self._blocks:
                 part = self.arena.part(int(self.arena.offset[slot]), int(self.arena.size[slot]))
                 block = Block(torch.from_numpy(part).data_ptr(), len(part))
-                self._seen[slot] = int(self.arena.pages[slot]), block, part
-            lease = memory.lease(self._seen[slot][2], size)
+                self._blocks[slot] = int(self.arena.pages[slot]), block, part
+            lease = memory.lease(self._blocks[slot][2], size)
             self._leases[slot] = weakref.ref(lease)
         lease.on_release, lease.after_fork = partial(self._release, slot, sent), partial(self._leave, slot, sent)
-        return lease, self._seen.get(slot, (0, None))[1]
+        return lease, self._blocks.get(slot, (0, None))[1]
 
     def _end_blocks(self) -> None:
         """End the blocks of slots whose pages went back to the system, or soon will with the loader's memory."""
         if (now := self.arena.pages.tobytes()) == self._pages and not self.ended:
             return
-        for slot, (pages, block, _) in list(self._seen.items()):
+        for slot, (pages, block, _) in list(self._blocks.items()):
             left = self.ended and slot in self._inherited
-            if (left or pages != self.arena.pages[slot]) and self._seen.pop(slot, None) is not None:
+            if (left or pages != self.arena.pages[slot]) and self._blocks.pop(slot, None) is not None:
                 block.end()
         self._pages = now  # only after all have ended: an interrupt, or another thread, may come in between
 
@@ -177,7 +177,7 @@ def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 # -- in a worker --------------------------------------------------------------------------------------------
 
-Sent = tuple[int, int, int, int]
+SlotReference = tuple[int, int, int, int]
 """The arguments of ``received``: the loader's number, a slot's, the tensor's in it, and its storage's bytes."""
 
 
@@ -212,7 +212,7 @@ class SlotPool:
         del self.looked_at[address]
         self.arena.busy[slot] = 0
 
-    def message(self, tensor: torch.Tensor, counted: list[Sent]) -> Any:
+    def message(self, tensor: torch.Tensor, counted: list[SlotReference]) -> Any:
         """Reduce a tensor for the parent; None if it lies in no slot. ``counted`` as of ``send``."""
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.requires_grad or tensor.is_conj():
             return None
@@ -220,7 +220,7 @@ class SlotPool:
         place = tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
         return None if sent is None else (_receive, (*sent, *place))
 
-    def send(self, tensor: torch.Tensor, counted: list[Sent]) -> Sent | None:
+    def send(self, tensor: torch.Tensor, counted: list[SlotReference]) -> SlotReference | None:
         """Count the slot that a tensor lies in as sent, and note it in ``counted``; None: it is in none."""
         storage = tensor.untyped_storage()
         slot = self.looked_at.get(storage.data_ptr())
@@ -232,7 +232,7 @@ class SlotPool:
         self.arena.sent[slot] = number
         return sent
 
-    def take_back(self, counted: Sequence[Sent]) -> None:
+    def take_back(self, counted: Sequence[SlotReference]) -> None:
         """Uncount slots that were counted as sent in a message that never will be."""
         for _, slot, number, _ in reversed(counted):
             if self.arena.sent[slot] == number:
@@ -250,7 +250,7 @@ def of_worker() -> SlotPool | None:
     return _pool
 
 
-def shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised tensor for this worker to send: in a slot if it has a pool, else in new shared memory."""
     return memory.shared(shape, dtype) if _pool is None or not prod(shape) else _pool.empty(shape, dtype)
 

@@ -21,7 +21,7 @@ from accel.system import fork, log
 
 
 @dataclass(eq=False)
-class _Block:
+class _Scope:
     """A ``with image_backend(...)`` block, seen by its context and by those copied from it.
 
     A generator may begin in one context and finish in another, where the first one's variable cannot be reset, and
@@ -30,13 +30,13 @@ class _Block:
     """
 
     selection: Selection
-    outer: _Block | None
+    outer: _Scope | None
     left: bool = False
 
 
 _TORCHVISION = Selection(STEPS_ASIDE, Options())
 _default = _TORCHVISION
-_context: ContextVar[_Block | None] = ContextVar("accel_image_backend", default=None)
+_context: ContextVar[_Scope | None] = ContextVar("accel_image_backend", default=None)
 
 _lock = fork.Lock()
 fork.wait_for(lambda: _lock, fork.SWITCH)  # a child must not inherit hooks that are half installed
@@ -70,14 +70,14 @@ def in_use() -> bool:
     return _users > 0
 
 
-def _outside(block: _Block | None) -> _Block | None:
+def _outside(block: _Scope | None) -> _Scope | None:
     """The innermost block, from this one outward, that has not been left; None if there is none."""
     while block is not None and block.left:
         block = block.outer
     return block
 
 
-def _leave(block: _Block) -> None:
+def _leave(block: _Scope) -> None:
     with _lock:
         if not block.left:
             block.left = True
@@ -153,7 +153,7 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
     selection = select(name, options)
     with _lock:
         _use(selection, 1)
-    block = _Block(selection, _outside(_context.get()))
+    block = _Scope(selection, _outside(_context.get()))
     _context.set(block)
     try:
         yield

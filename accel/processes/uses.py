@@ -20,11 +20,8 @@ class Use(NamedTuple):
     casts: tuple[Step, ...]
 
 
-_DTYPES = (
-    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64,
-)  # fmt: skip
-_CASTS: tuple[tuple[Step, ...], ...] = ((), *((("to", (dtype,)),) for dtype in _DTYPES))
+_NAMES = "uint8 int8 int16 int32 int64 bool float16 bfloat16 float32 float64"
+_CASTS: tuple[tuple[Step, ...], ...] = ((), *((("to", (getattr(torch, name),)),) for name in _NAMES.split()))
 _USES = [Use(interleaved, casts) for casts in _CASTS for interleaved in (False, True)]
 _DIFFER = -1
 

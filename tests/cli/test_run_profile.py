@@ -330,18 +330,18 @@ def test_a_choice_is_told_to_children(monkeypatch: pytest.MonkeyPatch) -> None:
     environment.choose("cpu", {})
     assert environment.VARIABLE not in os.environ, "this process was told nothing"
     before = {"PYTHONPATH": os.pathsep.join(["", "mine", str(environment.SITE)]), "OTHER": "x"}
-    made = environment.telling(before, "cpu", {"threads": 2}, {"folder": None})
+    made = environment.with_settings(before, "cpu", {"threads": 2}, {"folder": None})
     assert made["PYTHONPATH"].split(os.pathsep) == [str(environment.SITE), "", "mine"]
-    assert environment.telling({}, "cpu", {})["PYTHONPATH"] == str(environment.SITE)
+    assert environment.with_settings({}, "cpu", {})["PYTHONPATH"] == str(environment.SITE)
     monkeypatch.setenv(environment.VARIABLE, made[environment.VARIABLE])
     environment.choose("cuda", {"device": "cpu"})
-    told = environment.told()
+    told = environment.settings()
     assert told is not None
     assert (told["backend"], told["options"], told["profile"]) == ("cuda", {"device": "cpu"}, {"folder": None})
     said: list[tuple[Any, ...]] = []
     monkeypatch.setattr(log, "note", lambda *text: said.append(text))
     environment.choose("cpu", {"odd": object()})
-    told = environment.told()
+    told = environment.settings()
     assert told is not None
     assert (told["backend"], told["options"], len(said)) == ("torchvision", {}, 1)
 

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 
 import accel
-from accel.hooks import v2_forward
+from accel.hooks import v2_transforms
 from tests.support.helpers import assert_equal_runs, jpeg
 
 ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
@@ -197,19 +197,19 @@ def test_another_forward_is_left_alone() -> None:
     def needs_all(self: Any, flat_inputs: list[Any]) -> list[bool]:
         return [True for _ in flat_inputs]
 
-    assert v2_forward.forward(ORIGINALS[0], by_chance=False) is not ORIGINALS[0]
+    assert v2_transforms.forward(ORIGINALS[0], by_chance=False) is not ORIGINALS[0]
     for other in (unchecked, asks_later):
-        assert v2_forward.forward(other, by_chance=False) is other
-    assert v2_forward.forward(ORIGINALS[1], by_chance=True) is not ORIGINALS[1]
-    assert v2_forward.forward(draws_first, by_chance=True) is draws_first
-    assert v2_forward.needs(ORIGINALS[2]) is not ORIGINALS[2]
-    assert v2_forward.needs(needs_all) is needs_all
+        assert v2_transforms.forward(other, by_chance=False) is other
+    assert v2_transforms.forward(ORIGINALS[1], by_chance=True) is not ORIGINALS[1]
+    assert v2_transforms.forward(draws_first, by_chance=True) is draws_first
+    assert v2_transforms.needs(ORIGINALS[2]) is not ORIGINALS[2]
+    assert v2_transforms.needs(needs_all) is needs_all
 
 
 def test_the_check_sees_every_form() -> None:
     """The samples that the check tries are alone or in a tuple, applied or not."""
     generator = random.Random(0)
-    samples = [v2_forward._some_sample(generator) for _ in range(12)]
+    samples = [v2_transforms._some_sample(generator) for _ in range(12)]
     assert {len(sample) for sample in samples} == {2, 3}
     assert {type(sample[1]) for sample in samples} >= {Image.Image, tuple}
     assert any(0 < sample[0].p < 1 for sample in samples)

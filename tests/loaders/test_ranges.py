@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import accel
-from accel.hooks import loader_iterator
+from accel.hooks import torch_profiler
 
 RANGE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LOADER = DataLoader(TensorDataset(torch.arange(9.0)), 2)
@@ -49,9 +49,9 @@ def test_another_torch_is_left_as_it_is() -> None:
     def original(iterator: object) -> str:
         return "torch's"
 
-    assert loader_iterator._next(original) is not original
+    assert torch_profiler._next(original) is not original
     original.__code__ = original.__code__.replace(co_names=("unknown",))
-    assert loader_iterator._next(original) is original
+    assert torch_profiler._next(original) is original
 
 
 def test_a_range_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,4 +70,4 @@ def test_a_range_that_is_replaced_is_called(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_a_batch_raises_shows_no_frame_of_accels() -> None:
     with accel.image_backend("cpu"), pytest.raises(IndexError) as error:
         next(iter(DataLoader(LOADER.dataset, sampler=[99])))
-    assert not any("loader_iterator" in str(entry.path) for entry in error.traceback)
+    assert not any("torch_profiler" in str(entry.path) for entry in error.traceback)

@@ -51,8 +51,8 @@ def test_slots_are_used_again_when_nobody_looks_at_them(paths: list[str], start:
                     assert torch.equal(images.to("cpu"), expected[place])
                 del images
         assert torch.equal(first.to("cpu"), expected[0])  # type: ignore[union-attr]
-        assert arena.taken.max() >= 4 * len(expected)  # every batch took one
-        assert 0 < (arena.taken > 0).sum() <= 12
+        assert arena.taken_at.max() >= 4 * len(expected)  # every batch took one
+        assert 0 < (arena.taken_at > 0).sum() <= 12
         assert os.fstat(arena._file).st_blocks * 512 < 8 << 20
         del first
         assert (arena.sent == arena.ended).all()

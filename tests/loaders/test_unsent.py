@@ -87,8 +87,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "the rows of files": (sent_files, "_rows_of_files"),
     "the table of files": (sent_files, "known_of"),
     "the files' places": (batch_memory, "places_of"),
-    "a slot": (slot_pool, "shared"),
-    "filling it": (sent_files._Slot, "take"),
+    "a slot": (slot_pool, "empty"),
+    "filling it": (sent_files._SlotWriter, "take"),
     "what all have in common": (sent_files, "_dumped"),
     "counting it": (SlotPool, "send"),
     "all of it": (sent_files, "pack"),
@@ -130,7 +130,7 @@ def test_a_slot_whose_batch_was_sent_plainly_is_free(paths: list[str], monkeypat
         for images, _ in iterator:
             assert images.shape == expected[0][0].shape
         assert (arena.sent == arena.ended).all()
-        assert 0 < (arena.taken > 0).sum() <= 12
+        assert 0 < (arena.taken_at > 0).sum() <= 12
         assert not arena.busy.any()
 
 
@@ -146,7 +146,7 @@ def test_values_in_slots(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> N
 
 
 LAST: dict[str, list[tuple[Any, str, float]]] = {
-    "the plain recipes": [(sent_files, "pack", 1e9), (packing, "_gather", 1e9)],
+    "the plain recipes": [(sent_files, "pack", 1e9), (packing, "_of_source", 1e9)],
     "the batch": [(Batch, "_current", 1e9)],
     "the pickler": [(sending.Outgoing, "_pickled", 1e9)],
     "counting it": [(sent_files, "pack", 1e9), (counters, "fallback", 1e9)],

@@ -199,7 +199,7 @@ def test_what_crosses_to_another_process() -> None:
     with accel.image_backend("cpu"):
         images = default_collate([Pictures(steps)[index] for index in range(4)])[0]
         packed = packing.pack(images.lazy.recipes)
-        assert len(packed.tensors) >= 8
+        assert len(packed.sizes) >= 8 + 4  # with the sources
         assert b"_rebuild_tensor" not in pickle.dumps(packed[1:])
         copied = accel.LazyTensor.of(packing.unpack(packed), (4,), (3, 30, 30), torch.float32)
         assert torch.equal(copied.clone() + 0, images.clone() + 0)

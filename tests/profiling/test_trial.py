@@ -120,7 +120,7 @@ def test_batches_are_made_as_in_a_worker(tmp_path: Path, workers: int, monkeypat
     def noted(*args: Any) -> Any:
         made = fetched(*args)
         with drawn.open("a") as file:
-            file.write(f"{isinstance(made, in_one_go.Made) and len(made.sizes)}\n")
+            file.write(f"{isinstance(made, in_one_go.RecordedBatch) and len(made.sizes)}\n")
         return made
 
     monkeypatch.setattr(in_one_go, "fetched", noted)

@@ -1,4 +1,4 @@
-"""A batch of one of torchvision's datasets, made in one go if it cannot be told from one made image by image.
+"""A batch of one of torchvision's datasets, made in one go if it cannot be description from one made image by image.
 
 Files are read, and everything that may be refused is checked, before the first number is drawn: a refused batch goes
 the usual way from the beginning.
@@ -26,11 +26,11 @@ from accel.hooks.compiled.datasets import arrays, fake, folders
 from accel.hooks.compiled.datasets.folders import METHODS
 from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
-from accel.hooks.compiled.random_numbers import tape, tape_trials
+from accel.hooks.compiled.random_numbers import tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import known
 from accel.hooks.compiled.transforms.draws import Size
-from accel.hooks.compiled.transforms.fixed import RGB, Kind
+from accel.hooks.compiled.transforms.fixed import RGB, ImageKind
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import explanation
 from accel.lazy.tensor import LazyTensor
@@ -42,12 +42,12 @@ from accel.recipes.rows import Numbers, Rows
 from accel.recipes.sources import COLOURED, Sources, table_of
 
 
-class Made(NamedTuple):
+class RecordedBatch(NamedTuple):
     """A batch that was drawn: the kind of its images, their recipes and resulting sizes, and the samples' targets."""
 
-    kind: Kind
+    kind: ImageKind
     recipes: Rows | tuple[Recipe, ...]
-    sizes: list[Size]
+    sizes: Sequence[Size]
     targets: Sequence[Any]
 
     def samples(self) -> list[tuple[Any, Any]]:
@@ -87,7 +87,7 @@ FEW = 4
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
 
-def fetched(dataset: Any, indices: Any, stacks: bool) -> Made | Refused | None:
+def fetched(dataset: Any, indices: Any, stacks: bool) -> RecordedBatch | Refused | None:
     """Make a batch of the samples with these indices; why not, or None, if they must be made one by one.
 
     Args:
@@ -111,7 +111,7 @@ def prepare(dataset: Any) -> None:
     """Compile and try a dataset's pipeline before processes are started that will use it."""
     with suppress(Exception):
         images, transform = _samples(*_within(dataset, [0]))
-        if tape_trials.agrees():
+        if tape.agrees():
             compositions.program_of(transform, images.begin)
 
 
@@ -124,9 +124,9 @@ def describe(x: Any) -> str | None:
             if isinstance(dataset, Sized) and not len(dataset):
                 return f"{name}: it has no images"
             images, transform = _samples(*_within(dataset, [0]))
-            begin, told = images.begin, "batches are drawn in one go, for its pipeline is compiled"
-        elif type(dataset) in _PIPELINES or type(dataset) in known.NAMES:
-            transform, told = dataset, "compiled"
+            begin, description = images.begin, "batches are drawn in one go, for its pipeline is compiled"
+        elif type(dataset) in _PIPELINES or type(dataset) in known.TRANSFORMS:
+            transform, description = dataset, "compiled"
         else:
             return None
         own = program.compiled(transform, begin)
@@ -136,10 +136,10 @@ def describe(x: Any) -> str | None:
     except Exception as error:
         reason = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
         return f"{name}: {'images are made one by one' if isinstance(dataset, Dataset) else 'not compiled'}: {reason}"
-    return f"{name}: {told}"
+    return f"{name}: {description}"
 
 
-def _loads(loader: DataLoader[Any], kind: Kind) -> None:
+def _loads(loader: DataLoader[Any], kind: ImageKind) -> None:
     if loader.batch_sampler is None:
         raise Refused("the loader makes no batches")
     if loader.batch_size is not None and loader.batch_size < FEW:
@@ -152,26 +152,28 @@ _PIPELINES = (v1.Compose, v2.Compose, nn.Sequential)
 explanation.also(describe)
 
 
-def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> Made:
+def _drawn(dataset: Any, indices: list[Any], stacks: bool) -> RecordedBatch:
     if len(indices) < FEW:
         raise Refused(_OF_FEW)
     images, own = _found(dataset, indices)
     if own.kind.interleaved is None and not stacks:
         raise Refused(_IN_MEMORY)
-    sources, begun, grey, targets = images.opened(switch.current())
+    sources, targets = images.opened(switch.current())
+    table = sources.table() if isinstance(sources, Sources) else table_of([source.header for source in sources])
+    grey = _grey(table) if isinstance(images, FileBatch) else None
     instead: tape.Instead | None = None
     with tape.in_turn:
         while True:
             try:
-                drawn = own.run(begun, grey, instead)
+                drawn = own.run(table, grey, instead)
             except Exception:
-                if isinstance(images, _Files):
+                if isinstance(images, FileBatch):
                     tv_files.ahead.keep(images.paths, sources)
                 raise
             sizes = drawn.sizes
             if own.kind.interleaved is None and sizes.count(sizes[0]) < len(sizes):
                 raise Refused(_IN_MEMORY)
-            made = Made(own.kind, drawn.recipes(sources), sizes, targets)
+            made = RecordedBatch(own.kind, drawn.recipes(sources), sizes, targets)
             instead = drawn.tape.commit()
             if instead is None:
                 return made
@@ -181,37 +183,36 @@ _OF_FEW = "a batch of so few would take longer"
 _IN_MEMORY = "the collate function may look at how tensors lie in memory"
 
 
-class _Files(NamedTuple):
+class FileBatch(NamedTuple):
     """A batch's images as files, which are converted to RGB when they are read."""
 
     paths: Sequence[Any]
     targets: Sequence[Any]
-    begin: Kind = RGB
+    begin: ImageKind = RGB
 
-    def opened(self, selection: Selection) -> tuple[Sequence[Source], Numbers, Which | None, Sequence[Any]]:
-        """The sources, their table (``Sources.table``), bool [files] whether each is grey (None: none is), the targets.
+    def opened(self, selection: Selection) -> tuple[Sequence[Source], Sequence[Any]]:
+        """The sources and the targets.
 
         Raises:
             Refused: a file is left to torchvision.
         """
         opened = tv_files.opened_together(self.paths, selection)
         if isinstance(opened, Sources):
-            table = opened.table()
-            return opened, table, _grey(table), self.targets
+            return opened, self.targets
         sources = [source for source in opened if source is not None]
         if len(sources) < len(opened):
             tv_files.ahead.keep(self.paths, opened)
             raise Refused("one of the files is not a JPEG that accel can decode")
-        table = table_of([source.header for source in sources])
-        return sources, table, _grey(table), self.targets
+        return sources, self.targets
 
 
 def _grey(table: Numbers) -> Which | None:
+    """Which files are grey, bool [files]; None: none is."""
     components = table[:, -3]
     return components != COLOURED if 1 in components.tobytes() else None  # all others have 3
 
 
-def _found(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Program]:
+def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Program]:
     """The images of the samples with these indices, and the program of their transform.
 
     Raises:
@@ -222,10 +223,10 @@ def _found(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found 
     if own is not None:
         return _files(dataset.__dict__, indices), own
     images, transform = _samples(dataset, indices)
-    if not tape_trials.agrees():
+    if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
     own = compositions.program_of(transform, images.begin)
-    if isinstance(images, _Files):
+    if isinstance(images, FileBatch):
         folders.keep(dataset, own)
     return images, own
 
@@ -244,7 +245,7 @@ def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     return dataset, indices
 
 
-def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Found | fake.Found, Any]:
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Any]:
     """The images of samples of a dataset that is no ``Subset``, and the transform; raises as ``_found`` does."""
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
@@ -255,9 +256,9 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
         raise Refused(f"{cls.__name__} has other methods than usual")
     if not own.keys() >= attributes or any(hasattr(cls, name) for name in attributes):
         raise Refused(f"{cls.__name__} has other attributes than usual")
-    kept = arrays.KEPT.get(getitem)
-    if kept is not None:
-        found = arrays.found(getitem, kept, own, [_place(each) for each in indices])
+    storage = arrays.STORAGES.get(getitem)
+    if storage is not None:
+        found = arrays.found(getitem, storage, own, [_place(each) for each in indices])
         return found._replace(targets=transformed(own["target_transform"], found.targets)), own["transform"]
     if getitem is FakeData.__getitem__:
         return fake.found(own, cls.__len__, [_place(each) for each in indices]), own["transform"]
@@ -270,7 +271,7 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[_Files | arrays.Foun
     return _files(own, indices), own["transform"]
 
 
-def _files(own: dict[str, Any], indices: Sequence[Any]) -> _Files:
+def _files(own: dict[str, Any], indices: Sequence[Any]) -> FileBatch:
     """The paths and targets of samples; ``own``: the dataset's attributes. Raises ``Refused`` as ``_found`` does."""
     samples = own["samples"]
     try:
@@ -278,7 +279,7 @@ def _files(own: dict[str, Any], indices: Sequence[Any]) -> _Files:
         paths, targets = zip(*chosen, strict=True)
     except Exception:
         raise Refused("an index is out of range, or a sample is unusual") from None
-    return _Files(paths, transformed(own["target_transform"], targets))
+    return FileBatch(paths, transformed(own["target_transform"], targets))
 
 
 def _place(index: Any) -> int:
@@ -293,6 +294,9 @@ def _place(index: Any) -> int:
 _ATTRIBUTES = {
     folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
     FakeData.__getitem__: fake.ATTRIBUTES,
-    **{getitem: kept.attributes for getitem, kept in arrays.KEPT.items()},
+    **{
+        getitem: frozenset({storage.data, storage.targets, "transform", "target_transform"})
+        for getitem, storage in arrays.STORAGES.items()
+    },
 }
 """The attributes of the known dataset classes, by the class's ``__getitem__``."""

@@ -10,7 +10,7 @@ from accel.hooks.compiled import program, stock
 from accel.hooks.compiled.guard import Guard
 from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.transforms.fixed import RGB, Kind
+from accel.hooks.compiled.transforms.fixed import RGB, ImageKind
 
 AGAIN = 1024
 """The number of images after which a composition that could not be compiled is tried again."""
@@ -26,19 +26,15 @@ class Composition:
         hands_on: whether it returns other inputs beside an image as they are; valid once there is a program.
     """
 
-    __slots__ = (
-        *("__weakref__", "_changes", "_guard", "_programs", "again", "hands_on", "images", "refused", "transform"),
-    )
-
     def __init__(self, transform: Any) -> None:
         self.transform = weakref.ref(transform, partial(_forget, _known, id(transform)))
         self.images = self.again = self._changes = 0
         self.refused: str | None = None
         self.hands_on = False
         self._guard: Guard | None = None
-        self._programs: dict[Kind, Program] = {}
+        self._programs: dict[ImageKind, Program] = {}
 
-    def program(self, transform: Any, begin: Kind = RGB) -> Program:
+    def program(self, transform: Any, begin: ImageKind = RGB) -> Program:
         """The prepared program of the transform as it is now, for images that begin as this kind.
 
         Raises:
@@ -58,7 +54,7 @@ class Composition:
         self._programs[begin] = found
         return found
 
-    def of_one(self, transform: Any, begin: Kind) -> Program:
+    def of_one(self, transform: Any, begin: ImageKind) -> Program:
         """``program`` for images that come one by one; if it is refused, the next try comes ``AGAIN`` images later."""
         try:
             found = self.program(transform, begin)
@@ -74,7 +70,7 @@ _MOST = 256
 _known: dict[int, Composition] = {}
 
 
-def program_of(transform: Any, begin: Kind = RGB) -> Program:
+def program_of(transform: Any, begin: ImageKind = RGB) -> Program:
     """The prepared program of a transform.
 
     Raises:
@@ -103,6 +99,6 @@ def of(transform: Any) -> Composition:
     return found
 
 
-def _forget(known: dict[int, Composition], number: int, gone: Any) -> None:
-    if number in known and known[number].transform is gone:
+def _forget(known: dict[int, Composition], number: int, reference: Any) -> None:
+    if number in known and known[number].transform is reference:
         del known[number]

@@ -7,7 +7,7 @@ anything has changed since, and errs on the side of change.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from operator import attrgetter, is_, itemgetter
@@ -44,41 +44,28 @@ class Guard:
             must not change either.
     """
 
-    __slots__ = (
-        *("_attributes", "_codes", "_contents", "_counts", "_empty", "_functionals", "_functions", "_gets"),
-        *("_instances", "_kernels", "_lengths", "_lists", "_named", "_names", "_tensors", "_types"),
-    )
-
     def __init__(self, transform: Any, besides: Mapping[Any, Sequence[str]] = MappingProxyType({})) -> None:
         self._instances: list[Any] = []
         self._gets: list[Any] = []
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
         self._tensors: list[tuple[torch.Tensor, Any]] = []
         self._empty: list[Any] = []
-        self._watch(transform, seen := set[int]())
+        self._watch(transform, visited := set[int]())
         for cls in {type(each) for each in self._instances}:
-            self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), seen)
+            self._watch(getattr(cls, "_AUGMENTATION_SPACE", None), visited)
         self._types = [type(each) for each in self._instances]
         self._lengths = [len(each.__dict__) for each in self._instances]
         self._attributes = self._now([*map(_content, self._instances)])
         classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
-        watched: dict[Any, list[str]] = {}
-        for cls in classes:
-            watched[cls] = [name for name in stock.METHODS if name in vars(cls)]
-        mentioned = _mentioned(tuple(classes))
-        of_v2 = any(issubclass(cls, v2.Transform) for cls in classes)
-        for owner, names in stock.called():
-            if owner is v2.functional and not of_v2:  # v1's transforms call none of its functions
-                continue
-            watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
-        for owner in besides:
-            watched.setdefault(owner, []).extend(besides[owner])
+        of_v2, mentioned = any(issubclass(cls, v2.Transform) for cls in classes), _mentioned(tuple(classes))
+        watched = _watched(classes, of_v2, mentioned)
+        for owner, names in besides.items():
+            watched.setdefault(owner, []).extend(names)
         self._named = [_getter(owner, names) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
         self._functions = [*dict.fromkeys(_functions(watched))]
         self._codes = [*map(_code, self._functions)]
-        classes += [owner for owner in besides if isinstance(owner, type)]
-        self._contents = [*map(vars, classes)]
+        self._contents = [*map(vars, (*classes, *(owner for owner in besides if isinstance(owner, type))))]
         self._counts = [*map(len, self._contents)]
         used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
         self._functionals = itemgetter(*used, *used[-1:]) if used else None
@@ -118,29 +105,29 @@ class Guard:
         """The values of all transforms' attributes, in order; ``contents``: their dictionaries."""
         return [value for get, own in zip(self._gets, contents, strict=True) for value in get(own)]
 
-    def _watch(self, value: Any, seen: set[int]) -> None:
+    def _watch(self, value: Any, visited: set[int]) -> None:
         """Note the content of a value that can change while it stays the same object."""
-        if id(value) in seen or isinstance(value, Enum):
+        if id(value) in visited or isinstance(value, Enum):
             return
-        seen.add(id(value))
+        visited.add(id(value))
+        inner: Iterable[Any] = ()
         if isinstance(value, (list, tuple)):
             self._lists += [(value, tuple(value))] if isinstance(value, list) else []
-            for each in value:
-                self._watch(each, seen)
+            inner = value
         elif isinstance(value, dict) and not value:
             self._empty.append(value)
         elif isinstance(value, dict):
             self._watch_attributes(_Holder(value), list(value))
-            for each in value.values():
-                self._watch(each, seen)
+            inner = value.values()
         elif isinstance(value, torch.Tensor):
             self._tensors.append((value, value.tolist()))
         elif isinstance(value, nn.Module) or type(value).__module__.startswith("torchvision.transforms"):
-            own, is_module = vars(value), isinstance(value, nn.Module)
-            names = [name for name in own if not is_module or name not in _OF_MODULES or name in _LOOKED_AT]
+            own, left_out = vars(value), _UNWATCHED if isinstance(value, nn.Module) else ()
+            names = [name for name in own if name not in left_out]
             self._watch_attributes(value, names)
-            for name in names:
-                self._watch(own[name], seen)
+            inner = [own[name] for name in names]
+        for each in inner:
+            self._watch(each, visited)
 
     def _watch_attributes(self, holder: Any, names: list[Any]) -> None:
         self._instances.append(holder)
@@ -157,7 +144,16 @@ class _Holder:
         self.__dict__ = content
 
 
-_OF_MODULES, _LOOKED_AT = frozenset(vars(nn.Module())), frozenset({"_modules", *stock.HOOKS})
+_UNWATCHED = stock.OF_MODULES - {"_modules", *stock.HOOKS}
+
+
+def _watched(classes: Sequence[type], of_v2: bool, mentioned: Container[str]) -> dict[Any, list[str]]:
+    """Classes and modules, and the names in them that the work of transforms of these classes depends on."""
+    watched: dict[Any, list[str]] = {cls: [name for name in stock.METHODS if name in vars(cls)] for cls in classes}
+    for owner, names in stock.called():
+        if owner is not v2.functional or of_v2:  # v1's transforms call none of its functions
+            watched.setdefault(owner, []).extend(name for name in names if name in mentioned)
+    return watched
 
 
 def _getter(owner: Any, names: list[str]) -> tuple[Any, Any]:

@@ -18,8 +18,8 @@ from accel.hooks.compiled.random_numbers.live import Again
 from accel.hooks.compiled.random_numbers.tape import Instead, Tape, default, in_turn, of_default
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import drawing, draws, known
-from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size
-from accel.hooks.compiled.transforms.fixed import RGB, Kind, kind_of
+from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size
+from accel.hooks.compiled.transforms.fixed import RGB, ImageKind, kind_of
 from accel.hooks.own_generators import Own, with_own
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Form, Numbers, Rows
@@ -36,19 +36,19 @@ class Program:
         kind: the kind of image that it makes.
     """
 
-    kind: Kind
+    kind: ImageKind
 
-    def __init__(self, found: Sequence[tuple[Any, stock.Leaf]], begin: Kind) -> None:
-        self._found = [(copy.deepcopy(transform), leaf) for transform, leaf in found]
+    def __init__(self, transforms: Sequence[Any], begin: ImageKind) -> None:
+        self._transforms = copy.deepcopy(transforms)
         self._begin = begin
-        self._ops: list[Op] = []
+        self._ops: list[Instruction] = []
         self._usual, self._most = 8, 0  # draws per image
         self._tried = self._trusted = False
         self._alike: drawing.Known = {}
         self._together = False  # whether compiled code draws the same as the parts do
         self._why = "it records something else"
 
-    def run(self, sizes: Numbers, grey: Which | None, instead: Instead | None = None) -> Drawn:
+    def run(self, sizes: Numbers, grey: Which | None, instead: Instead | None = None) -> Outcome:
         """Draw for images of these sizes, ahead of the generators, which are not changed; call ``prepare`` before.
 
         Args:
@@ -69,13 +69,18 @@ class Program:
             self._usual *= 2
             return self._drawn(sizes, grey, of_default(len(sizes) * self._most + 1))
 
-    def one(self, size: Size, tape: Tape) -> tuple[Run, Size]:
+    def one(self, size: Size, tape: Tape, is_grey: bool | None = None) -> tuple[Run, Size]:
         """Draw for one image of this size from a tape; call ``prepare`` before. Returns its run and new size.
+
+        ``is_grey``: whether it is converted to RGB first; None: there is no such step.
 
         Raises:
             Refused: the image is left to torchvision.
         """
         run = Run(tape)
+        if is_grey is not None:
+            run.pieces.append(_TO_RGB)
+            run.row.append(is_grey)
         height, width = size
         for op in self._ops:
             height, width = op.draw(run, height, width)
@@ -99,7 +104,7 @@ class Program:
 
     def _try_beside(self, transform: Any) -> None:
         try:
-            self._ops, self.kind = known.built(self._found, self._begin)
+            self._ops, self.kind = known.built(self._transforms, self._begin)
             self._most = sum(op.most for op in self._ops)
             if self.kind.cls is None:
                 raise Refused("it makes no tensors")
@@ -111,11 +116,11 @@ class Program:
         except Exception as error:
             self._why = str(error) if isinstance(error, Refused) else f"it raises {type(error).__name__}"
 
-    def _drawn(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
+    def _drawn(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome:
         together = self._drawn_together(sizes, grey, tape) if self._together else None
         return together or self._drawn_one_by_one(sizes, grey, tape)
 
-    def _drawn_together(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn | None:
+    def _drawn_together(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome | None:
         run = Run(tape)
         if grey is not None:
             run.pieces.append(_TO_RGB)
@@ -126,22 +131,13 @@ class Program:
         numbers, size = found
         if grey is not None:
             numbers[:, 0] = grey
-        return Drawn([run], [size] * len(sizes), tape, numbers)
+        return Outcome((run,), (size,) * len(sizes), tape, numbers)
 
-    def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Drawn:
-        runs, made = [], []
-        steps = [op.draw for op in self._ops]
+    def _drawn_one_by_one(self, sizes: Numbers, grey: Which | None, tape: Tape) -> Outcome:
         becomes = repeat(None) if grey is None else grey.tolist()
-        for (height, width), is_grey in zip(sizes[:, -2:].tolist(), becomes, strict=False):
-            run = Run(tape)
-            if is_grey is not None:
-                run.pieces.append(_TO_RGB)
-                run.row.append(is_grey)
-            for draw in steps:
-                height, width = draw(run, height, width)
-            runs.append(run)
-            made.append((height, width))
-        return Drawn(runs, made, tape)
+        images = zip(sizes[:, -2:].tolist(), becomes, strict=False)
+        runs, after = zip(*[self.one(size, tape, is_grey) for size, is_grey in images], strict=True)
+        return Outcome(runs, after, tape)
 
     def _is_right(self, transform: Any) -> bool:
         """Whether this does what the transform does, for images of several sizes, with different draws each time."""
@@ -210,15 +206,15 @@ class Program:
         return same and equal(found[2], run.steps())  # type: ignore[index]
 
 
-class Drawn(NamedTuple):
+class Outcome(NamedTuple):
     """Images that were drawn: their runs, resulting sizes, and the tape, which must then be committed.
 
     ``numbers``: the numbers of all images, int64 [images, columns], if all have the pieces of the only run; None: each
     has a run.
     """
 
-    runs: list[Run]
-    sizes: list[Size]
+    runs: Sequence[Run]
+    sizes: Sequence[Size]
     tape: Tape
     numbers: Numbers | None = None
 
@@ -262,20 +258,20 @@ _SIZES = ((375, 500), (500, 333), (3, 400), (600, 2), (32, 32), (1, 1), (224, 22
 _TO_RGB = Piece(Form("convert", ("RGB",), 0))
 
 
-def compiled(transform: Any, begin: Kind = RGB) -> Program:
+def compiled(transform: Any, begin: ImageKind = RGB) -> Program:
     """The program of a transform as it is now, for images that begin as this kind.
 
     Raises:
         Refused: it has none.
     """
     changes = stock.surroundings()
-    found = stock.leaves(transform, known.NAMES)
+    found = stock.leaves(transform, known.TRANSFORMS)
     key = changes, begin, *[leaf for _, leaf in found]
     program = _programs.get(key)
     if program is None:
         if len(_programs) > _MOST:
             _programs.clear()
-        program = _programs[key] = Program(found, begin)
+        program = _programs[key] = Program([transform for transform, _ in found], begin)
     return program
 
 

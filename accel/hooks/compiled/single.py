@@ -21,8 +21,8 @@ from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.random_numbers import live
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.draws import Run, Size
-from accel.hooks.compiled.transforms.fixed import Kind
-from accel.hooks.compiled.transforms.known import NAMES
+from accel.hooks.compiled.transforms.fixed import ImageKind
+from accel.hooks.compiled.transforms.known import TRANSFORMS
 from accel.hooks.patch import Attribute, Function
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage, LazyPlainImage
@@ -38,7 +38,7 @@ FIRST = 16
 """The number of images that torchvision transforms before a composition is compiled, which takes longer than a few
 images."""
 
-_KINDS = {"RGB": Kind(None, 3), "L": Kind(None, 1)}
+_KINDS = {"RGB": ImageKind(None, 3), "L": ImageKind(None, 1)}
 
 
 def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | None:
@@ -85,7 +85,7 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
         if not recipe.steps or recipe.steps[-1][0] != "pil_to_tensor" or lazy.layout != INTERLEAVED:
             raise Refused("something was done to the tensor before")
         channels, height, width = lazy.shape
-        begin = Kind(type(image), channels, lazy.dtype)
+        begin = ImageKind(type(image), channels, lazy.dtype)
     own = known.of_one(transform, begin)
     if not alone and not known.hands_on:
         raise Refused("one of its transforms takes nothing but an image")
@@ -136,12 +136,12 @@ def _is_of_transforms(container: nn.Sequential) -> bool:
     return False
 
 
-_BEGIN = NAMES.keys() | {v2.Compose, nn.Sequential}
+_BEGIN = TRANSFORMS | {v2.Compose, nn.Sequential}
 
 
-def _left(original: Function, transform: Any, *given: Any) -> Any:
+def _left(original: Function, transform: Any, *inputs: Any) -> Any:
     """What torchvision makes of an image that was refused."""
-    return live.of_thread.rewindable.left_to(original, transform, *given)
+    return live.of_thread.rewindable.left_to(original, transform, *inputs)
 
 
 def _sequential(original: Function) -> Function:

@@ -1,12 +1,13 @@
-"""Checks that transforms and datasets are torchvision's own, with nothing added to them or replaced in them."""
+"""Checks that transforms, datasets and functions are torchvision's own, with nothing added or replaced in them."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Container, Sequence
+from enum import Enum
 from functools import cache
-from operator import is_
+from operator import attrgetter, is_
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
@@ -22,6 +23,7 @@ from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F2
 
+from accel.errors import BackendUnavailable
 from accel.system import arithmetic
 from accel.system.private_names import private
 from accel.system.timing import clocks
@@ -43,13 +45,13 @@ _ROOTS = (
     str(random.__file__),
     f"{Path(__file__).parents[2]}/",
 )
-METHODS = (
-    *("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_compiled_call_impl", "__getattribute__"),
-    *("__getattr__", "forward", "get_params", "make_params", "transform", "check_inputs", "_needs_transform_list"),
-    *("_call_kernel", "_transformed_types", "_generate_value", "_get_random_item", "_augmentation_space"),
-    *("_AUGMENTATION_SPACE", "_apply_image_or_video_transform", "_flatten_and_extract_image_or_video"),
-    *("_unflatten_and_insert_image_or_video", "__iter__"),
+_NAMES_OF_METHODS = (
+    "__call__ _call_impl _wrapped_call_impl _slow_forward _compiled_call_impl __getattribute__ __getattr__ forward "
+    "get_params make_params transform check_inputs _needs_transform_list _call_kernel _transformed_types "
+    "_generate_value _get_random_item _augmentation_space _AUGMENTATION_SPACE _apply_image_or_video_transform "
+    "_flatten_and_extract_image_or_video _unflatten_and_insert_image_or_video __iter__"
 )
+METHODS = tuple(_NAMES_OF_METHODS.split())
 _CLOCKED = METHODS.index("__call__"), METHODS.index("forward")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
@@ -133,6 +135,30 @@ def _with_code(found: list[Any]) -> tuple[Any, ...]:
     return (*found, *codes, *contents)
 
 
+class Originals:
+    """The values that some names had when this was made.
+
+    Args:
+        named: modules or classes, each with names in it.
+    """
+
+    def __init__(self, *named: tuple[Any, Sequence[str]]) -> None:
+        self._named = [(attrgetter(*names, names[0]), owner) for owner, names in named if names]
+        self._then = self._now()
+        self._stock = self._then is not None and all(is_stock(each) for found in self._then for each in found)
+
+    def hold(self) -> bool:
+        """Whether the names have the same values now, and these are torch's or torchvision's own."""
+        return self._stock and self._now() == self._then
+
+    def _now(self) -> list[tuple[Any, ...]] | None:
+        """The current values; None if a name is gone."""
+        try:
+            return [get(owner) for get, owner in self._named]
+        except (AttributeError, BackendUnavailable):  # the latter: the module is gone
+            return None
+
+
 def usual() -> bool:
     """Whether torch makes float32 tensors on the CPU unless told otherwise, and none of its modes is on."""
     return (
@@ -174,37 +200,39 @@ Leaf = tuple[type, tuple[tuple[str, Any], ...], tuple[type, ...], tuple[Any, ...
 """A transform as a hashable key: its class, its attributes by name and value, the types of these, its methods."""
 
 
-def leaves(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[tuple[Any, Leaf]]:
+def leaves(transform: Any, known: Container[type]) -> list[tuple[Any, Leaf]]:
     """The transforms that a composition consists of, in order, each with its key.
 
     Args:
-        names: the attributes of each known class.
+        known: the classes that may be among them.
 
     Raises:
         Refused: one of them is not known, or not as torchvision made it.
     """
     cls = type(transform)
-    if cls is v1.Compose or cls is v2.Compose or cls is nn.Sequential:
+    if cls in (v1.Compose, v2.Compose, nn.Sequential):
         own = vars(transform)
         check(transform, cls, own)
-        parts = own["_modules"].values() if cls is nn.Sequential else own.get("transforms", ())
-        if cls is not nn.Sequential and type(parts) not in (list, tuple):
-            raise Refused(f"the transforms of {cls.__name__} are no list")
-        return [leaf for part in parts for leaf in leaves(part, names)]
-    wanted = names.get(cls)
-    if wanted is None:
+        parts = own["_modules"].values() if cls is nn.Sequential else _listed(transform, own.get("transforms", ()))
+        return [leaf for part in parts for leaf in leaves(part, known)]
+    if cls not in known:
         raise Refused(_unknown(transform))
     own = vars(transform)
     found = check(transform, cls, own)
     kinds: list[type] = []
-    try:
-        values = tuple([(name, _frozen(own[name], kinds)) for name in wanted])
-    except KeyError:
-        raise Refused(f"{cls.__name__} has other attributes than usual") from None
+    left_out = _CHOSEN if cls in _CHOOSING else OF_MODULES
+    values = tuple([(name, _frozen(value, kinds)) for name, value in own.items() if name not in left_out])
     if cls in _CHOOSING:
-        parts = [[leaf for _, leaf in part] for part in within(transform, names)]
-        values = (*values, ("transforms", tuple(map(tuple, parts))))
+        chosen = tuple([tuple([leaf for _, leaf in part]) for part in within(transform, known)])
+        values = (*values, ("transforms", chosen))
     return [(transform, (cls, values, tuple(kinds), found))]
+
+
+def _listed(transform: Any, parts: Any) -> Sequence[Any]:
+    """The transforms that another one has in a list or tuple."""
+    if type(parts) not in (list, tuple):
+        raise Refused(f"the transforms of {type(transform).__name__} are no list")
+    return parts  # type: ignore[no-any-return]
 
 
 def _unknown(transform: Any) -> str:
@@ -222,16 +250,14 @@ def _unknown(transform: Any) -> str:
     return f"the function {called.__name__} is not compiled ({place})"
 
 
-def within(transform: Any, names: Mapping[type, tuple[str, ...]]) -> list[list[tuple[Any, Leaf]]]:
+def within(transform: Any, known: Container[type]) -> list[list[tuple[Any, Leaf]]]:
     """The transforms inside one that chooses or orders them at random, each as ``leaves`` returns it."""
     own = vars(transform)
     parts = own.get("transforms", own.get("_modules", {}).get("transforms"))
     if type(parts) is nn.ModuleList:
         check(parts, nn.ModuleList, vars(parts))
         parts = list(parts._modules.values())
-    if type(parts) not in (list, tuple):
-        raise Refused(f"the transforms of {type(transform).__name__} are no list")
-    return [leaves(part, names) for part in parts]
+    return [leaves(part, known) for part in _listed(transform, parts)]
 
 
 def hands_on(transform: Any) -> bool:
@@ -241,6 +267,8 @@ def hands_on(transform: Any) -> bool:
     return isinstance(transform, v2.Transform) and all(map(hands_on, parts))
 
 
+OF_MODULES = frozenset(vars(nn.Module()))
+_CHOSEN = OF_MODULES | {"transforms"}
 _CHOOSING = {each for version in (v1, v2) for each in (version.RandomApply, version.RandomChoice, version.RandomOrder)}
 
 
@@ -257,7 +285,9 @@ def check(transform: Any, cls: type, own: dict[str, Any]) -> tuple[Any, ...]:
         raise Refused(f"methods of one {cls.__name__} were replaced")
     if issubclass(cls, nn.Module) and any(own.get(name) for name in HOOKS):
         raise Refused(f"{cls.__name__} has hooks")
-    return tuple([id(each) if type(each) is dict else each for each in found])  # dicts are kept, so ids stay valid
+    return tuple(
+        [id(each) if type(each) is dict else each for each in found]
+    )  # dicts are kept alive, so ids stay valid
 
 
 _METHODS = frozenset(METHODS)
@@ -279,11 +309,7 @@ def _frozen(value: Any, kinds: list[type]) -> Any:
         if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
             raise Refused("a parameter is not finite, or a negative zero")
         return value
-    if (
-        value is None
-        or kind in (int, bool, str, type, type(torch.Tensor))
-        or isinstance(value, (torch.dtype, v1.InterpolationMode))
-    ):
+    if value is None or kind in (int, bool, str, type, type(torch.Tensor)) or isinstance(value, (torch.dtype, Enum)):
         return value
     if kind is torch.Tensor and value.is_cpu and value.ndim == 1 and value.dtype == torch.float32:
         return tuple([_frozen(each, kinds) for each in value.tolist()])

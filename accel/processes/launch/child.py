@@ -23,31 +23,31 @@ class SwitchOnImport:
 
     def __init__(self, switch: "Callable[[], object] | None" = None) -> None:
         self.switch = switch
-        self.told: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in ("accel", "torchvision"):
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        watches = self.switch is not None or self._is_told()
+        watches = self.switch is not None or self._has_work()
         if not watches:
             self.remove()  # while Python iterates over the finders: it would skip the next one, which is asked here
         for finder in others:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if watches and spec.loader is not None:
-                    spec.loader = _Watched(spec.loader, self)  # type: ignore[assignment]
+                    spec.loader = Watched(spec.loader, self)  # type: ignore[assignment]
                 return spec
         return None
 
-    def _is_told(self) -> bool:
+    def _has_work(self) -> bool:
         """Read the environment as it is now; return whether there is anything to do."""
         import json
 
         try:
-            told = json.loads(os.environ.get("ACCEL_RUN") or "null")
-            self.told = {} if told is None else dict(told)
-            return told is not None and (told["backend"] != "torchvision" or bool(told["profile"]))
+            settings = json.loads(os.environ.get("ACCEL_RUN") or "null")
+            self.settings = {} if settings is None else dict(settings)
+            return settings is not None and (settings["backend"] != "torchvision" or bool(settings["profile"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             return True  # accel refuses it
 
@@ -73,9 +73,9 @@ class SwitchOnImport:
         try:
             import accel
         except ModuleNotFoundError as error:
-            if error.name != "accel" or self.told.get("prefix") != sys.prefix:
+            if error.name != "accel" or self.settings.get("prefix") != sys.prefix:
                 raise
-            sys.path.append(self.told["home"])  # a checkout that is not installed
+            sys.path.append(self.settings["home"])  # a checkout that is not installed
             import accel  # noqa: F401
 
     def install(self) -> None:
@@ -92,10 +92,10 @@ class SwitchOnImport:
             sys.meta_path.remove(self)
 
 
-class _Watched:
+class Watched:
     """A module's loader that reports when the module has been imported, and then restores the original loader."""
 
-    def __init__(self, loader: "Any", finder: SwitchOnImport) -> None:
+    def __init__(self, loader: "Any", finder: "Any") -> None:
         self.loader = loader
         self.finder = finder
 

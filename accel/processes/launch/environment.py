@@ -27,7 +27,7 @@ CHILD = f"exec(compile({Path(__file__).with_name('child.py').read_text()!r}, {_N
 _KINDS: dict[str, Any] = {"backend": str, "options": dict, "profile": (dict, type(None)), "home": str, "prefix": str}
 
 
-def told() -> dict[str, Any] | None:
+def settings() -> dict[str, Any] | None:
     """The content of the variable; None: this process was not started under ``python -m accel run``.
 
     Returns:
@@ -47,12 +47,14 @@ def told() -> dict[str, Any] | None:
     return found
 
 
-def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None) -> dict[str, str]:
+def with_settings(
+    before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None
+) -> dict[str, str]:
     """A copy of an environment with the variable set to these values, and ``site`` first in PYTHONPATH."""
     home = str(Path(__file__).parents[3])
     first = not (profile and profile.get("folder"))  # a report says more than its line
-    told = {"backend": backend, "options": options, "profile": profile, "first": first}
-    text = json.dumps({**told, "home": home, "prefix": sys.prefix})
+    values = {"backend": backend, "options": options, "profile": profile, "first": first}
+    text = json.dumps({**values, "home": home, "prefix": sys.prefix})
     others = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     path = os.pathsep.join([str(SITE), *others] if any(others) else [str(SITE)])
     return {**before, "PYTHONPATH": path, VARIABLE: text}
@@ -60,7 +62,7 @@ def telling(before: Mapping[str, str], backend: str, options: dict[str, Any], pr
 
 def is_first() -> bool:
     """Whether this process is the first to use the variable; those that it starts are not."""
-    now = told()
+    now = settings()
     if now is None or not now["first"]:
         return False
     os.environ[VARIABLE] = json.dumps({**now, "first": False})
@@ -69,7 +71,7 @@ def is_first() -> bool:
 
 def choose(backend: str, options: dict[str, Any]) -> None:
     """Write the script's choice of a backend to the variable, for the processes it starts, if the variable is set."""
-    now = told()
+    now = settings()
     if now is None:
         return
     try:

@@ -28,7 +28,7 @@ SIZES = {
 }
 
 
-def steps(drawn: program.Drawn) -> list[Any]:
+def steps(drawn: program.Outcome) -> list[Any]:
     recipes = drawn.recipes([object()] * len(drawn.sizes))  # type: ignore[list-item]
     return [recipe.steps for recipe in recipes if isinstance(recipe, Recipe)]
 

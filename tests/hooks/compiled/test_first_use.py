@@ -12,7 +12,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.hooks.compiled import batch, program
-from accel.hooks.compiled.random_numbers import tape, tape_trials
+from accel.hooks.compiled.random_numbers import tape
 from accel.hooks.compiled.transforms import draws
 from tests.hooks.compiled.doubled import Doubled
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check
@@ -43,7 +43,7 @@ def test_a_tape_goes_on_where_nobody_else_has_drawn() -> None:
     tapes = list[tape.Tape]()
     for number in range(200):
         told = tape.of_default(5)
-        assert told.left >= 5
+        assert told.length - told.at >= 5
         tapes.append(told)
         drawn = [told.uniform((0.0, 1.0)) for _ in range(number % 5)]
         if number % 13 != 12:  # else as a batch that is refused
@@ -97,22 +97,22 @@ def test_what_differs_is_found_before_it_is_used(
 
     monkeypatch.setattr(owner, name, wrong)
     monkeypatch.setattr(program, "_programs", {})
-    tape_trials.agrees.cache_clear()
+    tape.agrees.cache_clear()
     try:
         assert_one_by_one(ImageFolder(str(root), PIPELINES["train"]()), why)
     finally:
-        tape_trials.agrees.cache_clear()
+        tape.agrees.cache_clear()
 
 
 def test_what_torch_draws_is_tried_as_usual_under_another_default() -> None:
     """For what was found then holds as long as the process."""
-    tape_trials.agrees.cache_clear()
+    tape.agrees.cache_clear()
     torch.set_default_dtype(torch.float64)
     try:
-        assert tape_trials.agrees()
+        assert tape.agrees()
     finally:
         torch.set_default_dtype(torch.float32)
-        tape_trials.agrees.cache_clear()
+        tape.agrees.cache_clear()
 
 
 def test_explain_and_stats_say_which_way(root: Path) -> None:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled.program import Drawn
+from accel.hooks.compiled.program import Outcome
 from accel.hooks.compiled.random_numbers.tape import Tape
 from accel.hooks.compiled.transforms.draws import Piece, Run
 from accel.lazy.tensor_base import LazyTensorBase
@@ -18,7 +18,7 @@ from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Rows
 from tests.hooks.compiled.support import PIPELINES
 
-_KINDS = (Piece, Run, Drawn, Tape, LazyTensorBase, Recipe, Source, Rows)
+_KINDS = (Piece, Run, Outcome, Tape, LazyTensorBase, Recipe, Source, Rows)
 
 
 def _living() -> Counter[str]:

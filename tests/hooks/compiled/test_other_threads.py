@@ -64,7 +64,7 @@ def test_a_pipeline_is_tried_beside_threads_that_draw_without_touching_their_gen
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other threads, such as those of OpenMP, pin_memory and tqdm, change nothing: they are not even looked at."""
-    seen, make, stop = set[Any](), fixed.Kind.image, threading.Event()
+    seen, make, stop = set[Any](), fixed.ImageKind.image, threading.Event()
 
     def image(*given: Any) -> Any:
         seen.update(in_threads([states]))
@@ -75,7 +75,7 @@ def test_a_pipeline_is_tried_beside_threads_that_draw_without_touching_their_gen
     try:
         monkeypatch.setattr(program, "_programs", {})
         program.compiled(PIPELINES[name]()).prepare(PIPELINES[name]())
-        monkeypatch.setattr(fixed.Kind, "image", image)
+        monkeypatch.setattr(fixed.ImageKind, "image", image)
         monkeypatch.setattr(program, "_programs", {})
         monkeypatch.setattr(program, "_SIZES", program._SIZES[:4])
         helpers.seed_everything(5)
@@ -111,7 +111,7 @@ def test_shortcuts_and_fake_data_are_tried_without_touching_the_generators(monke
 
 
 def test_what_cannot_be_given_a_generator_is_not_compiled_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator, make = torch.Generator(), fixed.Kind.image
+    generator, make = torch.Generator(), fixed.ImageKind.image
 
     def image(*given: Any) -> Any:
         torch.native_dropout(torch.ones(2), 0.5, True)
@@ -122,8 +122,8 @@ def test_what_cannot_be_given_a_generator_is_not_compiled_and_named(monkeypatch:
         image()
     monkeypatch.setattr(program, "_programs", {})
     monkeypatch.setattr(program.Program, "one", lambda self, size, tape: (None, size))
-    monkeypatch.setattr(fixed.Kind, "image", image)
-    monkeypatch.setattr(program.known, "built", lambda found, begin: ([], fixed.Kind(torch.Tensor, 3)))  # type: ignore[arg-type]
+    monkeypatch.setattr(fixed.ImageKind, "image", image)
+    monkeypatch.setattr(program.known, "built", lambda found, begin: ([], fixed.ImageKind(torch.Tensor, 3)))  # type: ignore[arg-type]
     assert "native_dropout takes no generator" in str(accel.explain(OF_ONE_COUNT["of torch"]()))
     assert states() == before
 

@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.hooks.compiled import program
-from accel.hooks.compiled.random_numbers import tape, tape_trials
+from accel.hooks.compiled.random_numbers import tape
 from accel.hooks.compiled.transforms.fixed import RGB
 from tests.support import helpers
 
@@ -114,11 +114,11 @@ def test_bounds_are_left_to_torch(scales: bool, monkeypatch: pytest.MonkeyPatch)
 
 def test_how_much_a_function_draws() -> None:
     weights = torch.tensor([0.1, 0.2, 0.7])
-    taken = tape_trials.outputs(lambda generator: torch.multinomial(weights, 1, generator=generator))
+    taken = tape.outputs_of(lambda generator: torch.multinomial(weights, 1, generator=generator))
     told = tape.Tape(torch.random.manual_seed(4).get_state(), 0)
     for _ in range(50):
         expected = torch.multinomial(weights, 1).item()
         assert told.by(lambda generator: torch.multinomial(weights, 1, generator=generator).item(), taken) == expected
     assert torch.equal(told.after(), torch.get_rng_state())
-    assert tape_trials.outputs(lambda generator: torch.randn(1, generator=generator)) == -1  # the second is kept
-    assert tape_trials.outputs(lambda generator: torch.empty(5).uniform_(generator=generator)) == 5
+    assert tape.outputs_of(lambda generator: torch.randn(1, generator=generator)) == -1  # the second is kept
+    assert tape.outputs_of(lambda generator: torch.empty(5).uniform_(generator=generator)) == 5

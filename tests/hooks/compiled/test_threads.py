@@ -27,7 +27,7 @@ def _in_all_threads() -> None:
 def batch_of(dataset: Any) -> Any:
     indices = [*range(len(dataset))]
     made = batch.fetched(dataset, indices, stacks=True)
-    if isinstance(made, batch.Made):
+    if isinstance(made, batch.RecordedBatch):
         return default_collate(made.samples())[0] + 0
     with recording.batch(f"one by one: {made}", by_batch=True):
         return default_collate([dataset[each] for each in indices])[0] + 0
@@ -36,13 +36,13 @@ def batch_of(dataset: Any) -> Any:
 def test_a_pipeline_is_compiled_though_another_thread_draws_meanwhile(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = fixed.Kind.image
+    original = fixed.ImageKind.image
 
     def disturbed(*given: Any) -> Any:
         in_threads([lambda: torch.rand(1)])
         return original(*given)
 
-    monkeypatch.setattr(fixed.Kind, "image", disturbed)
+    monkeypatch.setattr(fixed.ImageKind, "image", disturbed)
     monkeypatch.setattr(program, "_programs", {})
     dataset = ImageFolder(str(root), PIPELINES["train"]())
     before = accel.stats()["ways"]

@@ -17,15 +17,15 @@ from torchvision.datasets import CIFAR10, MNIST, SVHN, USPS
 from accel.codec import arrow
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.transforms.fixed import Kind
+from accel.hooks.compiled.transforms.fixed import ImageKind
 from accel.recipes.options import Selection
-from accel.recipes.rows import Numbers, Pictures
+from accel.recipes.sources import Pictures
 
 Pixels = npt.NDArray[np.uint8]
 FROM_ARRAY = Image.fromarray
 
 
-class Kept(NamedTuple):
+class Storage(NamedTuple):
     """How a dataset class stores its images.
 
     Attributes:
@@ -38,10 +38,6 @@ class Kept(NamedTuple):
     targets: str
     view: Callable[[Any], Any]
     whole: bool = True
-
-    @property
-    def attributes(self) -> frozenset[str]:
-        return frozenset({self.data, self.targets, "transform", "target_transform"})
 
 
 def _array(data: Any) -> Any:
@@ -57,11 +53,11 @@ def _grey(data: Any) -> Any:
     return data if _is(data, 3) else None
 
 
-KEPT: dict[Any, Kept] = {
-    CIFAR10.__getitem__: Kept("data", "targets", _array, whole=False),
-    MNIST.__getitem__: Kept("data", "targets", lambda data: _grey(_of_torch(data))),
-    SVHN.__getitem__: Kept("data", "labels", lambda data: data.transpose(0, 2, 3, 1) if _is(data, 4) else None),
-    USPS.__getitem__: Kept("data", "targets", _grey),
+STORAGES: dict[Any, Storage] = {
+    CIFAR10.__getitem__: Storage("data", "targets", _array, whole=False),
+    MNIST.__getitem__: Storage("data", "targets", lambda data: _grey(_of_torch(data))),
+    SVHN.__getitem__: Storage("data", "labels", lambda data: data.transpose(0, 2, 3, 1) if _is(data, 4) else None),
+    USPS.__getitem__: Storage("data", "targets", _grey),
 }
 """By the class's ``__getitem__``, so that a subclass with one of its own is not found."""
 
@@ -70,7 +66,7 @@ def _is(data: Any, dimensions: int) -> bool:
     return type(data) is np.ndarray and data.ndim == dimensions
 
 
-class Found(NamedTuple):
+class ArrayBatch(NamedTuple):
     """A batch's images: the dataset's array and their places in it, and their targets."""
 
     array: Pixels
@@ -78,20 +74,16 @@ class Found(NamedTuple):
     targets: Sequence[Any]
 
     @property
-    def begin(self) -> Kind:
+    def begin(self) -> ImageKind:
         """The kind of the Pillow images that torchvision would make."""
-        return Kind(None, 3 if self.array.ndim == 4 else 1)
+        return ImageKind(None, 3 if self.array.ndim == 4 else 1)
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, Sequence[Any]]:
-        """The images as a copy (the array may change before values are computed), int64 [images, 2] heights and widths,
-        None (no image is converted to RGB), and the targets."""
-        _, height, width = self.array.shape[:3]
-        count = len(self.places)
-        pictures = Pictures(_copied(self.array, self.places), "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), None, self.targets
+    def opened(self, selection: Selection) -> tuple[Pictures, Sequence[Any]]:
+        """The images as a copy, as the array may change before values are computed, and the targets."""
+        return Pictures(_copied(self.array, self.places), "image in memory", selection), self.targets
 
 
-def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int]) -> Found:
+def found(getitem: Any, storage: Storage, own: dict[str, Any], indices: Sequence[int]) -> ArrayBatch:
     """Find a batch in a dataset with this ``__getitem__`` and these attributes.
 
     Raises:
@@ -100,7 +92,7 @@ def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int])
     named = tuple([getitem.__globals__.get(name) for name in getitem.__code__.co_names])
     if Image.fromarray is not FROM_ARRAY or not stock.unchanged((getitem,), named):
         raise Refused("what makes Pillow images of arrays was replaced")
-    array = kept.view(own[kept.data])
+    array = storage.view(own[storage.data])
     if array is None or array.dtype != np.uint8 or not (array.ndim == 3 or (array.ndim == 4 and array.shape[3] == 3)):
         raise Refused("the images are no array of the usual kind")
     if not min(array.shape):
@@ -108,7 +100,7 @@ def found(getitem: Any, kept: Kept, own: dict[str, Any], indices: Sequence[int])
     places = np.array(indices, np.int64)
     if places.min() < -len(array) or places.max() >= len(array):
         raise Refused("an index is out of range, or a sample is unusual")
-    return Found(array, places, _targets(own[kept.targets], indices, places, whole=kept.whole))
+    return ArrayBatch(array, places, _targets(own[storage.targets], indices, places, whole=storage.whole))
 
 
 def _targets(targets: Any, indices: Sequence[int], places: Any, *, whole: bool) -> list[Any]:

@@ -21,11 +21,11 @@ from accel.codec import arrow
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.datasets.arrays import FROM_ARRAY, Pixels
 from accel.hooks.compiled.stock import Refused
-from accel.hooks.compiled.transforms.fixed import Kind
+from accel.hooks.compiled.transforms.fixed import ImageKind
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import copied
 from accel.recipes.options import Selection
-from accel.recipes.sources import Numbers, Pictures
+from accel.recipes.sources import Pictures
 
 ATTRIBUTES = frozenset({"size", "num_classes", "image_size", "random_offset", "transform", "target_transform"})
 
@@ -33,7 +33,7 @@ Shape = tuple[int, int, int]
 """Channels, height, width."""
 
 
-class Found(NamedTuple):
+class FakeBatch(NamedTuple):
     """A batch of ``FakeData``: the shape of its images, the number of classes, and each image's seed."""
 
     shape: Shape
@@ -41,12 +41,12 @@ class Found(NamedTuple):
     seeds: list[int]
 
     @property
-    def begin(self) -> Kind:
+    def begin(self) -> ImageKind:
         """The kind of the Pillow images that torchvision would make."""
-        return Kind(None, self.shape[0])
+        return ImageKind(None, self.shape[0])
 
-    def opened(self, selection: Selection) -> tuple[Pictures, Numbers, None, list[Any]]:
-        """The images, int64 [images, 2] heights and widths, None (no image is converted to RGB), and the targets.
+    def opened(self, selection: Selection) -> tuple[Pictures, list[Any]]:
+        """The images and the targets.
 
         Raises:
             Refused: torchvision draws other images.
@@ -57,14 +57,11 @@ class Found(NamedTuple):
         state = torch.get_rng_state()
         torch.manual_seed(self.seeds[-1])  # the generators of devices keep the last seed
         torch.set_rng_state(state)
-        channels, height, width = self.shape
-        pixels = planes[:, 0] if channels == 1 else arrow.of_planes(planes, np.arange(len(planes)))
-        count = len(self.seeds)
-        pictures = Pictures(pixels, "image in memory", selection)
-        return pictures, np.full((count, 2), (height, width)), None, targets
+        pixels = planes[:, 0] if self.shape[0] == 1 else arrow.of_planes(planes, np.arange(len(planes)))
+        return Pictures(pixels, "image in memory", selection), targets
 
 
-def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
+def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> FakeBatch:
     """Find a batch in a ``FakeData`` with these attributes.
 
     Args:
@@ -85,7 +82,7 @@ def found(own: dict[str, Any], length: Any, indices: Sequence[int]) -> Found:
         raise Refused("the images are of no usual shape")
     if max(indices) >= size:
         raise Refused("an index is out of range, or a sample is unusual")
-    return Found(tuple(shape), classes, [index + offset for index in indices])
+    return FakeBatch(tuple(shape), classes, [index + offset for index in indices])
 
 
 def _used(length: Any) -> tuple[Any, ...]:
@@ -135,8 +132,8 @@ def _agrees(shape: Shape, classes: int) -> bool:
     for number, (plane, target) in enumerate(zip(planes, targets, strict=True)):
         with Own(own):
             image, label = theirs(found, number)
-        seen = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
-        if target != label or not np.array_equal(seen, plane):
+        pixels = np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
+        if target != label or not np.array_equal(pixels, plane):
             return False
     return True
 

@@ -79,6 +79,6 @@ def keep(dataset: Any, program: Program) -> None:
     _known[id(dataset)] = Folder(dataset, program)
 
 
-def _forget(known: dict[int, Folder], number: int, gone: Any) -> None:
-    if number in known and known[number].dataset is gone:
+def _forget(known: dict[int, Folder], number: int, reference: Any) -> None:
+    if number in known and known[number].dataset is reference:
         del known[number]

@@ -78,14 +78,14 @@ class Rewindable(Live):
             self._python_state = random.getstate()
         return super().python
 
-    def left_to(self, call: Callable[..., T], transform: Any, *given: Any) -> T:
-        """``call(transform, *given)``, which is given the numbers that were drawn since ``begin`` again.
+    def left_to(self, call: Callable[..., T], transform: Any, *inputs: Any) -> T:
+        """``call(transform, *inputs)``, which is given the numbers that were drawn since ``begin`` again.
 
         It draws them from generators of its own; what it draws beyond them is then drawn from everybody's. If others
         have drawn since ``begin``, the numbers are given to nobody, and the call draws as usual.
         """
         if not (self.at or self._python):
-            return call(transform, *given)
+            return call(transform, *inputs)
         expected, at, used = separate(self._state), self.at, [] if self._python is None else self._python.used
         self.end()
         python = random.Random()
@@ -95,10 +95,10 @@ class Rewindable(Live):
         torch.empty(at, dtype=torch.float32).uniform_(generator=expected)
         calm = torch.equal(expected.get_state(), default.get_state())
         if not calm or (used and random.getstate() != _after(self._python_state, len(used))):
-            return call(transform, *given)
+            return call(transform, *inputs)
         try:
             with Own(own):
-                return call(with_own(transform, again) if used else transform, *given)
+                return call(with_own(transform, again) if used else transform, *inputs)
         finally:
             _skip(expected, own.get_state())
             if len(again.used) > len(used):
@@ -132,12 +132,12 @@ class Again(Live):
     def __init__(self, outputs: Sequence[int], words: Sequence[int]) -> None:
         """``outputs``: of torch's generator. ``words``: of Python's."""
         super().__init__()
-        self._given, self._words = [*reversed(outputs)], [*reversed(words)]
+        self._next, self._words = [*reversed(outputs)], [*reversed(words)]
 
     def uniform(self, bounds: Bounds) -> float:
-        if not self._given:
+        if not self._next:
             return super().uniform(bounds)
-        unit = (self._given.pop() & _OF_FLOAT) / (_OF_FLOAT + 1)
+        unit = (self._next.pop() & _OF_FLOAT) / (_OF_FLOAT + 1)
         found = unit if bounds == UNIT else scaled(unit, bounds)
         return super().uniform(bounds) if found is None else found
 
@@ -145,10 +145,10 @@ class Again(Live):
         return torch.tensor([self.uniform(bounds)], dtype=torch.float32, device="cpu").exp_().item()
 
     def below(self, limit: int) -> int:
-        return self._given.pop() % limit if self._given else super().below(limit)
+        return self._next.pop() % limit if self._next else super().below(limit)
 
     def by(self, draw: Callable[[torch.Generator], T], outputs: int) -> T:
-        del self._given[max(len(self._given) - outputs, 0) :]  # which cannot be put into a generator
+        del self._next[max(len(self._next) - outputs, 0) :]  # which cannot be put into a generator
         return super().by(draw, outputs)
 
     def _word(self) -> int:

@@ -8,6 +8,7 @@ drawn from, by one call that nobody can come between: their states are never set
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import struct
 from collections.abc import Callable
@@ -22,7 +23,7 @@ import torch
 from accel.system import counters, fork
 
 Bounds = tuple[float, float]
-Kind = tuple[bool, Bounds]
+Distribution = tuple[bool, Bounds]
 """A kind of draw: whether the exponential is taken, and the bounds."""
 UNIT: Bounds = (0.0, 1.0)
 T = TypeVar("T")
@@ -64,25 +65,20 @@ class Tape:
         self._python: Python | None = None
         self._uniform: dict[Bounds, memoryview] = {}  # whose items are Python floats
         self._exp: dict[Bounds, memoryview] = {}
-        self._tables: dict[tuple[Kind, ...], npt.NDArray[np.float32]] = {}
+        self._tables: dict[tuple[Distribution, ...], npt.NDArray[np.float32]] = {}
         self._outputs: Numbers | None = None
         self._raw: memoryview | None = None
         self._low: npt.NDArray[np.int32] | None = None
 
-    @property
-    def left(self) -> int:
-        """The number of outputs that have not been used."""
-        return self.length - self.at
-
     def uniform(self, bounds: Bounds) -> float:
         """``torch.empty(1).uniform_(*bounds).item()``."""
-        values = self._uniform.get(bounds) or self._uniforms(bounds)
+        values = self._uniform.get(bounds) or self._values(False, bounds)
         self.at += 1
         return values[self.at - 1]
 
     def exp(self, bounds: Bounds) -> float:
         """``torch.exp(torch.empty(1).uniform_(*bounds)).item()``."""
-        values = self._exp.get(bounds) or self._exps(bounds)
+        values = self._exp.get(bounds) or self._values(True, bounds)
         self.at += 1
         return values[self.at - 1]
 
@@ -115,33 +111,24 @@ class Tape:
             self._python = Python(lambda: ahead.getrandbits(32))
         return self._python
 
-    def tables(self, kinds: tuple[Kind, ...]) -> npt.NDArray[np.float32]:
+    def tables(self, kinds: tuple[Distribution, ...]) -> npt.NDArray[np.float32]:
         """The results of ``uniform`` or ``exp`` at every place, float32 [kinds, length]."""
         found = self._tables.get(kinds)
         if found is None:
-            rows = [np.asarray(self._exps(bounds) if is_exp else self._uniforms(bounds)) for is_exp, bounds in kinds]
+            rows = [np.asarray(self._values(*kind)) for kind in kinds]
             found = self._tables[kinds] = np.array(rows, np.float32).reshape(len(kinds), self.length)
         return found
 
-    def _uniforms(self, bounds: Bounds) -> memoryview:
-        found = self._uniform.get(bounds)
-        if found is None:
-            found = self._uniform[bounds] = self._floats(bounds).data
-        return found
-
-    def _exps(self, bounds: Bounds) -> memoryview:
-        if bounds not in self._exp:
-            values = self._floats(bounds)
-            for begin in range(0, self.length, _OF_ONE_THREAD):
+    def _values(self, is_exp: bool, bounds: Bounds) -> memoryview:
+        """The results of ``uniform`` or ``exp`` at every place."""
+        known = self._exp if is_exp else self._uniform
+        if bounds not in known:
+            values = np.empty(self.length, np.float32)
+            torch.from_numpy(values).uniform_(*bounds, generator=separate(self._state))
+            for begin in range(0, self.length if is_exp else 0, _OF_ONE_THREAD):
                 torch.from_numpy(values[begin : begin + _OF_ONE_THREAD]).exp_()
-            self._exp[bounds] = values.data
-        return self._exp[bounds]
-
-    def _floats(self, bounds: Bounds) -> npt.NDArray[np.float32]:
-        """The results of ``uniform`` at every place."""
-        found = np.empty(self.length, np.float32)
-        torch.from_numpy(found).uniform_(*bounds, generator=separate(self._state))
-        return found
+            known[bounds] = values.data
+        return known[bounds]
 
     def outputs(self) -> Numbers:
         """The generator's 32-bit outputs, int64 [length], of which ``below`` returns the remainder."""
@@ -229,7 +216,7 @@ def of_default(needed: int) -> Tape:
     state, last = default.get_state(), _last.pop() if _last else None
     if last is None or not last.follows(state):
         return Tape(state, needed)
-    return last if last.left >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
+    return last if last.length - last.at >= needed else Tape(state, max(needed, min(4 * last.length, _MOST)))
 
 
 @lru_cache(maxsize=64)
@@ -290,7 +277,7 @@ def _scaled(drawn: float, bounds: Bounds) -> float | None:
 @cache
 def _scales() -> bool:
     """Whether torch computes as ``_scaled`` on this processor; tried once, on separate generators."""
-    for number in range(_TRIED):
+    for number in range(_TRIALS):
         bounds = -number * 1.7 - 0.01, number * number * 0.37 + 0.1
         one, other = (torch.Generator().manual_seed(number) for _ in range(2))
         if _scaled(_uniform(UNIT, other), bounds) not in (None, _uniform(bounds, one)):
@@ -298,4 +285,46 @@ def _scales() -> bool:
     return True
 
 
-_TRIED = 200
+_TRIALS = 200
+
+
+# -- what tapes rely on: how many outputs a draw takes, and that many drawn at once equal those drawn singly ----
+
+
+def outputs_of(draw: Callable[[torch.Generator], object]) -> int:
+    """The number of outputs that a function takes from a generator; -1 if it varies, or changes more of the state."""
+    counts = {_count(draw, seed) for seed in range(3)}
+    return counts.pop() if len(counts) == 1 else -1
+
+
+def _count(draw: Callable[[torch.Generator], object], seed: int) -> int:
+    one, other = (torch.Generator().manual_seed(seed) for _ in range(2))
+    draw(one)
+    for number in range(1000):
+        if torch.equal(one.get_state(), other.get_state()):
+            return number
+        torch.empty(1, dtype=torch.float32).uniform_(generator=other)
+    return -1
+
+
+@cache
+def agrees() -> bool:
+    """Whether draws one at a time equal those of a tape in every bit; tried once, on a separate generator."""
+    one, other = (torch.Generator().manual_seed(2**40 + 7) for _ in range(2))
+    for each in (one, other):
+        torch.randn(1, generator=each)  # the state has the second of two normal numbers
+    tape = Tape(one.get_state(), 3 * _TRIALS)
+    bounds = (0.08, 1.0), (math.log(3 / 4), math.log(4 / 3)), (-2.5, 1.25), (0.0, 1.0)
+    value = torch.empty(1, dtype=torch.float32, device="cpu")  # whatever the defaults are now
+    for number in range(_TRIALS):
+        low, high = bounds[number % len(bounds)]
+        drawn = value.uniform_(low, high, generator=one).item()
+        grown = torch.exp(value.uniform_(low, high, generator=one)).item()
+        limit = (number * number * 977 + 1) % ((1 << 28) - 1) + 1
+        placed = torch.randint(0, limit, size=(1,), generator=one, device="cpu").item()
+        if (drawn, grown, placed) != (tape.uniform((low, high)), tape.exp((low, high)), tape.below(limit)):
+            return False
+    expected = (tape.outputs() & (1 << 31) - 1).tolist()
+    at_once = torch.empty(3 * _TRIALS, dtype=torch.int32, device="cpu").random_(generator=other).tolist()
+    states = [each.get_state() for each in (one, other)]
+    return at_once == expected and all(torch.equal(tape.after(), state) for state in states)

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from accel.hooks.compiled.random_numbers.tape import UNIT, Kind, Tape
+from accel.hooks.compiled.random_numbers.tape import UNIT, Distribution, Tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import drawing_codes as of
-from accel.hooks.compiled.transforms.draws import Crop, Flip, Op, Piece, ResizedCrop, Run, Size
+from accel.hooks.compiled.transforms.draws import Crop, Flip, Instruction, Piece, ResizedCrop, Run, Size
 from accel.hooks.compiled.transforms.fixed import Fixed
 from accel.recipes.rows import Numbers
 from accel.system.native import units
@@ -32,12 +32,12 @@ _draw = _COMPILED.function(
 )
 
 
-def knows(ops: Sequence[Op]) -> bool:
+def knows(ops: Sequence[Instruction]) -> bool:
     """Whether a program draws at all, and compiled code knows all its parts."""
     return all(map(_knows, ops)) and any(op.most for op in ops)
 
 
-def _knows(op: Op) -> bool:
+def _knows(op: Instruction) -> bool:
     if isinstance(op, ResizedCrop):  # of other bounds, Python raises errors that compiled code does not see
         return all(0 <= part < 1e6 for part in op.scale) and all(abs(log) < 30 for log in op.logs)
     return type(op) in _KINDS
@@ -52,14 +52,14 @@ class Alike(NamedTuple):
     size: Size
     codes: npt.NDArray[np.int64]
     reals: npt.NDArray[np.float64]
-    tables: tuple[Kind, ...]
+    tables: tuple[Distribution, ...]
 
 
 Known = dict["Size | None", Alike]
 """By the images' size; None: for any size."""
 
 
-def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tuple[Numbers, Size] | None:
+def numbers_of(ops: Sequence[Instruction], sizes: Numbers, run: Run, known: Known) -> tuple[Numbers, Size] | None:
     """Draw for images of these sizes; None, with nothing of the tape used, if they must be drawn one by one.
 
     Args:
@@ -107,10 +107,10 @@ def numbers_of(ops: Sequence[Op], sizes: Numbers, run: Run, known: Known) -> tup
     return numbers, alike.size
 
 
-def _alike(ops: Sequence[Op], size: Size) -> Alike:
+def _alike(ops: Sequence[Instruction], size: Size) -> Alike:
     """Find what images of a size have in common, by one image with draws from a separate generator."""
     run = Run(Tape(torch.Generator().get_state(), sum(op.most for op in ops)))
-    tables, codes, reals = list[Kind](), [], []
+    tables, codes, reals = list[Distribution](), [], []
     for op in ops:
         before, filled = size, len(run.row)
         size = op.draw(run, *size)
@@ -119,21 +119,23 @@ def _alike(ops: Sequence[Op], size: Size) -> Alike:
         reals.append(real)
     codes.append((of.ALIKE, 0, *size, *size, 0))
     reals.append((0.0, 0.0))
-    given = np.array(codes, np.int64), np.array(reals), tuple(tables)
-    return Alike(run.pieces, np.array(run.row, np.int64), size, *given)
+    arrays = np.array(codes, np.int64), np.array(reals), tuple(tables)
+    return Alike(run.pieces, np.array(run.row, np.int64), size, *arrays)
 
 
-def _takes_any_size(ops: Sequence[Op]) -> bool:
+def _takes_any_size(ops: Sequence[Instruction]) -> bool:
     """Whether the result does not depend on the images' size: the first part that changes it resizes to a fixed one."""
     first = next(op for op in ops if not _keeps_size(op))
     return type(first) is ResizedCrop
 
 
-def _keeps_size(op: Op) -> bool:
+def _keeps_size(op: Instruction) -> bool:
     return isinstance(op, Fixed) and op.keeps_size
 
 
-def _coded(op: Op, before: Size, tables: list[Kind]) -> tuple[tuple[int, int, int], tuple[float, float]]:
+def _coded(
+    op: Instruction, before: Size, tables: list[Distribution]
+) -> tuple[tuple[int, int, int], tuple[float, float]]:
     """The last three codes of a part, and its two floats; its tables are appended to ``tables``."""
     if isinstance(op, ResizedCrop):
         tables += [(False, op.scale), (True, op.logs)]

@@ -23,9 +23,9 @@ def happens(draws: Any, unit: Any, probability: float) -> bool:
 def sides(draws: Any, area: int, scale: Any, logs: Any) -> tuple[int, int]:
     """The sides of a rectangle with a random part of an area and a random ratio (the first side to the second), rounded
     as torchvision does. ``logs``: the bounds of the ratio's logarithm."""
-    wanted = area * draws.uniform(scale)
+    part = area * draws.uniform(scale)
     ratio = draws.exp(logs)
-    return round(root(wanted * ratio)), round(root(wanted / ratio))
+    return round(root(part * ratio)), round(root(part / ratio))
 
 
 def resized_crop(

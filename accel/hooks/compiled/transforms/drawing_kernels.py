@@ -91,33 +91,50 @@ def draw(
     for part in range(len(codes)):
         begin -= codes[part, COLUMNS]
     for i in range(len(sizes)):
-        height, width, column = sizes[i, size], sizes[i, size + 1], begin
         for j in range(len(common)):
             numbers[i, j] = common[j]
-        for part in range(len(codes)):
-            code, real, row = codes[part], reals[part], numbers[i, column : column + codes[part, COLUMNS]]
-            kind, rows, columns = code[KIND], code[ROWS], code[WIDE]
-            if kind == RESIZED:
-                box = formulas.resized_crop(draws, height, width, code[FIRST], code[SECOND], real[0], real[1])
-                row[0], row[1], row[2], row[3] = box
-                row[4] = code[THIRD] != 0 or row[2] != height or row[3] != width
-                row[5] = row[2] != rows or row[3] != columns
-            elif kind == CROP:
-                smaller = height < rows or width < columns
-                if smaller or (height == rows and width == columns) != (len(row) == 0):
-                    return OTHERWISE
-                if len(row):
-                    row[0], row[1] = formulas.crop(draws, height, width, rows, columns, code[FIRST] != 0)
-                    row[2], row[3] = rows, columns
-            elif kind == FLIP:
-                row[0] = formulas.happens(draws, code[FIRST], real[0])
-            elif kind == ALIKE and code[FIRST] >= 0 and (height != code[FIRST] or width != code[SECOND]):
-                return OTHERWISE
-            if used[0] > len(outputs):
-                return SHORT
-            if kind in (RESIZED, CROP) and len(row) and row[2] * row[3] > limit:
-                return OTHERWISE
-            if kind != FLIP and not (kind == ALIKE and code[FIRST] < 0):
-                height, width = rows, columns
-            column += len(row)
+        result = _draw_image(draws, codes, reals, sizes[i, size], sizes[i, size + 1], limit, numbers[i, begin:])
+        if result != 0:
+            return result
     return 0
+
+
+@register_jitable
+def _draw_image(draws: Any, codes: Any, reals: Any, height: int, width: int, limit: int, numbers: Any) -> Any:
+    """Draw the numbers of all parts for an image of this size; returns what ``draw`` does."""
+    _, outputs, used = draws
+    column = 0
+    for part in range(len(codes)):
+        code, row = codes[part], numbers[column : column + codes[part, COLUMNS]]
+        fits = _draw_part(draws, code, reals[part], height, width, row)
+        if used[0] > len(outputs):
+            return SHORT
+        crops = code[KIND] in (RESIZED, CROP) and len(row) > 0
+        if not fits or (crops and row[2] * row[3] > limit):
+            return OTHERWISE
+        if code[KIND] != FLIP and (code[KIND] != ALIKE or code[FIRST] >= 0):
+            height, width = code[ROWS], code[WIDE]
+        column += len(row)
+    return 0
+
+
+@register_jitable
+def _draw_part(draws: Any, code: Any, real: Any, height: int, width: int, row: Any) -> Any:
+    """Draw the numbers of a part for an image of this size; False if that must be done in Python."""
+    kind, rows, columns = code[KIND], code[ROWS], code[WIDE]
+    if kind == RESIZED:
+        box = formulas.resized_crop(draws, height, width, code[FIRST], code[SECOND], real[0], real[1])
+        row[0], row[1], row[2], row[3] = box
+        row[4] = code[THIRD] != 0 or row[2] != height or row[3] != width
+        row[5] = row[2] != rows or row[3] != columns
+    elif kind == CROP:
+        if height < rows or width < columns or (height == rows and width == columns) != (len(row) == 0):
+            return False
+        if len(row):
+            row[0], row[1] = formulas.crop(draws, height, width, rows, columns, code[FIRST] != 0)
+            row[2], row[3] = rows, columns
+    elif kind == FLIP:
+        row[0] = formulas.happens(draws, code[FIRST], real[0])
+    else:
+        return code[FIRST] < 0 or (height == code[FIRST] and width == code[SECOND])
+    return True

@@ -137,7 +137,7 @@ def bits(number: float) -> int:
     return found
 
 
-class Op(Protocol):
+class Instruction(Protocol):
     """A part of a program.
 
     Attributes:

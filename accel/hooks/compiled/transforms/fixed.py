@@ -27,7 +27,7 @@ from accel.recipes.recipe import Recipe, Source, Step
 from accel.recipes.rows import Form, Slot
 
 
-class Kind(NamedTuple):
+class ImageKind(NamedTuple):
     """Everything about an image but its size: a Pillow image of a mode (``cls`` None), or a tensor of a class.
 
     Attributes:
@@ -52,41 +52,41 @@ class Kind(NamedTuple):
         return self.cls.of((recipe,), (), (self.channels, height, width), self.dtype, Layout(bool(self.interleaved)))
 
 
-RGB = Kind(None, 3)
+RGB = ImageKind(None, 3)
 
 
-def moved(kind: Kind) -> Kind:
+def moved(kind: ImageKind) -> ImageKind:
     """The kind after pixels were moved: how a tensor then lies in memory is not known beforehand."""
     return kind if kind.cls is None else kind._replace(interleaved=None)
 
 
-def alike(one: Kind, other: Kind) -> bool:
+def alike(one: ImageKind, other: ImageKind) -> bool:
     """Whether two kinds differ at most in ``interleaved`` and ``erased``."""
     return one._replace(interleaved=None, erased=False) == other._replace(interleaved=None, erased=False)
 
 
-class Recorded(NamedTuple):
+class Trace(NamedTuple):
     """An image's kind and size after transforms, and the steps recorded on it."""
 
-    kind: Kind
+    kind: ImageKind
     size: Size
     steps: tuple[Step, ...]
 
 
-def kind_of(image: Any, before: Kind) -> Recorded | None:
+def kind_of(image: Any, before: ImageKind) -> Trace | None:
     """The kind, size and steps of an image; None if it is not lazy any more."""
     if isinstance(image, LazyImage) and image.recipe is not None:
-        kind = Kind(None, channels_of(image.mode))
-        return Recorded(kind, (image.height, image.width), image.recipe.steps)
+        kind = ImageKind(None, channels_of(image.mode))
+        return Trace(kind, (image.height, image.width), image.recipe.steps)
     if isinstance(image, LazyTensorBase) and is_lazy(image) and not image.lazy.after and not image.lazy.lead:
         lazy = image.lazy
         interleaved = lazy.layout.interleaved if lazy.layout.usual and before.interleaved is not None else None
-        kind = Kind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased)
-        return Recorded(kind, lazy.shape[1:], lazy.recipes[0].steps)
+        kind = ImageKind(type(image), lazy.shape[0], lazy.dtype, interleaved, before.erased)
+        return Trace(kind, lazy.shape[1:], lazy.recipes[0].steps)
     return None
 
 
-def recorded(image: Any, before: Kind, steps: tuple[Step, ...]) -> Recorded:
+def recorded(image: Any, before: ImageKind, steps: tuple[Step, ...]) -> Trace:
     """The kind and size of an image that was of the kind ``before``, and the steps recorded after ``steps``.
 
     Raises:
@@ -114,7 +114,7 @@ class Fixed:
 
     most = 0
 
-    def __init__(self, transforms: Sequence[Any], before: Kind, most_sizes: int = 1 << 13) -> None:
+    def __init__(self, transforms: Sequence[Any], before: ImageKind, most_sizes: int = 1 << 13) -> None:
         """``most_sizes``: the most sizes for which the result is remembered."""
         self._most_sizes = most_sizes
         self._transforms = copy.deepcopy(list(transforms))
@@ -122,7 +122,7 @@ class Fixed:
         self.keeps_size = _KEEPING_SIZE.issuperset(map(type, transforms))
         self._known: dict[Size, tuple[Piece, list[int], Size]] = {}
         self._pieces: dict[tuple[Form, ...], Piece] = {}
-        self.after: Kind | None = None
+        self.after: ImageKind | None = None
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         known = self._known.get((height, width))
@@ -135,7 +135,7 @@ class Fixed:
         run.row += numbers
         return size
 
-    def tried(self, size: Size) -> Kind:
+    def tried(self, size: Size) -> ImageKind:
         """The kind of image that they make, found with an image of this size; raises ``Refused`` as ``found`` does."""
         self.found((), size)
         assert self.after is not None

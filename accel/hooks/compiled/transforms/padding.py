@@ -12,14 +12,14 @@ from torchvision.transforms import v2
 from accel.hooks.compiled.transforms.draws import Size
 
 
-def of_crop(transform: Any, given: dict[str, Any]) -> Callable[[Any], Any]:
-    """A function that pads an image as a ``RandomCrop`` of either version with these attributes, before it draws."""
-    parts = given["padding"], given["size"] if given["pad_if_needed"] else (0, 0)
+def of_crop(transform: Any) -> Callable[[Any], Any]:
+    """A function that pads an image as a ``RandomCrop`` of either version does before it draws."""
+    parts = transform.padding, transform.size if transform.pad_if_needed else (0, 0)
     if isinstance(transform, v2.Transform):
         return partial(_once, lambda by: v2.Pad(by, transform.fill, transform.padding_mode), *parts)
 
     def pad(image: Any, by: Any) -> Any:
-        return v1.Pad(list(by) if isinstance(by, tuple) else by, transform.fill, transform.padding_mode)(image)
+        return v1.Pad(by, transform.fill, transform.padding_mode)(image)
 
     return partial(in_turn, pad, *parts)
 

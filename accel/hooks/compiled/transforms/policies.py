@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 from accel.hooks.compiled.random_numbers.tape import UNIT, rounded
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.draws import Run, Size
-from accel.hooks.compiled.transforms.fixed import Fixed, Kind, alike
+from accel.hooks.compiled.transforms.fixed import Fixed, ImageKind, alike
 from accel.system.private_names import private
 
 _policies = private("torchvision.transforms.autoaugment", "_apply_op")
@@ -24,7 +24,7 @@ class _Policy:
         bins: the number of magnitudes.
     """
 
-    def __init__(self, transform: Any, bins: int, kind: Kind) -> None:
+    def __init__(self, transform: Any, bins: int, kind: ImageKind) -> None:
         self._transform, self._bins, self._kind = copy.deepcopy(transform), bins, kind
         self._is_v2 = isinstance(transform, v2.Transform)
         self._fixed: dict[tuple[str, int, bool], Fixed] = {}
@@ -69,7 +69,7 @@ class _Policy:
         return apply
 
 
-def filled(fill: Any, kind: Kind) -> Any:
+def filled(fill: Any, kind: ImageKind) -> Any:
     """The fill that v1's transforms give to their functions, for images of a kind."""
     if kind.cls is None or fill is None:
         return fill
@@ -77,11 +77,11 @@ def filled(fill: Any, kind: Kind) -> Any:
 
 
 class RandAugment(_Policy):
-    """``RandAugment`` and ``TrivialAugmentWide`` of either version. ``given``: the attributes of the transform."""
+    """``RandAugment`` and ``TrivialAugmentWide`` of either version."""
 
-    def __init__(self, transform: Any, given: dict[str, Any], kind: Kind) -> None:
-        super().__init__(transform, given["num_magnitude_bins"], kind)
-        self._count, self._magnitude = given.get("num_ops", 1), given.get("magnitude")
+    def __init__(self, transform: Any, kind: ImageKind) -> None:
+        super().__init__(transform, transform.num_magnitude_bins, kind)
+        self._count, self._magnitude = getattr(transform, "num_ops", 1), getattr(transform, "magnitude", None)
         self.most = 3 * self._count
 
     def draw(self, run: Run, height: int, width: int) -> Size:
@@ -107,7 +107,7 @@ class AutoAugment(_Policy):
 
     most = 5
 
-    def __init__(self, transform: Any, policies: Any, kind: Kind) -> None:
+    def __init__(self, transform: Any, policies: Any, kind: ImageKind) -> None:
         super().__init__(transform, 10, kind)
         self._pairs = [[(name, rounded(chance), grade) for name, chance, grade in pair] for pair in policies]
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 
-from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, rounded
-from accel.hooks.compiled.random_numbers.tape_trials import outputs
+from accel.hooks.compiled.random_numbers.tape import UNIT, Bounds, Tape, outputs_of, rounded
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.drawing_formulas import happens
-from accel.hooks.compiled.transforms.draws import Op, Piece, Run, Size, bits
+from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size, bits
 from accel.recipes.rows import Form, shifted
 
 
@@ -24,7 +23,7 @@ class RandomApply:
     """
 
     def __init__(
-        self, probability: float, ops: Sequence[Op], *, also_equal: bool = False, in_float64: bool = False
+        self, probability: float, ops: Sequence[Instruction], *, also_equal: bool = False, in_float64: bool = False
     ) -> None:
         self.most = 1 + sum(op.most for op in ops)
         self.probability = probability if in_float64 else rounded(probability)
@@ -37,26 +36,29 @@ class RandomApply:
         return height, width
 
 
-def _all(ops: Sequence[Op], run: Run, height: int, width: int) -> Size:
+def _all(ops: Sequence[Instruction], run: Run, height: int, width: int) -> Size:
     for op in ops:
         height, width = op.draw(run, height, width)
     return height, width
 
 
-class Chooser(Protocol):
-    """A function that draws numbers. ``most``: the most outputs of torch's generator that it takes."""
+class Chooser(NamedTuple):
+    """A choice.
+
+    Attributes:
+        most: the most outputs of torch's generator that it takes. choose: draws the chosen numbers from a tape.
+    """
 
     most: int
-
-    def __call__(self, tape: Tape) -> Sequence[int]: ...
+    choose: Callable[[Tape], Sequence[int]]
 
 
 class Choice:
     """The parts of a program that are chosen, in the chosen order."""
 
-    def __init__(self, choose: Chooser, parts: Sequence[Sequence[Op]]) -> None:
-        self._choose, self._parts = choose, parts
-        self.most = choose.most + sum(op.most for part in parts for op in part)
+    def __init__(self, chooser: Chooser, parts: Sequence[Sequence[Instruction]]) -> None:
+        self._choose, self._parts = chooser.choose, parts
+        self.most = chooser.most + sum(op.most for part in parts for op in part)
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         for chosen in self._choose(run.tape):
@@ -64,58 +66,46 @@ class Choice:
         return height, width
 
 
-class Multinomial:
-    """The choice of v2's ``RandomChoice``, by ``torch.multinomial``."""
+def multinomial(chances: Sequence[float]) -> Chooser:
+    """The choice of v2's ``RandomChoice``, by ``torch.multinomial``.
 
-    def __init__(self, chances: Sequence[float]) -> None:
-        weights = torch.tensor(chances, dtype=torch.float32, device="cpu")
-        self._draw = partial(torch.multinomial, weights, 1)
-        self.most = outputs(lambda generator: self._draw(generator=generator))
-        if self.most < 0:
-            raise Refused("torch draws with unequal chances otherwise than usual")
+    Raises:
+        Refused: the number of outputs that it takes is not known.
+    """
+    draw = partial(torch.multinomial, torch.tensor(chances, dtype=torch.float32, device="cpu"), 1)
+    most = outputs_of(lambda generator: draw(generator=generator))
+    if most < 0:
+        raise Refused("torch draws with unequal chances otherwise than usual")
+    return Chooser(most, lambda tape: (tape.by(lambda generator: int(draw(generator=generator)), most),))
 
-    def __call__(self, tape: Tape) -> Sequence[int]:
-        return (tape.by(lambda generator: int(self._draw(generator=generator)), self.most),)
 
-
-class PythonChoice:
+def python_choice(count: int, chances: Sequence[float] | None) -> Chooser:
     """The choice of v1's ``RandomChoice`` among ``count``, by Python's ``random``."""
-
-    most = 0
-
-    def __init__(self, count: int, chances: Sequence[float] | None) -> None:
-        self._each, self._chances = range(count), chances
-
-    def __call__(self, tape: Tape) -> Sequence[int]:
-        return tape.python.choices(self._each, weights=self._chances)
+    return Chooser(0, lambda tape: tape.python.choices(range(count), weights=chances))
 
 
-class PythonOrder:
+def python_order(count: int) -> Chooser:
     """The order of v1's ``RandomOrder`` of ``count``, by Python's ``random``."""
 
-    most = 0
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __call__(self, tape: Tape) -> Sequence[int]:
-        order = list(range(self._count))
+    def shuffled(tape: Tape) -> Sequence[int]:
+        order = list(range(count))
         tape.python.shuffle(order)
         return order
 
+    return Chooser(0, shuffled)
 
-class Permutation:
+
+def permutation(count: int) -> Chooser:
     """``torch.randperm(count)``."""
 
-    def __init__(self, count: int) -> None:
-        self.most = self._others = count - 1
-
-    def __call__(self, tape: Tape) -> list[int]:
-        order = list(range(self._others + 1))
-        for place in range(self._others):
-            other = place + tape.below(self._others + 1 - place)
+    def permuted(tape: Tape) -> Sequence[int]:
+        order = list(range(count))
+        for place in range(count - 1):
+            other = place + tape.below(count - place)
             order[place], order[other] = order[other], order[place]
         return order
+
+    return Chooser(count - 1, permuted)
 
 
 class Colours:
@@ -144,7 +134,7 @@ class Jitter(Colours):
     """``ColorJitter`` of either version."""
 
     most = 7
-    _order = Permutation(4)
+    _order = staticmethod(permutation(4).choose)
 
     def draw(self, run: Run, height: int, width: int) -> Size:
         order = self._order(run.tape)
@@ -160,7 +150,9 @@ class Distort(Colours):
         permute: the part that permutes the channels.
     """
 
-    def __init__(self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Op) -> None:
+    def __init__(
+        self, probability: float, bounds: Sequence[Bounds], forms: Sequence[Form], permute: Instruction
+    ) -> None:
         super().__init__(bounds, forms)
         self._probability, self._permute = rounded(probability), permute
         self.most = 10 + permute.most

@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 
-from accel.hooks.compiled.random_numbers.tape import Bounds, Tape
+from accel.hooks.compiled.random_numbers.tape import Tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.draws import Piece, Run, Size
-from accel.hooks.compiled.transforms.fixed import Kind, alike, recorded
+from accel.hooks.compiled.transforms.fixed import ImageKind, alike, recorded
 from accel.recipes.rows import Form
 
 Draws = Callable[[Tape, int, int], Any]
 """Draws the parameters for an image: (tape, height, width) -> parameters."""
 
 
-class Traced:
+class TracedTransform:
     """A transform that is run to record its steps. ``most``: the most draws that it makes for an image."""
 
-    def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: Kind) -> None:
+    def __init__(self, most: int, draws: Draws, apply: Callable[[Any, Any], Any], kind: ImageKind) -> None:
         self.most, self._draws, self._apply, self._kind = most, draws, apply, kind
 
     def draw(self, run: Run, height: int, width: int) -> Size:
@@ -40,23 +40,32 @@ class Traced:
         return made.size
 
 
-def between(bounds: Bounds) -> Draws:
+def between(bounds: Sequence[float]) -> Draws:
     """``torch.empty(1).uniform_(*bounds).item()``."""
-    return lambda tape, height, width: tape.uniform(bounds)
+    low, high = bounds
+    return lambda tape, height, width: tape.uniform((low, high))
+
+
+def whole(least: int, most: int) -> Draws:
+    """A whole number from ``least`` to ``most``."""
+    return lambda tape, height, width: least + tape.below(most - least + 1)
 
 
 def affine(
-    degrees: Bounds, translate: Sequence[float] | None, scale: Bounds | None, shear: Sequence[float] | None
+    degrees: Sequence[float],
+    translate: Sequence[float] | None,
+    scale: Sequence[float] | None,
+    shear: Sequence[float] | None,
 ) -> Draws:
     """The draws of ``RandomAffine``: angle, translation, scale and shear."""
 
     def draw(tape: Tape, height: int, width: int) -> tuple[Any, ...]:
-        angle = tape.uniform(degrees)
+        angle = tape.uniform((degrees[0], degrees[1]))
         moved = [0, 0]
         if translate is not None:
             most = float(translate[0] * width), float(translate[1] * height)
             moved = [int(round(tape.once((-each, each)))) for each in most]
-        scaled = 1.0 if scale is None else tape.uniform(scale)
+        scaled = 1.0 if scale is None else tape.uniform((scale[0], scale[1]))
         sheared = [0.0, 0.0]
         for place in range(len(shear or ()) // 2):
             sheared[place] = tape.uniform((shear[2 * place], shear[2 * place + 1]))  # type: ignore[index]
