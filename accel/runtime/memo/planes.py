@@ -142,7 +142,7 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
 def fits(source: Source, engine: str = "auto") -> bool:
     """Whether a file can have planes."""
     header = source.header
-    return isinstance(header, Header) and decode.choose(header, engine) == "accel" and planes.fits(header)
+    return isinstance(header, Header) and decode.choose(header, engine) == "accel"
 
 
 def to_fill(source: Source) -> bool:

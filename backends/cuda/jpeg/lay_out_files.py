@@ -11,7 +11,7 @@ from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
-from accel.codec.jpeg.placing import point_up_to
+from accel.codec.jpeg.points import point_up_to
 
 _PICTURE, _COMPONENT = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "Component")
 _POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (

@@ -10,10 +10,19 @@ from numba import njit
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg import layout_fields as lo
-from accel.codec.jpeg.header import mcus
-from accel.codec.jpeg.packed_points import unpack_points
-from accel.codec.jpeg.placing import mcu_at, point_up_to
-from accel.codec.jpeg.points import bit_of, end_of, known_rows, nearest, next_point, points_of, seal
+from accel.codec.jpeg.points import (
+    bit_of,
+    end_of,
+    known_rows,
+    mcu_at,
+    mcus,
+    nearest,
+    next_point,
+    point_up_to,
+    points_of,
+    seal,
+    unpack_points,
+)
 from accel.system.native.digest import digest
 from accel.system.native.memory import advanced, copy_and_find_ff, i64, pointer_to, u64
 
