@@ -260,7 +260,7 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
-_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT, store.UNIT)
+_UNITS = (jpeg.headers.UNIT, finished.UNIT, store.UNIT)
 """The compiled code that workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {

@@ -78,8 +78,8 @@ def fill_upload(
     bases[_SCRATCH] = scratch = memory + sent_words[said + _WORKING]
     begin, at = sent_words[parts + 2 * _PIECES] // 8, first
     if not in_place:
-        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 3):
-            copied(advanced(target, first + sent_words[n + 1]), advanced(source, sent_words[n]), sent_words[n + 2])
+        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 2):
+            copied(advanced(target, first + sent_words[n]), advanced(source, sent_words[n]), sent_words[n + 1])
         at += behind
     copied(advanced(target, at), advanced(sent, sent_words[part]), size)
     part = parts + 2 * _FIXUPS

@@ -48,7 +48,7 @@ class Part(IntEnum):
 
     SAID = 0  # int64: see ``Said``
     LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, offsets of items and owners in the program
-    PIECES = 2  # int64 [k, 3]: the files that the decoder takes: source, target, bytes
+    PIECES = 2  # int64 [k, 2]: offset (also on the device) and bytes of each file that the decoder takes
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
     BYTES = 5  # int64 [n]: the memory that each image takes on the device
@@ -105,7 +105,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     starts, sizes = np.ascontiguousarray(sources.places[asked].T)
     boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
     indexes = indexes_of(sources, asked, options)
-    found = describe(sources.content, starts, sizes, boxes, channels, indexes, moves=False)
+    found = describe(sources.content, starts, sizes, boxes, channels, indexes)
     if found.batch is None:
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
@@ -124,7 +124,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     for array, start in zip(decoder, offsets.tolist(), strict=True):
         program[start : start + array.nbytes] = array.view(np.uint8)
     segments, *owners, pictures = offsets.tolist()
-    pieces = _pieces(found)
+    pieces, size = np.stack([starts, sizes], 1)[np.sort(found.taken)], int((starts + sizes).max())
     listed = [
         (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
         for kernel, owner in zip(LAUNCHES, owners, strict=True)
@@ -146,11 +146,11 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     known, headers = _known(found)
     on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
-    begin = -(-found.size // ALIGNED) * ALIGNED
+    begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
     cleared, cleared_end = batch.cleared
     said = Said(
-        files=found.size,
+        files=size,
         behind=begin,
         sent=begin + len(program),
         working=working,
@@ -159,7 +159,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         cleared_end=cleared_end,
         told=told,
         told_size=told_size,
-        in_place=int(2 * int(pieces[:, 2].sum()) >= found.size),
+        in_place=int(2 * int(pieces[:, 1].sum()) >= size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
@@ -201,13 +201,8 @@ def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
     return bases
 
 
-def _pieces(found: Described) -> Numbers:
-    """The files taken, whole, in their order in memory."""
-    return found.known.pieces[np.sort(found.taken)][:, [0, 2, 3]]
-
-
 def _known(found: Described) -> tuple[Numbers, Numbers]:
-    known = found.known.of(found.taken)
+    known = found.known
     headers = found.headers if known.wanted.any() else found.headers[:0]
     return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
 

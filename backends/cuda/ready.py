@@ -92,8 +92,7 @@ def _taken(ahead: Ahead) -> Integers:
 
 def _known(ahead: Ahead) -> Made:
     counts, misfits, wanted, digests = ahead.part(Part.KNOWN).view(np.int64).reshape(4, -1)
-    pieces = ahead.part(Part.PIECES).view(np.int64).reshape(-1, 3)
-    known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests, pieces)
+    known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests)
     headers = ahead.part(Part.HEADERS).view(np.int64).reshape(-1, hd.HEADER_SIZE)
     return headers, known, ahead.part(Part.POINTS).view(np.int64).reshape(2, -1)
 

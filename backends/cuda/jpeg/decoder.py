@@ -154,24 +154,17 @@ class Decoder:
         files = _Upload(self._device, self._files, total)
         for content, start in zip(contents, starts.tolist(), strict=True):
             files.host[start : start + len(content)] = content
-        known = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
-        is_whole = not len(known.numbers)
-        if is_whole:
-            files.send(total)  # copied while the headers are read
-        found = describe(
-            files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
-            np.array([each.channels for each in asked], np.int64), known,
-            {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)},
-        )  # fmt: skip
-        if not is_whole:
-            index.move(files.host, found.known.pieces)
-            files.send(found.size)
+        files.send(total)  # copied while the headers are read
+        boxes, channels = np.array([each.box for each in asked]), np.array([each.channels for each in asked])
+        indexes = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
+        packed = {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)}
+        found = describe(files.host, starts, sizes, boxes, channels, indexes, packed)
         files.done()
         if found.batch is None:
             return Decoding(addresses)
         taken = np.array(numbers, np.int64)[found.taken]
         points = np.stack(found.batch.told()[1])
-        indexing = Indexing.of(found.headers, found.known.of(found.taken), points)
+        indexing = Indexing.of(found.headers, found.known, points)
         decoding = Decoding(addresses, len(taken), lambda: taken, indexing)
         self._queue(found.batch, decoding, files.sent)
         return decoding

@@ -27,14 +27,12 @@ class Described(NamedTuple):
     Attributes:
         taken: the numbers of the wanted files that are for the decoder, in its own order.
         headers: their headers. known: what indexes say of them. batch: their descriptors; None if there are none.
-        size: the bytes of all wanted files in their layout on the device (``known.pieces``).
     """
 
     taken: Integers
     headers: Integers
     known: Known
     batch: Batch | None
-    size: int
 
 
 def describe(
@@ -45,13 +43,12 @@ def describe(
     channels: Integers,
     indexes: Indexes,
     packed: Mapping[int, Packed] = _NOTHING,
-    moves: bool = True,
 ) -> Described:
     """Describe the wanted regions of n files in a buffer.
 
     Args:
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
-        indexes, moves: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
+        indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
     bands, first_parts = np.zeros((2, len(starts)), np.int64)
@@ -59,18 +56,14 @@ def describe(
         good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
         bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
-    starts, sizes = starts.copy(), sizes.copy()
-    known = index.read(files, starts, sizes, good, found, regions, indexes, moves)
+    known = index.read(files, starts, sizes, good, found, regions, indexes)
     taken = np.flatnonzero(good)
     taken = taken[np.argsort(-sizes[taken], kind="stable")]  # those that take longest begin first
-    end, found = int((starts + sizes).max()), found[taken]  # files may lie in any order
+    found, known = found[taken], known.of(taken)
     if len(taken) == 0:
-        return Described(taken, found, known, None, end)
-    batch = layout.lay_out(
-        found, regions[taken], starts[taken], sizes[taken], boxes[taken], channels[taken], known.of(taken),
-        bands[taken], first_parts[taken],
-    )  # fmt: skip
-    return Described(taken, found, known, batch, end)
+        return Described(taken, found, known, None)
+    files_taken = np.stack([starts, sizes, channels, bands, first_parts], 1)[taken]
+    return Described(taken, found, known, layout.lay_out(found, regions[taken], files_taken, boxes[taken], known))
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:
