@@ -1,6 +1,7 @@
 """Running plans of rows on the host: each image is a row of numbers.
 
-For a file the region is decoded and one compiled call makes the values; pictures in one array are run in one call.
+Threads share what compiled code reads (``shares``). Of any other image the region is read, and one call makes the
+values.
 """
 
 from __future__ import annotations
@@ -18,20 +19,14 @@ from accel.backends.cpu.shares import Share
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
-from accel.planning.column_fields import START
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
-from accel.recipes.rows import Numbers, Pictures
-from accel.recipes.sources import PicturesApart
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
 Work = Callable[[], "Iterable[Task] | None"]
 Task = tuple[int, Work]
 """The first image that a task computes, and its work, which returns further tasks for what it leaves."""
-
-_AT_LEAST = 16
-"""The least number of pictures that a thread takes at a time."""
 
 
 def tasks(
@@ -47,12 +42,7 @@ def tasks(
         return None
     fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
     run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
-    pictures, channels = columns.rows.sources, columns.channels
-    if isinstance(pictures, Pictures):
-        pictures = pictures.apart()
-    if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
-        return run.of_pictures(pictures, threads)
-    return run.of_files(plan, read, threads, shares())
+    return run.tasks(plan, read, threads, shares())
 
 
 class _Run:
@@ -60,25 +50,11 @@ class _Run:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
         self._all = target.reshape(-1)  # images of several sizes have no other shape
 
-    def of_pictures(self, pictures: PicturesApart, threads: int) -> Iterator[Task]:
-        columns, count = self._columns, len(pictures)
-        axes = columns.axes.copy()
-        axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
-        step = max(-(-count // threads), _AT_LEAST)
-        for first in range(0, count, step):
-            which = range(first, min(first + step, count))
-            yield first, partial(self._pictures, pictures, which, axes)
-
-    def _pictures(self, pictures: PicturesApart, which: range, axes: Numbers) -> None:
-        columns, (table, factors) = self._columns, self._values
-        given = axes, columns.resample, columns.rows_first, self._fills, table
-        passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
-
-    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
+    def tasks(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))
         for share in shares:
             others &= set(share.regions.others)
-            for _ in range(min(threads, len(share))):
+            for _ in range(share.threads(threads)):
                 yield 0, partial(self._share, plan, read, share)
         yield from self._each(plan, read, sorted(others))
 

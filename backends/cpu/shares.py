@@ -18,7 +18,7 @@ import numpy.typing as npt
 from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
-from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions
+from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions, address_of
 from accel.backends.shared.pixels import Pixels
 from accel.planning.columns import Columns
 from accel.runtime import read
@@ -41,6 +41,10 @@ class Share:
     def __len__(self) -> int:
         return len(self.regions.positions)
 
+    def threads(self, most: int) -> int:
+        """The number of threads to process it, at most so many."""
+        return min(most, -(-len(self) // self.regions.at_least))
+
     def run(self, values: Values, target: npt.NDArray[Any], planar: bool) -> list[int]:
         """Process images until none is left; return the places of those that are left to Python.
 
@@ -61,6 +65,7 @@ class Share:
                     sh.PARTS: columns.parts,
                     sh.TARGET: target,
                     sh.PIXELS: pixels,
+                    sh.SOURCE: address_of(pixels),
                     sh.WINDOWS: np.empty(2 * max(columns.largest), np.int32),
                     sh.TIMES: times,
                     sh.LEFT: left,
