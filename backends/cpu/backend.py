@@ -24,8 +24,7 @@ from accel.codec.jpeg import planes as jpeg_planes
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Plan, bits
-from accel.recipes.rows import Pictures
-from accel.recipes.sources import Files, PicturesApart, Sources
+from accel.recipes.sources import Files, Sources
 from accel.runtime import read
 from accel.runtime.memo import cached
 from accel.runtime.memo.result_pixels import Unread
@@ -132,10 +131,6 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> Sequence[Share]:
         """The images of the plan that compiled calls process together; all others are run one by one."""
         sources, shared = plan.rows.sources, list[Share]()
-        if isinstance(sources, Pictures):
-            sources = sources.apart()
-        if isinstance(sources, PicturesApart) and (sources.mode == "RGB") == (plan.columns.channels == 3):
-            return [Share(plan.columns, regions.PictureRegions(plan.columns, sources))]
         if isinstance(sources, Unread) and (sources.mode == "RGB") == (plan.columns.channels == 3):
             return [Share(plan.columns, regions.ResultRegions(plan.columns, sources))]
         if isinstance(sources, Sources) and not isinstance(sources, Files):

@@ -22,6 +22,8 @@ _SHARED = "backends/shared/numba_memory.py", "system/native/simd.py", "planning/
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
+_RUN_BATCH = "u1[1] i8[2] i8[3] i8[1] i4[2]w u1[2] any[2] f4[2] any[4]w u1[1]w"
+_run_batch = UNIT.function("backends.cpu.pass_image", "run_batch", _RUN_BATCH)
 
 MOST_RETAINED = 16 << 20
 """The most bytes of workspace that a thread keeps."""
@@ -95,15 +97,56 @@ def run_ordered(
     planar: bool,
 ) -> None:
     """``run`` with a given order of the axes (``order``: rows first) and given factors."""
+    values = fills, table, _itemsize(table, out), factors, out, planar, pass_fields.ALL
+    _with_workspace(RUN, src, *rows, *cols, resample, order, *values)
+
+
+class Job(NamedTuple):
+    """What is the same for some of many pictures: those from ``first`` to before ``stop``."""
+
+    first: int
+    stop: int
+    resample: int
+    planar: bool
+
+
+def run_batch(
+    pictures: npt.NDArray[np.uint8],
+    parts: npt.NDArray[np.int64],
+    axes: npt.NDArray[np.int64],
+    job: Job,
+    fills: npt.NDArray[np.uint8],
+    table: npt.NDArray[Any],
+    factors: npt.NDArray[np.float32],
+    out: npt.NDArray[Any],
+) -> None:
+    """``run_ordered`` for some of many pictures, in one call, to their places in ``out`` [images, ...].
+
+    Args:
+        pictures: uint8 [bytes].
+        parts: [images, 4], where in it each picture [h, w, C] begins, its h and w, and its order of the axes.
+        axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], as views of the whole picture.
+
+    Raises:
+        ValueError, TypeError: as ``run``; some pictures may have been written.
+    """
+    windows = np.empty((2, max(out.shape[1:])), np.int32)
+    words = np.array([*job, _itemsize(table, out)], np.int64)
+    _with_workspace(_run_batch, pictures, parts, axes, words, windows, fills, table, factors, out)
+
+
+def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
     dtype = out.dtype
     if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
         raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
-    values = fills, table, dtype.itemsize, factors, out, planar, pass_fields.ALL
+    return dtype.itemsize
+
+
+def _with_workspace(function: units.Function, *given: Any) -> None:
     memory = workspace.memory
-    while (status := RUN(src, *rows, *cols, resample, order, *values, memory)) > 0:  # the bytes that it needs
+    while (status := function(*given, memory)) > 0:  # the bytes of workspace that it needs
         memory = larger(status)
     if status:
-        given = src, rows, cols, resample, order, *values
         described = [each.shape if isinstance(each, np.ndarray) else each for each in given]
         raise ValueError(f"arguments do not fit together: {described}")
 

@@ -1,4 +1,4 @@
-"""Where threads that share a batch read regions: from files, a cache's planes or results, or pictures in memory.
+"""Where threads that share a batch read regions: from files, or from a cache's planes or results.
 
 What the compiled reader declines is run as single images: files that are not the plain case (baseline JPEG files in
 memory, decoded by accel's own decoder, with their stream indexes), and entries that are damaged.
@@ -25,7 +25,7 @@ from accel.planning.column_fields import START
 from accel.planning.columns import Columns
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Numbers
-from accel.recipes.sources import Files, PicturesApart
+from accel.recipes.sources import Files
 from accel.runtime import read
 from accel.runtime.memo import cached, pace, planes
 from accel.runtime.memo.result_pixels import Unread
@@ -36,9 +36,9 @@ from accel.system.native.calls import Call
 UNIT = units.Unit(
     "share",
     *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py"),
-    *("backends/cpu/pass_fields.py", "backends/shared/numba_memory.py"),
+    *("backends/cpu/pass_fields.py", "backends/cpu/pass_windows.py", "backends/shared/numba_memory.py"),
     *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/files/fields.py"),
-    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
+    *("codec/jpeg/*.py", "codec/header.py", "planning/column_fields.py"),
     *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
     seconds=1.5,
 )
@@ -47,7 +47,6 @@ TAKE_BAND = UNIT.function("backends.cpu.share_kernels", "take_band", df.TAKE_BAN
 _READ_FILE = UNIT.function("backends.cpu.share_kernels", "read_file", sh.READER)
 _READ_PLANES = UNIT.function("backends.cpu.share_kernels", "read_planes", sh.READER)
 _READ_RESULT = UNIT.function("backends.cpu.share_kernels", "read_result", sh.READER)
-_READ_PICTURE = UNIT.function("backends.cpu.share_kernels", "read_picture", sh.READER)
 _LIST_FILES = "u1[1] i8[2] i8[2] i8[3] u1[1] int i8[1] i8[2]w i8[1]w i8[1]w"
 _list_files = UNIT.function("backends.cpu.share_kernels", "list_files", _LIST_FILES)
 
@@ -91,7 +90,6 @@ class Regions(ABC):
         boxes, axes: as in ``Columns``, for the pixels that are read.
         room: the most bytes of a region's pixels in memory.
         decodes: whether reading is the stage "decode".
-        at_least: the least number of images that a thread is started for.
     """
 
     reader: units.Function
@@ -101,7 +99,6 @@ class Regions(ABC):
     axes: Numbers
     room: int
     decodes = True
-    at_least = 1
 
     @abstractmethod
     def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
@@ -113,7 +110,7 @@ class Regions(ABC):
 
     @abstractmethod
     def finish(self, block: Block, left: list[int], took: float) -> None:
-        """Count a thread's images; it leaves those with the places ``left``. ``took``: microseconds, with all steps."""
+        """Count a thread's images; it leaves those with the places ``left``. ``took``: the microseconds."""
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -150,7 +147,7 @@ class FileRegions(Regions):
         """Take the content and the keys of the sources that are plain."""
         pairs = [*zip(sources, plain.tolist(), strict=True)]
         self._held = [np.frombuffer(source.data if taken else b"", np.uint8) for source, taken in pairs]
-        self._files = np.array([(address_of(data) - address_of(_NOTHING), len(data)) for data in self._held], np.int64)
+        self._files = np.array([(_address(data) - _address(_NOTHING), len(data)) for data in self._held], np.int64)
         keys = b"".join([store.row(*(source.key or _NO_KEY)) for source, _ in pairs])
         self._known = np.zeros((len(sources), of.FIELDS), np.int64)
         self._known[:, of.DEVICE : of.CHANGED + 1] = np.frombuffer(keys, np.int64).reshape(-1, store_fields.KEY)
@@ -206,7 +203,7 @@ class FileRegions(Regions):
             self._ask(left, -1)
 
 
-def address_of(array: npt.NDArray[np.uint8]) -> int:
+def _address(array: npt.NDArray[np.uint8]) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -305,28 +302,3 @@ class ResultRegions(Regions):
 
     def finish(self, block: Block, left: list[int], took: float) -> None:
         self._results.used(int(block.words[sh.COUNT_DONE]))
-
-
-# -- pictures ---------------------------------------------------------------------------------------------------
-
-
-class PictureRegions(Regions):
-    """Pictures in one piece of memory, all of which the pass reads there."""
-
-    reader = _READ_PICTURE
-    decodes = False
-    at_least = 16
-
-    def __init__(self, columns: Columns, pictures: PicturesApart) -> None:
-        self._pictures, count = pictures, len(pictures)
-        self.positions, self.others, self.room = np.arange(count), (), 0
-        self.boxes = np.zeros((count, 4), np.int64)
-        self.boxes[:, 2:] = pictures.parts[:, 1:]
-        self.axes = columns.axes.copy()
-        self.axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
-
-    def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
-        return {sh.PIXELS: self._pictures.pixels, sh.PICTURES: self._pictures.parts}
-
-    def finish(self, block: Block, left: list[int], took: float) -> None:
-        """Count nothing."""

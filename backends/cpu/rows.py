@@ -1,7 +1,7 @@
 """Running plans of rows on the host: each image is a row of numbers.
 
-Threads share what compiled code reads (``shares``). Of any other image the region is read, and one call makes the
-values.
+Threads share what compiled code reads (``shares``); pictures in one array are run in one call. Of any other image the
+region is read, and one call makes the values.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from accel.backends.cpu.shares import Share
 from accel.backends.cpu.stages import ValueTable
 from accel.backends.shared.pixels import Pixels
 from accel.ops.resample import SUPPORT
+from accel.planning.column_fields import START
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
+from accel.recipes.rows import Numbers, Pictures
+from accel.recipes.sources import PicturesApart
 
 Read = Callable[[Decode], Pixels]
 Target = npt.NDArray[Any]
@@ -42,7 +45,16 @@ def tasks(
         return None
     fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
     run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
-    return run.tasks(plan, read, threads, shares())
+    pictures, channels = columns.rows.sources, columns.channels
+    if isinstance(pictures, Pictures):
+        pictures = pictures.apart()
+    if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
+        return run.of_pictures(pictures, threads)
+    return run.of_files(plan, read, threads, shares())
+
+
+_AT_LEAST = 16
+"""The least number of pictures that a thread takes at a time."""
 
 
 class _Run:
@@ -50,11 +62,26 @@ class _Run:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
         self._all = target.reshape(-1)  # images of several sizes have no other shape
 
-    def tasks(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
+    def of_pictures(self, pictures: PicturesApart, threads: int) -> Iterator[Task]:
+        columns, count = self._columns, len(pictures)
+        axes = columns.axes.copy()
+        axes[..., START] += columns.boxes[:, :2].T  # onto the whole picture
+        step = max(-(-count // threads), _AT_LEAST)
+        for first in range(0, count, step):
+            which = range(first, min(first + step, count))
+            yield first, partial(self._pictures, pictures, which, axes)
+
+    def _pictures(self, pictures: PicturesApart, which: range, axes: Numbers) -> None:
+        columns, (table, factors), fills = self._columns, self._values, self._fills
+        parts = np.column_stack([pictures.parts, columns.rows_first])
+        job = passes.Job(which.start, which.stop, columns.resample, self._planar)
+        passes.run_batch(pictures.pixels, parts, axes, job, fills, table, factors, self._target)
+
+    def of_files(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))
         for share in shares:
             others &= set(share.regions.others)
-            for _ in range(share.threads(threads)):
+            for _ in range(min(threads, len(share))):
                 yield 0, partial(self._share, plan, read, share)
         yield from self._each(plan, read, sorted(others))
 

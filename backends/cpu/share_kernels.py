@@ -10,6 +10,7 @@ from numba import carray, njit, types
 from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu.pass_windows import show_window
 from accel.backends.shared.numba_memory import pointer
 from accel.cache import reading_fields as rd
 from accel.codec import store_fields as st
@@ -150,10 +151,10 @@ def note_time(share: Any, number: Any, moment: int) -> None:
 
 @njit
 def show_pass(share: Any, position: Any) -> None:
-    """Set the arguments of an image's pass, which reads the region at SOURCE and writes its part of TARGET."""
+    """Set the arguments of an image's pass, which reads the region in PIXELS and writes its part of TARGET."""
     fused, box, part = row(share, sh.PASS_CALL), row(share, sh.BOXES, position, 4), row(share, sh.PARTS, position, 3)
     channels, rows, columns = share[sh.CHANNELS], part[SHOWN], part[SHOWN + 1]
-    show(fused, 0, share[sh.SOURCE], box[2], box[3], channels)
+    show(fused, 0, address_of(share, sh.PIXELS), box[2], box[3], channels)
     fused[FIRST + ps.ROWS_FIRST] = i64(byte_at(row(share, sh.ROWS_FIRST), u64(position)))
     for axis in range(2):
         _show_axis(share, fused, axis, position, part[SHOWN + axis])
@@ -162,14 +163,6 @@ def show_pass(share: Any, position: Any) -> None:
         show(fused, ps.OUT, place, channels, rows, columns)
     else:
         show(fused, ps.OUT, place, rows, columns, channels)
-
-
-@njit
-def _show_window(window: Any, size: Any, begin: Any, step: Any) -> None:
-    """Fill ``window``, int32 [n], with the positions ``begin + step * i``; -1 for those outside [0, size)."""
-    for i in range(len(window)):
-        where = begin + step * i
-        window[i] = where if 0 <= where < size else -1
 
 
 @njit
@@ -183,7 +176,7 @@ def _show_axis(share: Any, fused: Any, axis: int, position: Any, shown: Any) -> 
     fused[FIRST + place + 4] = float_bits(np.float64(numbers[LENGTH]))
     fused[FIRST + place + 5] = numbers[SIZE]
     window = address_of(share, sh.WINDOWS) + 4 * axis * (length_of(share, sh.WINDOWS) // 2)
-    _show_window(carray(pointer(window), (shown,), np.int32), numbers[SIZE], numbers[WINDOW], numbers[WINDOW_STEP])
+    show_window(carray(pointer(window), (shown,), np.int32), numbers[SIZE], numbers[WINDOW], numbers[WINDOW_STEP])
     show(fused, place + 6, window, shown)
 
 
@@ -393,17 +386,3 @@ def read_result(number: int, share: Any) -> Any:
     begin = address_of(share, sh.NUMBERS) + 4 * row(share, sh.BEGINS)[number]
     show(read, rd.NUMBERS, begin, 3 * entry[rd.COUNT])
     return sh.DONE if _read_entry(read) == 1 else sh.OTHERWISE
-
-
-# -- pictures -------------------------------------------------------------------------------------------------
-
-
-@njit
-def read_picture(number: int, share: Any) -> Any:
-    """Find the pixels of a picture in memory, where the pass reads them."""
-    part = row(share, sh.PICTURES, number, 3)
-    size = part[1] * part[2] * share[sh.CHANNELS]
-    if part[0] < 0 or size <= 0 or part[0] + size > length_of(share, sh.PIXELS):
-        return sh.OTHERWISE
-    share[sh.SOURCE] = address_of(share, sh.PIXELS) + part[0]
-    return sh.DONE

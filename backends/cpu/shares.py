@@ -18,10 +18,11 @@ import numpy.typing as npt
 from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu import passes
 from accel.backends.cpu import share_fields as sh
-from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions, address_of
+from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions
 from accel.backends.shared.pixels import Pixels
 from accel.planning.columns import Columns
 from accel.runtime import read
+from accel.runtime.memo import cached
 from accel.system.native import units
 from accel.system.native.calls import Call
 from accel.system.timing.clocks import DECODE, TRANSFORM
@@ -41,10 +42,6 @@ class Share:
     def __len__(self) -> int:
         return len(self.regions.positions)
 
-    def threads(self, most: int) -> int:
-        """The number of threads to process it, at most so many."""
-        return min(most, -(-len(self) // self.regions.at_least))
-
     def run(self, values: Values, target: npt.NDArray[Any], planar: bool) -> list[int]:
         """Process images until none is left; return the places of those that are left to Python.
 
@@ -52,7 +49,7 @@ class Share:
         """
         columns, regions, item = self._columns, self.regions, target.dtype.itemsize
         pixels, fused = read.room.take(regions.room), _last.pass_call(columns, values, item, planar)
-        left, begun = np.empty(len(self), np.int64), thread_time()
+        left, begun = np.empty(len(self), np.int64), thread_time() if cached.in_use else 0.0
         stage = compiled_stage(DECODE, TRANSFORM, len(self)) if regions.decodes else nullcontext(_NO_TIMES)
         with stage as times:
             block = Block(
@@ -65,7 +62,6 @@ class Share:
                     sh.PARTS: columns.parts,
                     sh.TARGET: target,
                     sh.PIXELS: pixels,
-                    sh.SOURCE: address_of(pixels),
                     sh.WINDOWS: np.empty(2 * max(columns.largest), np.int32),
                     sh.TIMES: times,
                     sh.LEFT: left,
@@ -93,7 +89,7 @@ class Share:
                 else:
                     regions.grow(block, memory, room)
         found: list[int] = left[: block.words[sh.COUNT_LEFT]].tolist()
-        regions.finish(block, found, 1e6 * (thread_time() - begun))
+        regions.finish(block, found, 1e6 * (thread_time() - begun) if cached.in_use else 0.0)
         return found
 
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -199,26 +199,12 @@ class CudaBackend(AcceleratorBackend):
     def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
         """Run a plan, or a chunk, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
         images: list[nvimg.Pixels | None] = []
-        execution: Execution | Ready
-        wanted: Callable[[int], Decode]
         if decoder == "accel" and said is not None:
-            execution = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
-            decoding, wanted, on_host = execution.decoding, partial(_hole, plan, execution), list(execution.holes)
+            ready = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
+            running = _Running(ready, ready.decoding, partial(_hole, plan, ready), list(ready.holes))
         else:
-            decodes = plan.sources if _by_columns(plan) else plan.decodes
-            addresses: list[int | None] = [None] * len(decodes)
-            decoding = jpeg.Decoding(addresses)
-            if decoder == "accel":
-                by_index = jpeg.by_index(decodes, self.options)
-                batch = [jpeg.wanted_of(each, by_index) for each in decodes]
-                decoding = engine.jpeg.decode(batch)
-                addresses = decoding.addresses
-            elif decoder == "nvimgcodec":
-                images = engine.decoder.decode(decodes)
-                addresses = [pixels and pixels.address for pixels in images]
-            schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
-            execution, wanted = Execution(schedule, engine.device, engine.pool, result), decodes.__getitem__
-            on_host = [number for number, address in enumerate(addresses) if address is None]
+            running, images = self._begin(plan, engine, result, decoder)
+        execution, decoding, wanted, on_host = running
         try:
             work: list[Callable[[], object]] = [
                 partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
@@ -228,31 +214,54 @@ class CudaBackend(AcceleratorBackend):
                 self._parallel.each(work, _call)
             execution.upload()
             execution.launch()
-            told = decoding.flagged()
-        except BaseException as error:
+            flagged = decoding.flagged()
+        except DecodeError as error:
             execution.abandon()
-            if isinstance(error, DecodeError) and error.position is not None:
+            if error.position is not None:
                 if isinstance(execution, Ready):  # its files were not launched: planned here, the first error is found
                     self._run(plan._replace(), engine, result, decoder)
-                for number in decoding.flagged():  # one of them may fail as well, and be an earlier image
-                    if plan.decodes[number].items[0].position < error.position:
-                        read.pixels(plan.decodes[number], plan.shape[0], self.options)
+                self._raise_earlier(plan, decoding, error.position)
+            raise
+        except BaseException:
+            execution.abandon()
             raise
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        if len(decoding.made.numbers):
-            stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
-        if cached.in_use:
-            for number, index in decoding.made.each().items():
-                indexes.keep(jpeg.source_of(plan, number), index)
-            cached.flush(if_due=True)  # the entries of what the host has decoded
-        if told:  # their places in the result are written again, later on the same stream
-            for number in told:
+        _keep(plan, decoding)
+        if flagged:  # their places in the result are written again, later on the same stream
+            for number in flagged:
                 name = plan.decodes[number].source.name
                 counters.fallback("accel declined a JPEG on the device; the host decoded it", name)
-            flagged = tuple([plan.decodes[number] for number in told])
-            self._run(plan._replace(decodes=flagged), engine, result, "host")
+            again = tuple([plan.decodes[number] for number in flagged])
+            self._run(plan._replace(decodes=again), engine, result, "host")
+
+    def _begin(
+        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str
+    ) -> tuple[_Running, list[nvimg.Pixels | None]]:
+        """Begin to decode on the device, and make the schedule; also nvImageCodec's images."""
+        images: list[nvimg.Pixels | None] = []
+        decodes = plan.sources if _by_columns(plan) else plan.decodes
+        addresses: list[int | None] = [None] * len(decodes)
+        decoding = jpeg.Decoding(addresses)
+        if decoder == "accel":
+            by_index = jpeg.by_index(decodes, self.options)
+            decoding = engine.jpeg.decode([jpeg.wanted_of(each, by_index) for each in decodes])
+            addresses = decoding.addresses
+        elif decoder == "nvimgcodec":
+            images = engine.decoder.decode(decodes)
+            addresses = [pixels and pixels.address for pixels in images]
+        schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
+        execution = Execution(schedule, engine.device, engine.pool, result)
+        on_host = [number for number, address in enumerate(addresses) if address is None]
+        return _Running(execution, decoding, decodes.__getitem__, on_host), images
+
+    def _raise_earlier(self, plan: Plan, decoding: jpeg.Decoding, position: int) -> None:
+        """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier
+        image than one at a position."""
+        for number in decoding.flagged():
+            if plan.decodes[number].items[0].position < position:
+                read.pixels(plan.decodes[number], plan.shape[0], self.options)
 
     def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
         """Decode on the host, into the memory to be uploaded."""
@@ -277,6 +286,25 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
     return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+
+
+def _keep(plan: Plan, decoding: jpeg.Decoding) -> None:
+    """Keep the indexes that the device has made."""
+    if len(decoding.made.numbers):
+        stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
+    if cached.in_use:
+        for number, index in decoding.made.each().items():
+            indexes.keep(jpeg.source_of(plan, number), index)
+        cached.flush(if_due=True)  # the entries of what the host has decoded
+
+
+class _Running(NamedTuple):
+    """A plan that is being run: its execution; its files' decoding; the host's decodes by number; and those numbers."""
+
+    execution: Execution | Ready
+    decoding: jpeg.Decoding
+    wanted: Callable[[int], Decode]
+    on_host: list[int]
 
 
 _INSIDE = nullcontext()

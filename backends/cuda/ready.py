@@ -52,10 +52,8 @@ class Ready:
         self._host: Bytes = buffer.numpy()
         calls = np.empty((_MOVES + said.launches + ROOM, 4), np.uint64)
         self._work = Work(self._memory, calls, _MOVES)
-        fill_upload(
-            ahead.slot, ahead.files, ahead.first, in_place, self._memory.data_ptr(), result.data_ptr(),
-            self._host, first, calls,
-        )  # fmt: skip
+        addresses = self._memory.data_ptr(), result.data_ptr()
+        fill_upload(ahead.slot, ahead.files, ahead.first, in_place, *addresses, self._host, first, calls)
         self.holes: dict[int, Box] = {}
         if said.holes:
             holes = ahead.part(Part.HOLES).view(np.int64).reshape(-1, 6).tolist()

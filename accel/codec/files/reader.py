@@ -28,7 +28,7 @@ from accel.system.native import units
 
 UNIT = units.Unit(
     "files",
-    *("codec/files/kernels.py", "codec/files/fields.py", "codec/header.py", "codec/progressive.py"),
+    *("codec/files/kernels.py", "codec/files/fields.py", "codec/header.py"),
     *("system/native/memory.py", "system/native/simd.py"),
     seconds=0.5,
 )

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 SOURCES = (
-    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py"),
+    *("codec/jpeg/*.py", "codec/header.py"),
     *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
 )
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)

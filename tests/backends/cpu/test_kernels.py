@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from accel.backends.cpu import pass_columns, passes
-from accel.backends.cpu.passes import NO_FACTORS, find_factors
-from accel.backends.cpu.passes import Axis
+from accel.backends.cpu.passes import NO_FACTORS, Axis, find_factors
 from accel.ops.resample import rows_first
 from tests.backends.cpu.kernels import BICUBIC, BILINEAR, BOX, FILTERS, LANCZOS, check, expected, pillow
 from tests.support.helpers import python
@@ -172,8 +171,12 @@ def test_weights_are_whole_in_their_digits() -> None:
             assert pass_columns._weigh(bounds, coefficients, first, step, 3, memory.ctypes.data) == fits
             if not fits:
                 continue
-            digits = memory.view(f"i{pass_columns.DIGIT_BITS // 8}").reshape(2, 3, pass_columns.DIGITS, 4).astype(np.int64)
-            weights = (digits << pass_columns.DIGIT_BITS * np.arange(pass_columns.DIGITS)[:, None]).sum(2).reshape(2, 12)
+            digits = (
+                memory.view(f"i{pass_columns.DIGIT_BITS // 8}").reshape(2, 3, pass_columns.DIGITS, 4).astype(np.int64)
+            )
+            weights = (
+                (digits << pass_columns.DIGIT_BITS * np.arange(pass_columns.DIGITS)[:, None]).sum(2).reshape(2, 12)
+            )
             for found, (begin, taps), wanted in zip(weights, bounds, coefficients, strict=True):
                 leftmost = first + step * (begin if step > 0 else begin + taps - 1)
                 place = leftmost % 4
