@@ -190,7 +190,7 @@ def weigh(bounds: Any, coefficients: Any, first: int, step: int, memory: int) ->
 
 
 @njit
-def _turn(source: int, stride: int, channels: int, target: int) -> None:
+def _turn_rows(source: int, stride: int, channels: int, target: int) -> None:
     if channels == 3:
         turn3(source, stride, target)
     elif channels == 1:
@@ -217,10 +217,10 @@ def shrink_columns(state: Any, source: int, stride: int, n_rows: int, target: in
         last = max(here, here + (LANES - 1) * stride)
         for x in range(0, n_bytes, at_once):
             if last + x + QUAD <= state[ps.BEYOND]:
-                _turn(here + x, stride, channels, quads + LANES * x)
+                _turn_rows(here + x, stride, channels, quads + LANES * x)
             else:
                 copy_rows(here + x, stride, LANES, min(n_bytes - x, at_once), spare, QUAD)
-                _turn(spare, QUAD, channels, quads + LANES * x)
+                _turn_rows(spare, QUAD, channels, quads + LANES * x)
         for i in range(columns):
             begin = quads + _leftmost(bounds, i, first, step) // 4 * pitch
             weight, total = state[ps.WEIGHTS] + i * room, sums + i * LANES * channels

@@ -162,7 +162,7 @@ def _set_up(
 
 
 @njit
-def _compute_coefficients(state: Any, rows: Any, cols: Any, resample: int, shrinks: bool) -> bool:
+def _compute_coefficients(state: Any, rows: Any, cols: Any, resample: int, shrinks: bool) -> Any:
     """Compute the coefficients of both axes for a pass; False if one does not fit the digits of ``weigh``."""
     if state[ps.BY_ROWS] != 0:
         first, count, memory = state[ps.Y_FIRST], state[ps.SHOWN_ROWS], state[ps.ROW_MEMORY]

@@ -17,11 +17,11 @@ from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.finished import Said
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
+from accel.backends.cuda.schedule import Execution
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError

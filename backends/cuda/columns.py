@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.coefficients import ALIGNED
 from accel.backends.cuda.descriptors import (
     COEFFICIENT_JOB,
     MODES,
@@ -24,7 +23,7 @@ from accel.backends.cuda.descriptors import (
     Region,
     place,
 )
-from accel.backends.cuda.schedule import Schedule
+from accel.backends.cuda.schedule import ALIGNED, Schedule
 from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 from accel.planning.columns import ColumnPlan, Columns

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
-from accel.backends.cuda.execute import filled, placed
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
+from accel.backends.cuda.schedule import filled, placed
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.planning.columns import ColumnPlan

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.backends.cuda.device import Mark
-from accel.backends.shared.intact import plainly_intact
 from accel.codec import engines
+from accel.codec.decode import is_plainly_intact
 from accel.planning.plan import Decode
 from accel.system import counters, fork
 
@@ -35,7 +35,9 @@ class Pixels(NamedTuple):
 def accepts(wanted: Decode) -> bool:
     """Whether nvImageCodec may decode a source: an intact file, and a region whose chroma it gets right."""
     source = wanted.source
-    return wanted.box == engines.wide_enough(wanted.box, source.header.width) and plainly_intact(source)
+    return wanted.box == engines.wide_enough(wanted.box, source.header.width) and is_plainly_intact(
+        source.data, source.header
+    )
 
 
 def shares_memory(device: torch.device) -> bool:

@@ -135,7 +135,7 @@ def read_ac(
 
 
 @njit
-def _is_marker_behind(code: Any, count: Any, intervals: Any) -> bool:
+def _is_marker_behind(code: Any, count: Any, intervals: Any) -> Any:
     """Whether this marker belongs behind the first `count` restart intervals."""
     return code == 0xD9 if count == intervals else code == 0xD0 + ((count - 1) & 7)
 

@@ -127,7 +127,7 @@ def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
 
 
 @njit
-def _segment(data: Any, marker: int, at: int, end: int, header: Any) -> bool:
+def _segment(data: Any, marker: int, at: int, end: int, header: Any) -> Any:
     """Read a segment before the scan, data[at:end], into `header`; False: it is not a usual one."""
     if marker == 0xDB:
         return _quantisation_tables(data, at, end, header)

@@ -269,7 +269,7 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, sums: Any, meta: Any
 
 
 @njit
-def _describe(meta: Any, header: Any) -> bool:
+def _describe(meta: Any, header: Any) -> Any:
     """Fill `header` from a description; False: the description is not valid."""
     header[:] = 0
     if len(meta) != pf.META_SIZE or meta[pf.FORM] != pf.VERSION or meta[pf.BAND] == 0:

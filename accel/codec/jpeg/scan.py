@@ -184,7 +184,7 @@ def _walk_to(
 
 
 @njit
-def _pass_points(points: Any, count: Any, gaps: Any, tools: Any) -> bool:
+def _pass_points(points: Any, count: Any, gaps: Any, tools: Any) -> Any:
     """Compare, or note, the points that the walk has passed; False: one of the `count` known ones differs."""
     state, passed = tools.state, i64(0)
     while state[FOLLOWING] < state[MCU]:

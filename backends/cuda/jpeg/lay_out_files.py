@@ -102,8 +102,8 @@ def _tables(header: Any, words: Any, in_mcu: Any) -> Any:
                 is_shared &= first == 0
         value = np.int64(0)
         for slot in range(hd.MAX_BLOCKS_IN_MCU):
-            c = np.int64(slot >= in_mcu[0]) + np.int64(slot >= in_mcu[0] + in_mcu[1])
-            value |= (_COMPONENTS * kind + _first_alike(header, field, c)) << 3 * slot
+            owner = np.int64(slot >= in_mcu[0]) + np.int64(slot >= in_mcu[0] + in_mcu[1])
+            value |= (_COMPONENTS * kind + _first_alike(header, field, owner)) << 3 * slot
         words[packed] = np.int32(value)
     return is_shared
 
