@@ -146,8 +146,8 @@ class FileRegions(Regions):
     def _take(self, sources: Sequence[Source], plain: npt.NDArray[np.bool_]) -> None:
         """Take the content and the keys of the sources that are plain."""
         pairs = [*zip(sources, plain.tolist(), strict=True)]
-        self._held = [np.frombuffer(source.data if taken else b"", np.uint8) for source, taken in pairs]
-        self._files = np.array([(_address(data) - _address(_NOTHING), len(data)) for data in self._held], np.int64)
+        self._contents = [np.frombuffer(source.data if is_plain else b"", np.uint8) for source, is_plain in pairs]
+        self._files = np.array([(_address(data) - _address(_NOTHING), len(data)) for data in self._contents], np.int64)
         keys = b"".join([store.row(*(source.key or _NO_KEY)) for source, _ in pairs])
         self._known = np.zeros((len(sources), of.FIELDS), np.int64)
         self._known[:, of.DEVICE : of.CHANGED + 1] = np.frombuffer(keys, np.int64).reshape(-1, store_fields.KEY)

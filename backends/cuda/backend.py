@@ -17,10 +17,10 @@ from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.finished import Said
+from accel.backends.cuda.finished import Summary
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, sizes_of, summary_of
 from accel.backends.cuda.schedule import Execution
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
@@ -121,20 +121,20 @@ class CudaBackend(AcceleratorBackend):
         outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
             result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
-            said = None if ahead is None else said_of(ahead)
+            summary = None if ahead is None else summary_of(ahead)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
-                if said is not None and part is not plan:
+                if summary is not None and part is not plan:
                     counters.fallback(_IN_CHUNKS)
-                self._run(part, engine, result, self._decoder(engine), said if part is plan else None)
+                self._run(part, engine, result, self._decoder(engine), summary if part is plan else None)
 
-            known = () if said is None else (said.sent, said.taken)
+            known = () if summary is None else (summary.sent, summary.taken)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
     def room_ahead(self, plan: ColumnPlan) -> int:
         """See ``accel.backend.AcceleratorBackend``."""
-        if self.options.decoder != "accel" or not columns.taken(plan) or self.supports(plan.example) is not None:
+        if self.options.decoder != "accel" or not columns.accepts(plan) or self.supports(plan.example) is not None:
             return 0
         return finished.room(plan)
 
@@ -196,11 +196,13 @@ class CudaBackend(AcceleratorBackend):
         found = self._engines.get(device)
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
-    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
-        """Run a plan, or a chunk, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
+    def _run(
+        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, summary: Summary | None = None
+    ) -> None:
+        """Run a plan, or a chunk, into the whole batch's ``result``; ``summary``: of what a worker has finished."""
         images: list[nvimg.Pixels | None] = []
-        if decoder == "accel" and said is not None:
-            ready = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
+        if decoder == "accel" and summary is not None:
+            ready = Ready(plan.ahead, summary, result, engine.device, engine.pool)  # type: ignore[attr-defined]
             running = _Running(ready, ready.decoding, partial(_hole, plan, ready), list(ready.holes))
         else:
             running, images = self._begin(plan, engine, result, decoder)
@@ -246,7 +248,7 @@ class CudaBackend(AcceleratorBackend):
         decoding = jpeg.Decoding(addresses)
         if decoder == "accel":
             by_index = jpeg.by_index(decodes, self.options)
-            decoding = engine.jpeg.decode([jpeg.wanted_of(each, by_index) for each in decodes])
+            decoding = engine.jpeg.decode([jpeg.request_of(each, by_index) for each in decodes])
             addresses = decoding.addresses
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)
@@ -280,7 +282,7 @@ _DESCRIBED = {
 
 
 def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
-    return isinstance(plan, ColumnPlan) and columns.taken(plan)
+    return isinstance(plan, ColumnPlan) and columns.accepts(plan)
 
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
@@ -326,4 +328,4 @@ class _Engine:
         self.jpeg = jpeg.Decoder(self.device)
         self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
-        self.held = nvimg.Held()
+        self.held = nvimg.KeepAlive()

@@ -66,13 +66,13 @@ class FileBuffers:
 
     def take(self) -> Buffer | None:
         """A buffer of ``ORDINARY`` bytes, to be given back after use; None if all are in use."""
-        return _taken(self._ordinary, self.ORDINARY)
+        return _pop(self._ordinary, self.ORDINARY)
 
     def fitting(self, buffer: Buffer, size: int) -> bytes | bytearray:
         """A buffer's first ``size`` bytes, in memory not much larger: itself, or a copy, and it is given back."""
         if size > self.SMALL:
             return buffer
-        content, small = memoryview(buffer)[:size], _taken(self._small, self.SMALL)
+        content, small = memoryview(buffer)[:size], _pop(self._small, self.SMALL)
         if small is not None:
             memoryview(small)[:size] = content
         copied = bytes(content) if small is None else small
@@ -87,7 +87,7 @@ class FileBuffers:
             free.append(buffer)
 
 
-def _taken(free: list[Buffer | None], size: int) -> Buffer | None:
+def _pop(free: list[Buffer | None], size: int) -> Buffer | None:
     """Take an unused buffer; None if there is none."""
     try:
         return free.pop() or Buffer(free, size)

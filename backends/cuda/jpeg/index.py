@@ -40,10 +40,10 @@ class Known(NamedTuple):
     misfits: npt.NDArray[np.bool_]
     digests: Integers
 
-    def of(self, taken: Integers) -> Known:
+    def of(self, accepted: Integers) -> Known:
         """The same for some of the files."""
         arrays: Any = self[1:]
-        return Known(self.segments, *(each[taken] for each in arrays))
+        return Known(self.segments, *(each[accepted] for each in arrays))
 
 
 def read(
@@ -81,17 +81,17 @@ def read(
 
 
 def written(
-    which: Integers, headers: Integers, known: Known, told: npt.NDArray[np.uint8], points: tuple[Integers, Integers]
+    which: Integers, headers: Integers, known: Known, report: npt.NDArray[np.uint8], points: tuple[Integers, Integers]
 ) -> Indexes:
-    """Make the indexes of some of the files from POINTs that the kernels have told.
+    """Make the indexes of some of the files from POINTs in the kernels' report.
 
     Args:
         which: the positions of those files in ``headers`` and ``known``.
-        points: offsets in ``told``, and bytes; each file's last POINT is the one behind its last MCU.
+        points: offsets in ``report``, and bytes; each file's last POINT is the one behind its last MCU.
     """
     ends = np.cumsum(headers[which, hd.INDEX_BYTES])
     content = np.zeros(int(ends[-1]), np.uint8)
-    words = told[: len(told) // 4 * 4].view(np.int32)
+    words = report[: len(report) // 4 * 4].view(np.int32)
     plain = np.empty(int(points[1].max()) // POINT.itemsize * ix.POINT, np.int32)
     _write(headers, which, known.digests, words, *points, ends, plain, content.view(np.uint16))
     return Indexes(which, content, ends)

@@ -26,7 +26,7 @@ Pieces = dict[str, tuple[Integers, Integers]]
 """Offsets and sizes of every picture's memory, by kind."""
 
 
-class Batch(NamedTuple):
+class PictureBatch(NamedTuple):
     """Pictures described for the kernels.
 
     Attributes:
@@ -48,14 +48,14 @@ class Batch(NamedTuple):
         """The number of the picture of every block of a kernel."""
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
-    def told(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
-        """The offset and bytes of the part of scratch memory that is told to the host; and in it the offsets and sizes
+    def report(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
+        """The offset and bytes of the part of scratch memory that the host gets; and in it the offsets and sizes
         of each picture's points. All states come before all points."""
         first, (points, sizes) = int(self.pieces["state"][0][0]), self.pieces["points"]
         return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
 
 
-def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Integers, known: Known) -> Batch:
+def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Integers, known: Known) -> PictureBatch:
     """Describe files, all of which must be for the kernels.
 
     Args:
@@ -74,4 +74,4 @@ def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Intege
     scratch = _lay_out(headers, regions, files, boxes, of_index, words, blocks, memory, ends, np.empty(6, np.int64))
     pieces = {name: (memory[0, number], memory[1, number]) for number, name in enumerate(PIECES)}
     cleared = int(ends[PIECES.index("coefficients")]), int(ends[PIECES.index("points")])
-    return Batch(pictures, dict(zip(LAUNCHES, blocks, strict=True)), scratch, pieces, known.segments, cleared)
+    return PictureBatch(pictures, dict(zip(LAUNCHES, blocks, strict=True)), scratch, pieces, known.segments, cleared)

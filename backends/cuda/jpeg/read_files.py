@@ -161,27 +161,27 @@ def read_segments(
 
 
 @njit
-def _write(header: Any, own: Any, told: Any, first: Any, count: Any, plain: Any, index: Any) -> None:
+def _write(header: Any, own: Any, report: Any, first: Any, count: Any, plain: Any, index: Any) -> None:
     """Make an index of points in picture.h's layout, the last of which is behind the last MCU."""
     bit = i64(0)
     for number in range(count):
         place, at = first + number * _POINT, ix.POINT * number
-        bit = 8 * i64(told[place]) + (told[place + 2] >> 16)
-        plain[at], plain[at + 1] = bit, np.int16(told[place + 1])
-        plain[at + 2], plain[at + 3] = np.int16(told[place + 1] >> 16), np.int16(told[place + 2])
+        bit = 8 * i64(report[place]) + (report[place + 2] >> 16)
+        plain[at], plain[at + 1] = bit, np.int16(report[place + 1])
+        plain[at + 2], plain[at + 3] = np.int16(report[place + 1] >> 16), np.int16(report[place + 2])
     seal(header, plain, 0, index, own, mcus(header)[1], bit)
 
 
 @njit
 def write_indexes(
-    headers: Any, which: Any, digests: Any, told: Any, offsets: Any, sizes: Any, ends: Any, plain: Any, indexes: Any
+    headers: Any, which: Any, digests: Any, report: Any, offsets: Any, sizes: Any, ends: Any, plain: Any, indexes: Any
 ) -> int:
-    """Write indexes (see ``index.written``). Points are told as int32; offsets and sizes are in bytes; ``ends``: of
+    """Write indexes (see ``index.written``). The report is int32; offsets and sizes are in bytes; ``ends``: of
     indexes; ``plain``: working memory."""
     begin = i64(0)
     for k in range(len(which)):
         n, end = which[k], ends[k] >> 1
         count = sizes[n] // (4 * _POINT)
-        _write(headers[n], u64(digests[n]), told, offsets[n] >> 2, count, plain, indexes[begin:end])
+        _write(headers[n], u64(digests[n]), report, offsets[n] >> 2, count, plain, indexes[begin:end])
         begin = end
     return 0
