@@ -284,9 +284,11 @@ def known_rows(header: Any, index: Any, own: Any) -> int:
     rows = i64(index[ix.ROWS])
     if index[ix.KIND] != ix.MAGIC or index[ix.IN_LINE] != header[hd.POINTS_IN_LINE]:
         return -1
-    if not 1 <= rows <= mcus(header)[1] or _load(pointer_to(index), 2 * ix.CHECKSUM) != _checksum(index, rows, header):
+    if not 1 <= rows <= mcus(header)[1]:
         return -1
-    return rows if _load(pointer_to(index), 2 * ix.DIGEST) == own else -1
+    is_sound = _load(pointer_to(index), 2 * ix.CHECKSUM) == _checksum(index, rows, header)
+    is_own = _load(pointer_to(index), 2 * ix.DIGEST) == own
+    return rows if is_sound and is_own else -1
 
 
 @njit
@@ -303,7 +305,8 @@ def seal(header: Any, points: Any, known: Any, index: Any, own: Any, rows: Any, 
 @njit
 def end_of(index: Any) -> Any:
     """The bit of the file at which the known rows end."""
-    return i64(_load(pointer_to(index), 2 * ix.END) & u64(0xFFFFFFFF))
+    word = _load(pointer_to(index), 2 * ix.END)
+    return i64(word & u64(0xFFFFFFFF))
 
 
 @njit
