@@ -41,13 +41,13 @@ WAYS: dict[str, Callable[[int], AbstractContextManager[None]]] = {
 
 def _break(mistake: str) -> None:
     """Make a mistake in the backend that the sanitizers should find."""
-    from accel.backends.cuda import coefficients, passes
+    from accel.backends.cuda import lowering, schedule
 
     if mistake == "too little room for coefficients":
-        coefficients.CoefficientJob.most_taps = property(lambda job: 2)  # type: ignore[assignment, method-assign]
+        schedule.CoefficientJob.most_taps = property(lambda job: 2)  # type: ignore[assignment, method-assign]
     else:
-        packed = passes._packed
-        passes._packed = lambda *row: packed(*row[:3], row[3] and row[3] + 1, *row[4:])
+        packed = lowering._packed_pass
+        lowering._packed_pass = lambda *row: packed(*row[:3], row[3] and row[3] + 1, *row[4:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,9 +12,8 @@ from unittest import mock
 import numpy as np
 
 from accel.backends.cuda.descriptors import offset_of
-from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.schedule import Arena
+from accel.backends.cuda.schedule import Arena, Execution
 
 GAP = 64
 """Free bytes behind every piece."""

@@ -16,7 +16,7 @@ from torchvision.datasets import folder
 import accel
 from accel import backend as registry
 from accel.backends.cuda import host
-from accel.backends.cuda.jpeg import wanted
+from accel.backends.cuda.jpeg import requests
 from accel.runtime.memo import pace
 from accel.system import counters
 from accel.system.native import units
@@ -117,4 +117,4 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def small_batches_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device uses and makes stream indexes however few bytes a batch has."""
-    monkeypatch.setattr(wanted, "INDEXED", 0)
+    monkeypatch.setattr(requests, "INDEXED", 0)

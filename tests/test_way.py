@@ -28,7 +28,7 @@ MOST_FILES = 37
 MOST_RETURNS, OF_VALUES = 4, 10
 
 ROOT = Path(accel.__file__).resolve().parent
-READER = ("accel/codec/files/reader.py", "accel/codec/files/buffers.py")
+READER = ("accel/codec/files/reader.py",)
 CODEC = [f"accel/codec/{path.name}" for path in (ROOT / "codec").iterdir() if path.name != "files"]
 APART = (*CODEC, *READER, "accel/system/native/", "accel/backends/cuda/jpeg/", "accel/hooks/compiled/")
 """The decoder, the reader of files, what calls compiled code, and programs of compositions: a way of their own."""

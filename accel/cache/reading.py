@@ -23,7 +23,7 @@ from accel.system.native.calls import Call
 UNIT = units.Unit(
     "reading",
     *("cache/reading_kernels.py", "cache/reading_fields.py", "codec/files/kernels.py", "codec/files/fields.py"),
-    *("codec/header.py", "codec/progressive.py"),
+    "codec/header.py",
     *(f"system/native/{name}.py" for name in ("digest", "memory", "simd")),
     seconds=0.5,
 )

@@ -88,6 +88,12 @@ def one_scan(data: Data, header: Header) -> bool:
     return bool(jpeg.first_marker(np.frombuffer(data, np.uint8), start) == 0xD9)  # EOI
 
 
+def is_plainly_intact(data: Data, header: Header | Raw) -> bool:
+    """Whether a file is a complete JPEG file with nothing unusual, judging by its markers: for decoders that cannot
+    tell broken files from intact ones."""
+    return isinstance(header, Header) and header.ordinary and (header.progressive or one_scan(data, header))
+
+
 def raw(data: Data, header: Raw, box: Box, channels: int) -> Pixels:
     """A region of raw pixels, uint8 [height, width, channels], C-contiguous: a view of ``data`` if that is possible."""
     return np.ascontiguousarray(view(data, header, box, channels))

@@ -1,13 +1,13 @@
 """Headers of JPEG files, read in a few microseconds, whether accel claims a file, and the headers of raw pixels.
 
-Source: ITU T.81 annex B (markers and segments).
+Source: ITU T.81 annex B (markers and segments), annex G (progressive files).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
-
-from accel.codec.progressive import survey
 
 SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
@@ -79,51 +79,72 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     if data[:3] != SOI:
         return None
     size = len(data) if size is None else size
-    position, end = 2, size - 1
-    width = height = components = frame = 0
+    frame: _Frame | None = None
     pictures = False
-    ids: bytes | bytearray = b""
-    while position + 3 < end:
-        if data[position] != 0xFF:
+    for marker, position, length in _segments(data, size):
+        if marker == _SOS:
+            return frame and _claimed(data, size, frame, position, length, pictures)
+        if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE) and frame is None:
+            frame = _frame(data, marker, position, length)
+            if frame is None:
+                return None
+        elif marker == _APP2 and data.startswith(_MPF, position):
+            pictures = True
+        elif marker not in _PLAIN and not _harmless(data, marker, position, length):
             return None
+    return None
+
+
+def _segments(data: bytes | bytearray, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield each segment's marker, the offset of its content and the bytes of that, up to the scan's or a wrong one."""
+    position, end = 2, size - 1
+    while position + 3 < end and data[position] == 0xFF:
         marker = data[position + 1]
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
-        if marker < 0xC0 or 0xD0 <= marker <= 0xD9:
-            return None
         length = (data[position + 2] << 8) | data[position + 3]
-        if length < 2 or position + 2 + length > end:
-            return None
-        if marker in _PLAIN:
-            position += 2 + length
-            continue
-        if marker == _SOS:
-            if not frame or data[position + 4] > components:
-                return None
-            mode = "L" if components == 1 else "RGB"
-            if frame == _PROGRESSIVE:
-                state = survey(data, position, size, ids)
-                return Header(width, height, mode, True, *state, position, pictures=pictures)
-            complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + 2 + length
-            return Header(width, height, mode, False, complete, complete, position, pictures=pictures)
-        if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE):
-            if frame or length < 8 or data[position + 4] != 8:
-                return None
-            frame, components = marker, data[position + 9]
-            height = (data[position + 5] << 8) | data[position + 6]
-            width = (data[position + 7] << 8) | data[position + 8]
-            ids = data[position + 10 : position + 2 + length : 3]
-            if components not in (1, 3) or length != 8 + 3 * components or not width or not height:
-                return None
-            if max(width, height) > LARGEST_SIDE:
-                return None
-        elif marker == _APP2 and data.startswith(_MPF, position + 4):
-            pictures = True
-        elif not _harmless(data, marker, position + 4, length - 2):
-            return None
+        if marker < 0xC0 or 0xD0 <= marker <= 0xD9 or length < 2 or position + 2 + length > end:
+            return
+        yield marker, position + 4, length - 2
         position += 2 + length
-    return None
+
+
+class _Frame(NamedTuple):
+    """A frame header: its marker, the picture's size, and the components' ids."""
+
+    marker: int
+    width: int
+    height: int
+    ids: bytes | bytearray
+
+
+def _frame(data: bytes | bytearray, marker: int, position: int, length: int) -> _Frame | None:
+    if length < 6 or data[position] != 8:
+        return None
+    components = data[position + 5]
+    height = (data[position + 1] << 8) | data[position + 2]
+    width = (data[position + 3] << 8) | data[position + 4]
+    if components not in (1, 3) or length != 6 + 3 * components or not width or not height:
+        return None
+    if max(width, height) > LARGEST_SIDE:
+        return None
+    return _Frame(marker, width, height, data[position + 6 : position + length : 3])
+
+
+def _claimed(
+    data: bytes | bytearray, size: int, frame: _Frame, position: int, length: int, pictures: bool
+) -> Header | None:
+    """The header of a file whose first scan's content is at a position."""
+    components, scan = len(frame.ids), position - 4
+    if data[position] > components:
+        return None
+    mode = "L" if components == 1 else "RGB"
+    if frame.marker == _PROGRESSIVE:
+        state = survey(data, scan, size, frame.ids)
+        return Header(frame.width, frame.height, mode, True, *state, scan, pictures=pictures)
+    complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + length
+    return Header(frame.width, frame.height, mode, False, complete, complete, scan, pictures=pictures)
 
 
 def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
@@ -160,3 +181,58 @@ def _photoshop_parses(payload: bytes) -> bool:
         position += 4 + int.from_bytes(size, "big")
         position += position & 1
     return True
+
+
+# -- progressive files (T.81 annex G) -------------------------------------------------------------------------
+#
+# A file may end early with some scans missing; libjpeg then shows the picture so far, smoothed, and other decoders
+# smooth differently.
+
+_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # no stuffed byte, no restart; any byte may follow in a scan
+
+
+def survey(data: bytes | bytearray, position: int, size: int, components: bytes | bytearray) -> tuple[bool, bool]:
+    """Follow the scans from the SOS marker at ``position`` on, segment by segment.
+
+    Tables stand between the scans, and their bytes may look like an end.
+
+    Args:
+        data: the file, in the first ``size`` bytes. components: their ids, as the frame header lists them.
+
+    Returns:
+        Whether there is an EOI marker, and whether every coefficient of every component is complete to its last bit.
+    """
+    missing = {component: [True] * 64 for component in components}
+    if len(missing) < len(components):  # libjpeg gives an equal id another number: a scan of one is not of the other
+        missing[-1] = [True] * 64
+    while position + 1 < size:
+        marker = data[position + 1]
+        if marker == _EOI[1]:
+            return True, not any(map(any, missing.values()))
+        if marker == 0xFF:
+            position += 1
+        elif marker == 0 or 0xD0 <= marker <= 0xD7:  # a stuffed byte, a restart marker
+            position += 2
+        elif position + 4 > size:
+            break
+        else:
+            length = (data[position + 2] << 8) | data[position + 3]
+            if marker == _SOS:
+                _note(data[position + 4 : position + 2 + length], missing)
+            position += 2 + length
+        found = _MARKER.search(data, position, size)
+        if found is None:
+            break
+        position = found.start()
+    return False, False
+
+
+def _note(scan: bytes | bytearray, missing: dict[int, list[bool]]) -> None:
+    """Note which coefficients a scan leaves without their last bit; the last scan that has them decides."""
+    count = scan[0] if scan else 0
+    if len(scan) != 4 + 2 * count:
+        return
+    first, last, approximation = scan[-3:]
+    for component in scan[1 : 1 + 2 * count : 2]:
+        if component in missing and first <= last <= 63:
+            missing[component][first : last + 1] = [approximation & 15 > 0] * (last + 1 - first)

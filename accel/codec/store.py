@@ -256,8 +256,8 @@ def left(meminfo: Path = Path("/proc/meminfo"), **groups: Path) -> int | None:
         return None
     limits = [machine]
     ask = "memory.{} memory.{} memory.stat".format
-    for said in cores.of_groups("memory", ask("limit_in_bytes", "usage_in_bytes"), ask("max", "current"), **groups):
-        limit, used, *stat = said.split()
+    for answer in cores.of_groups("memory", ask("limit_in_bytes", "usage_in_bytes"), ask("max", "current"), **groups):
+        limit, used, *stat = answer.split()
         if limit.isdecimal():
             sizes = dict(zip(stat[::2], map(int, stat[1::2]), strict=False))
             cached = [sizes.get(f"total_{kind}_file", sizes.get(f"{kind}_file", 0)) for kind in ("active", "inactive")]

@@ -15,8 +15,7 @@ from accel.backend import backend_of
 from accel.codec.files import batch_memory, reader
 from accel.codec.files import fields as of
 from accel.codec.files.batch_memory import BatchMemory
-from accel.codec.files.buffers import file_buffers
-from accel.codec.files.reader import File
+from accel.codec.files.reader import File, file_buffers
 from accel.codec.header import Header, claim
 from accel.processes import slot_pool, switch
 from accel.recipes.options import Selection

@@ -19,7 +19,7 @@ from PIL import Image, ImageFile
 
 from accel.codec import foreign
 from accel.codec.files import reader
-from accel.codec.files.buffers import file_buffers
+from accel.codec.files.reader import file_buffers
 from accel.lazy.image import LazyPlainImage
 from accel.processes import switch
 from accel.recipes.options import Selection

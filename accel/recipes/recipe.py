@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from accel.codec import foreign
 from accel.codec.files import reader
 from accel.codec.files.batch_memory import Place
-from accel.codec.files.buffers import file_buffers
+from accel.codec.files.reader import file_buffers
 from accel.codec.header import Header, Raw
 from accel.errors import DecodeError
 from accel.recipes.options import Selection

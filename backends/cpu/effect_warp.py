@@ -130,10 +130,35 @@ def _clip(position: int, length: int) -> Any:
 
 
 @njit
+def _interpolate_at(base: int, height: int, width: int, x_in: float, y_in: float, resample: int, to: int) -> None:
+    """Interpolate an image of pixels of three bytes at a place, to ``to``."""
+    pitch, left, top = width * 3, np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
+    row, next_row = base + _clip(top, height) * pitch, base + _clip(top + 1, height) * pitch
+    column, next_column = _clip(left, width) * 3, _clip(left + 1, width) * 3
+    if resample == 2:
+        _interpolate((row, next_row), (column, next_column), x_in - left, y_in - top, to)
+    else:
+        rows = base + _clip(top - 1, height) * pitch, row, next_row, base + _clip(top + 2, height) * pitch
+        columns = _clip(left - 1, width) * 3, column, next_column, _clip(left + 2, width) * 3
+        _interpolate(rows, columns, x_in - left, y_in - top, to)
+
+
+@njit
+def _copy_line(line: Any, channels: int, target: Any) -> None:
+    """Copy pixels of three bytes to a row of the result."""
+    if channels == 3:
+        for i in range(target.shape[0]):
+            target[i] = line[i]
+    else:
+        for x in range(target.shape[0]):
+            target[x] = line[3 * x]
+
+
+@njit
 def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill: Any, line: Any, out: Any) -> None:
     """``warp`` for pixels of three bytes, row by row through ``line``, which has room for one row."""
     channels = out.shape[2]
-    base, made, pitch = image.ctypes.data, line.ctypes.data, width * 3
+    base, made = image.ctypes.data, line.ctypes.data
     for y in range(out.shape[0]):
         y_at = y + 0.5
         for x in range(out.shape[1]):
@@ -146,28 +171,12 @@ def _warp_rows(image: Any, height: int, width: int, a: Any, resample: int, fill:
                 for c in range(3):
                     line[np.uint64(3 * x + c)] = fill[min(c, channels - 1)]
             elif resample:
-                x_in, y_in = x_in - 0.5, y_in - 0.5
-                left, top = np.int64(np.floor(x_in)), np.int64(np.floor(y_in))
-                row, next_row = base + _clip(top, height) * pitch, base + _clip(top + 1, height) * pitch
-                column, next_column = _clip(left, width) * 3, _clip(left + 1, width) * 3
-                if resample == 2:
-                    rows, columns = (row, next_row), (column, next_column)
-                    _interpolate(rows, columns, x_in - left, y_in - top, made + 3 * x)
-                else:
-                    four = base + _clip(top - 1, height) * pitch, row, next_row, base + _clip(top + 2, height) * pitch
-                    places = _clip(left - 1, width) * 3, column, next_column, _clip(left + 2, width) * 3
-                    _interpolate(four, places, x_in - left, y_in - top, made + 3 * x)
+                _interpolate_at(base, height, width, x_in - 0.5, y_in - 0.5, resample, made + 3 * x)
             else:
                 at = (np.int64(y_in) * width + np.int64(x_in)) * 3
                 for c in range(3):
                     line[np.uint64(3 * x + c)] = image[np.uint64(at + c)]
-        target = flattened(out[y])
-        if channels == 3:
-            for i in range(target.shape[0]):
-                target[i] = line[i]
-        else:
-            for x in range(out.shape[1]):
-                target[x] = line[3 * x]
+        _copy_line(line, channels, flattened(out[y]))
 
 
 @njit(error_model="numpy")
@@ -190,6 +199,19 @@ def warp(src: Any, a: Any, resample: int, fill: Any, out: Any) -> None:
     _warp_rows(image, height, width, a, resample, fill, np.empty(out.shape[1] * 3, np.uint8), out)
 
 
+@njit
+def _copy_column(source: int, pitch: int, target: int, channels: int, top: int, bottom: int, last: int) -> None:
+    """Copy the pixels of rows ``top`` to before ``bottom`` of a column, ``last`` being the last row, to a row."""
+    if channels == 1:
+        for y in range(top, bottom):
+            copy_bytes(source + y * pitch, target + y, 1)
+        return
+    for y in range(top, min(bottom, last)):
+        copy_bytes(source + y * pitch, target + 3 * y, 4)
+    if bottom > last:
+        copy_bytes(source + last * pitch, target + 3 * last, 3)
+
+
 @njit(error_model="numpy")
 def transpose(src: Any, out: Any) -> None:
     """Transpose, in blocks, so that both sides stay in the cache.
@@ -197,18 +219,9 @@ def transpose(src: Any, out: Any) -> None:
     Pixels of three bytes are copied as four except in the last row; the pixel below overwrites the fourth.
     """
     height, width, channels = src.shape
-    flat, result = flattened(src), flattened(out)
     source, target = src.ctypes.data, out.ctypes.data
     for top in range(0, height, 16):
-        bottom = min(top + 16, height)
         for left in range(0, width, 16):
             for x in range(left, min(left + 16, width)):
-                if channels == 3:
-                    for y in range(top, min(bottom, height - 1)):
-                        copy_bytes(source + (y * width + x) * 3, target + (x * height + y) * 3, 4)
-                if channels == 1 or bottom == height:
-                    for y in range(top if channels == 1 else height - 1, bottom):
-                        for c in range(channels):
-                            result[np.uint64((x * height + y) * channels + c)] = flat[
-                                np.uint64((y * width + x) * channels + c)
-                            ]
+                at, to = source + x * channels, target + x * height * channels
+                _copy_column(at, width * channels, to, channels, top, min(top + 16, height), height - 1)

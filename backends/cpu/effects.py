@@ -31,8 +31,8 @@ Kernel = Callable[[Pixels, Params, Pixels], object]
 
 
 def _unit(name: str, seconds: float) -> units.Unit:
-    sources = f"backends/cpu/effect_{name}.py", "backends/cpu/simd.py", "backends/shared/numba_memory.py"
-    return units.Unit(name, *sources, seconds=seconds, makes_arrays=True)
+    shared = "backends/cpu/simd.py", "system/native/simd.py", "backends/shared/numba_memory.py"
+    return units.Unit(name, f"backends/cpu/effect_{name}.py", *shared, seconds=seconds, makes_arrays=True)
 
 
 _COLOUR, _FILTER, _WARP = _unit("colour", 2.5), _unit("filter", 1), _unit("warp", 1.5)

@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.core import cgutils
 
-from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, saturated
+from accel.backends.cpu import pass_fields as ps
+from accel.backends.cpu.simd import HAS_VNNI, LANES, dots, half_of, saturated
 from accel.backends.shared.numba_memory import pointer
 from accel.system.native.intrinsics import FEATURES, called, emitted, load, splat, store
 
@@ -63,9 +64,7 @@ def _sums(quads: int) -> Any:
             return builder.ashr(value, shift)
 
         fetch = called(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, _BYTES, _BYTES)
-        shift = builder.trunc(shift, _WORD)
-        one = ir.Constant(_WORD, 1)
-        half, shift = (splat(builder, each, LANES) for each in (builder.shl(one, builder.sub(shift, one)), shift))
+        half, shift = half_of(builder, shift)
         described, places = [], []
         for quad in range(quads):
             at = builder.add(plan, constant(4 * _QUAD * quad))
@@ -88,13 +87,8 @@ _sums_1, _sums_2, _sums_3, _sums_4 = (_sums(quads) for quads in range(1, MOST_QU
 
 
 @njit
-def _describe(
-    n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, quads: int, windows: Any,
-    plan: Any,
-) -> Any:  # fmt: skip
-    """Fill ``plan`` and ``windows`` [groups, quads], where in a row each window begins; False if a group's taps are too
-    far apart, or a coefficient has more digits."""
-    windows[:] = n_bytes - _WINDOW
+def _find_windows(first: int, step: int, channels: int, bounds: Any, windows: Any) -> None:
+    """Lower ``windows`` [groups, quads] to where the taps begin, in bytes of a row."""
     for x in range(bounds.shape[0]):
         begin, end = x * channels // LANES, (x * channels + channels - 1) // LANES
         for quad in range((bounds[x, 1] + 3) // 4):
@@ -104,38 +98,51 @@ def _describe(
             byte = (first + step * low) * channels
             windows[begin, quad] = min(windows[begin, quad], byte)
             windows[end, quad] = min(windows[end, quad], byte)
-    digits_of_all, furthest = np.int64(0), np.int64(0)
+
+
+@njit
+def _digits(coefficients: Any, x: int, first: int, count: int) -> Any:
+    """Words of the digits of ``count`` coefficients of a column, from tap ``first`` on; and whether all of them fit."""
+    low, middle, high, all_bits = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for t in range(count):
+        number = np.int64(coefficients[x, first + t]) + _BALANCED
+        all_bits |= number
+        number ^= _BALANCED
+        low |= (number & 255) << 8 * t
+        middle |= (number >> 8 & 255) << 8 * t
+        high |= (number >> 16 & 255) << 8 * t
+    return (low, middle, high), 0 <= all_bits < 1 << 24
+
+
+@njit
+def _describe(first: int, step: int, channels: int, bounds: Any, coefficients: Any, windows: Any, plan: Any) -> Any:
+    """Fill ``plan``; False if a group's taps are too far apart, or a coefficient has more digits."""
+    fits, furthest = True, np.int64(0)
     for x in range(bounds.shape[0]):
-        for quad in range(quads):
-            which, digits, taps = np.int64(0), (np.int64(0), np.int64(0), np.int64(0)), bounds[x, 1] - 4 * quad
-            left = (first + step * (np.int64(bounds[x, 0]) + 4 * quad)) * channels
-            for t in range(min(taps, 4)):
-                number = np.int64(coefficients[x, 4 * quad + t]) + _BALANCED
-                digits_of_all |= number
-                number ^= _BALANCED
+        for quad in range(plan.shape[1]):
+            taps = min(bounds[x, 1] - 4 * quad, 4)
+            left, which = (first + step * (np.int64(bounds[x, 0]) + 4 * quad)) * channels, np.int64(0)
+            for t in range(taps):
                 which += step * channels * t << 8 * t
-                digits = (
-                    digits[0] | (number & 255) << 8 * t,
-                    digits[1] | (number >> 8 & 255) << 8 * t,
-                    digits[2] | (number >> 16 & 255) << 8 * t,
-                )
+            digits, fit = _digits(coefficients, x, 4 * quad, taps)
+            fits &= fit
             for lane in range(x * channels, (x + 1) * channels):
-                at = lane // LANES
-                words = plan[at, quad]
-                near = left + lane - x * channels - windows[at, quad]
+                words = plan[lane // LANES, quad]
+                near = left + lane - x * channels - windows[lane // LANES, quad]
                 if taps > 0:
-                    furthest = max(furthest, near + max(step, 0) * channels * (min(taps, 4) - 1))
+                    furthest = max(furthest, near + max(step, 0) * channels * (taps - 1))
                 words[0, lane % LANES] = np.int32(np.uint32(near * _EACH + which))
                 for i in range(_DIGITS):
                     words[1 + i, lane % LANES] = np.int32(np.uint32(digits[i]))
-    return furthest < _WINDOW and 0 <= digits_of_all < 1 << 24
+    return fits and furthest < _WINDOW
 
 
 @njit
 def describe(n_bytes: int, first: int, step: int, channels: int, bounds: Any, coefficients: Any, memory: int) -> Any:
     """Write descriptions of groups to ``memory``; returns the quads of a group, 0 if ``resize_by_dots`` cannot be used.
 
-    ``memory``: ``groups_memory(len(bounds) * channels)`` bytes. Other arguments as of ``pass_resize.resize_columns``.
+    ``memory``: ``groups_memory(len(bounds) * channels)`` bytes. View column p is column ``first + step * p`` of rows of
+    ``n_bytes``.
     """
     if not HAS_DOTS or n_bytes < _WINDOW:
         return 0
@@ -147,19 +154,16 @@ def describe(n_bytes: int, first: int, step: int, channels: int, bounds: Any, co
         return 0
     windows = carray(pointer(memory), (groups, quads), np.int64)
     plan = carray(pointer(memory + 8 * groups * quads), (groups, quads, 1 + _DIGITS, LANES), np.int32)
-    return quads if _describe(n_bytes, first, step, channels, bounds, coefficients, quads, windows, plan) else 0
+    windows[:] = n_bytes - _WINDOW
+    _find_windows(first, step, channels, bounds, windows)
+    return quads if _describe(first, step, channels, bounds, coefficients, windows, plan) else 0
 
 
 @njit
-def resize_by_dots(
-    source: int, stride: int, n_rows: int, count: int, quads: int, shift: int, memory: int, target: int,
-    target_stride: int,
-) -> None:  # fmt: skip
-    """Resample the columns of every row, with the results of ``pass_resize.resize_columns``.
-
-    ``count``: bytes of a resampled row.  ``quads``: the result of ``describe``, which filled ``memory``.
-    """
-    groups = (count + LANES - 1) // LANES
+def resize_by_dots(state: Any, source: int, stride: int, n_rows: int, target: int) -> None:
+    """``pass_resize.resize_columns`` by QUADS of each group, the result of ``describe``, which filled GROUPS."""
+    quads, shift, memory, pitch = state[ps.QUADS], state[ps.COL_SHIFT], state[ps.GROUPS], state[ps.MIDDLE_WIDTH]
+    groups = (state[ps.SHOWN_COLS] * state[ps.CHANNELS] + LANES - 1) // LANES
     if not HAS_DOTS:  # there are no such instructions to compile to
         return
     for top in range(0, n_rows, _AT_ONCE):
@@ -168,12 +172,12 @@ def resize_by_dots(
         for group in range(groups):
             of_group = memory + 8 * groups * quads + 4 * _QUAD * quads * group
             own = memory + 8 * quads * group
-            row, place = source + y * stride, target + y * target_stride + LANES * group
+            row, place = source + y * stride, target + y * pitch + LANES * group
             if quads == 1:
-                _sums_1(of_group, own, row, stride, rows, shift, place, target_stride)
+                _sums_1(of_group, own, row, stride, rows, shift, place, pitch)
             elif quads == 2:
-                _sums_2(of_group, own, row, stride, rows, shift, place, target_stride)
+                _sums_2(of_group, own, row, stride, rows, shift, place, pitch)
             elif quads == 3:
-                _sums_3(of_group, own, row, stride, rows, shift, place, target_stride)
+                _sums_3(of_group, own, row, stride, rows, shift, place, pitch)
             else:
-                _sums_4(of_group, own, row, stride, rows, shift, place, target_stride)
+                _sums_4(of_group, own, row, stride, rows, shift, place, pitch)

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu.simd import LANES, copy_bytes, transpose16, weighted_sum16, weighted_sum48, weighted_sum64
+from accel.backends.shared.coefficient_kernels import computed
 
 
 @njit
@@ -29,19 +31,17 @@ def copy_rows(source: int, stride: int, n_rows: int, n_bytes: int, target: int, 
 
 
 @njit
-def resize_columns(
-    source: int, stride: int, n_rows: int, n_bytes: int, first: int, step: int, channels: int,
-    bounds: Any, coefficients: Any, shift: int, tile: int, sums: int, target: int, target_stride: int,
-) -> None:  # fmt: skip
-    """Resample every row of an image to ``len(bounds)`` columns.
+def resize_columns(state: Any, source: int, stride: int, n_rows: int, target: int) -> None:
+    """Resample every row of an image by the coefficients of a pass's state (``pass_fields``).
 
-    ``source``: address of a row-major uint8 image of ``n_rows >= 16`` rows, ``stride`` bytes apart (either sign), and
-    ``n_bytes >= 16`` bytes in each; view column p is its column ``first + step * p``.  ``tile`` and ``sums``:
-    workspaces of ``16 * n_bytes`` and ``16 * padded(columns * channels)`` bytes.  ``target_stride`` is at least
-    ``padded(columns * channels)``.
+    ``source``: address of ``n_rows >= 16`` rows of at least 16 bytes, ``stride`` bytes apart (either sign).  The result
+    has rows of MIDDLE_WIDTH bytes.
     """
+    bounds, _ = computed(state[ps.COL_MEMORY], state[ps.COL_MOST], state[ps.SHOWN_COLS])
+    first, step, channels, shift = state[ps.FIRST], state[ps.STEP], state[ps.CHANNELS], state[ps.COL_SHIFT]
+    n_bytes, pitch, tile, sums = state[ps.WIDTH], state[ps.MIDDLE_WIDTH], state[ps.TILE], state[ps.SUMS]
     pixel = LANES * channels
-    coefficients_at, coefficients_stride = coefficients.ctypes.data, coefficients.shape[1] * coefficients.itemsize
+    coefficients_at, coefficients_stride = state[ps.COL_MEMORY] + 8 * state[ps.COL_MOST], 4 * state[ps.COL_MOST]
     for y in range(0, n_rows, LANES):
         row = min(y, n_rows - LANES)  # the last tile and the last block overlap the ones before
         for x in range(0, n_bytes, LANES):
@@ -57,7 +57,7 @@ def resize_columns(
             else:
                 weighted_sum64(start, step * pixel, coefficient, taps, shift, total)
         for x in range(0, bounds.shape[0] * channels, LANES):
-            transpose16(sums + x * LANES, LANES, target + row * target_stride + x, target_stride)
+            transpose16(sums + x * LANES, LANES, target + row * pitch + x, pitch)
 
 
 @njit

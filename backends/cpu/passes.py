@@ -6,6 +6,7 @@ finished row, in a workspace that each thread keeps.  The calls hold no lock and
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.backends.cpu import pass_fields
-from accel.backends.cpu.normalization import NO_FACTORS, find_factors
 from accel.ops.resample import rows_first
 from accel.system.native import units
 
@@ -22,11 +22,8 @@ _SHARED = "backends/shared/numba_memory.py", "system/native/simd.py", "planning/
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
-_run_batch = UNIT.function(
-    "backends.cpu.pass_batch",
-    "run_batch",
-    "u1[1] i8[2] int int i8[3] i4[2]w int u1[1] u1[2] any[2] int f4[2] any[4]w bool u1[1]w",
-)
+_RUN_BATCH = "u1[1] i8[2] i8[3] i8[1] i4[2]w u1[2] any[2] f4[2] any[4]w u1[1]w"
+_run_batch = UNIT.function("backends.cpu.pass_image", "run_batch", _RUN_BATCH)
 
 MOST_RETAINED = 16 << 20
 """The most bytes of workspace that a thread keeps."""
@@ -100,39 +97,42 @@ def run_ordered(
     planar: bool,
 ) -> None:
     """``run`` with a given order of the axes (``order``: rows first) and given factors."""
-    item = _itemsize(table, out)
-    _with_workspace(RUN, src, *rows, *cols, resample, order, fills, table, item, factors, out, planar, pass_fields.ALL)
+    values = fills, table, _itemsize(table, out), factors, out, planar, pass_fields.ALL
+    _with_workspace(RUN, src, *rows, *cols, resample, order, *values)
+
+
+class Job(NamedTuple):
+    """What is the same for some of many pictures: those from ``first`` to before ``stop``."""
+
+    first: int
+    stop: int
+    resample: int
+    planar: bool
 
 
 def run_batch(
     pictures: npt.NDArray[np.uint8],
     parts: npt.NDArray[np.int64],
-    which: range,
     axes: npt.NDArray[np.int64],
-    resample: int,
-    order: npt.NDArray[np.bool_],
+    job: Job,
     fills: npt.NDArray[np.uint8],
     table: npt.NDArray[Any],
-    out: npt.NDArray[Any],
-    planar: bool,
-    *,
     factors: npt.NDArray[np.float32],
+    out: npt.NDArray[Any],
 ) -> None:
-    """``run`` for some of many pictures, in one call, to their places in ``out`` [images, ...].
+    """``run_ordered`` for some of many pictures, in one call, to their places in ``out`` [images, ...].
 
     Args:
-        pictures: uint8 [bytes]. parts: [images, 3], where in it each picture [h, w, C] begins, its h and w.
-        which: the numbers of the pictures to run.
+        pictures: uint8 [bytes].
+        parts: [images, 4], where in it each picture [h, w, C] begins, its h and w, and its order of the axes.
         axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], as views of the whole picture.
-        order: ``resample.rows_first`` of every picture.
 
     Raises:
         ValueError, TypeError: as ``run``; some pictures may have been written.
     """
-    item = _itemsize(table, out)
     windows = np.empty((2, max(out.shape[1:])), np.int32)
-    given = pictures, parts, which.start, which.stop, axes, windows, resample, order.view(np.uint8)
-    _with_workspace(_run_batch, *given, fills, table, item, factors, out, planar)
+    words = np.array([*job, _itemsize(table, out)], np.int64)
+    _with_workspace(_run_batch, pictures, parts, axes, words, windows, fills, table, factors, out)
 
 
 def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
@@ -171,3 +171,71 @@ class _Workspace(threading.local):
 
 
 workspace = _Workspace()
+
+
+# -- arithmetic that may replace a value table --------------------------------------------------------------------
+#
+# That of ToTensor with Normalize, ``(v / 255 - mean) / std`` in float32. Each division is computed as a multiplication
+# by a reciprocal of twice the precision, or of single precision where torchvision itself multiplies (v2's ToDtype).
+# ``pass_rows.stands_in`` compares the result with the table.
+
+NO_FACTORS = np.zeros((0, 4), np.float32)
+
+
+def _reciprocal(divisor: np.float32) -> tuple[np.float32, np.float32]:
+    """1 / divisor as the sum of two float32."""
+    exact = 1.0 / float(divisor)
+    high = np.float32(exact)
+    return high, np.float32(exact - float(high))
+
+
+_LEVELS = np.arange(256, dtype=np.float32)
+_SCALINGS = (
+    (_LEVELS / np.float32(255), *_reciprocal(np.float32(255))),
+    (_LEVELS * np.float32(1 / 255), np.float32(1 / 255), np.float32(0)),
+)
+
+
+def _near(value: float) -> npt.NDArray[np.float32]:
+    """Zero, and the five float32 around ``value``."""
+    bits = np.float32(value).view(np.int32) + np.arange(-2, 3, dtype=np.int32)
+    return np.append(bits.view(np.float32), np.float32(0))
+
+
+@functools.lru_cache(maxsize=64)
+def find_factors(table: bytes, channels: int) -> npt.NDArray[np.float32]:
+    """Factors float32 [5, 4] that may reproduce a float32 table; [0, 4] if none are found.
+
+    Rows: the two parts of 1 / 255, the mean, the two parts of 1 / std; one column per channel.
+    """
+    result = np.zeros((5, 4), np.float32)
+    for c, values in enumerate(np.frombuffer(table, np.float32).reshape(channels, 256)):
+        found = _fit(values)
+        if found is None:
+            return NO_FACTORS
+        result[:, c] = found
+    return result
+
+
+def _fit(values: npt.NDArray[np.float32]) -> tuple[np.float32, ...] | None:
+    """Find one channel's factors; None if there are none.
+
+    A straight line through the table gives mean and std to within a few units in the last place.
+    """
+    if not np.isfinite(values).all() or values[0] == values[255] or not _is_straight(values):
+        return None
+    for scaled, scale, scale_rest in _SCALINGS:
+        slope, intercept = np.polyfit(scaled.astype(np.float64), values.astype(np.float64), 1)
+        with np.errstate(all="ignore"):
+            means, stds = _near(-intercept / slope)[:, None, None], _near(1 / slope)[:, None]
+            fits = np.argwhere((((scaled - means) / stds) == values).all(axis=-1))
+        if len(fits):
+            mean, std = means[fits[0, 0], 0, 0], stds[fits[0, 1], 0]
+            return scale, scale_rest, mean, *_reciprocal(std)
+    return None
+
+
+def _is_straight(values: npt.NDArray[np.float32]) -> bool:
+    """Whether a line is worth trying, judging by three points; a colour op's table, new for every image, is no line."""
+    first, span = float(values[0]), float(values[255]) - float(values[0])
+    return all(abs(first + span * n / 255 - float(values[n])) < 1e-5 * abs(span) for n in (67, 131, 202))

@@ -35,20 +35,20 @@ from accel.system.native.calls import Call
 
 UNIT = units.Unit(
     "share",
-    *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py", "backends/cpu/region_kernels.py"),
+    *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py"),
     *("backends/cpu/pass_fields.py", "backends/cpu/pass_windows.py", "backends/shared/numba_memory.py"),
     *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/files/fields.py"),
-    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py", "planning/column_fields.py"),
+    *("codec/jpeg/*.py", "codec/header.py", "planning/column_fields.py"),
     *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
     seconds=1.5,
 )
 RUN_SHARE = UNIT.function("backends.cpu.share_kernels", "run_share", "i8[1]w i8[1]w i8[1]w")
 TAKE_BAND = UNIT.function("backends.cpu.share_kernels", "take_band", df.TAKE_BAND)
-_READ_FILE = UNIT.function("backends.cpu.region_kernels", "read_file", sh.READER)
-_READ_PLANES = UNIT.function("backends.cpu.region_kernels", "read_planes", sh.READER)
-_READ_RESULT = UNIT.function("backends.cpu.region_kernels", "read_result", sh.READER)
+_READ_FILE = UNIT.function("backends.cpu.share_kernels", "read_file", sh.READER)
+_READ_PLANES = UNIT.function("backends.cpu.share_kernels", "read_planes", sh.READER)
+_READ_RESULT = UNIT.function("backends.cpu.share_kernels", "read_result", sh.READER)
 _LIST_FILES = "u1[1] i8[2] i8[2] i8[3] u1[1] int i8[1] i8[2]w i8[1]w i8[1]w"
-_list_files = UNIT.function("backends.cpu.region_kernels", "list_files", _LIST_FILES)
+_list_files = UNIT.function("backends.cpu.share_kernels", "list_files", _LIST_FILES)
 
 _limits = np.array((1 << 19, read.LARGEST))
 """Regions of more bytes than the first are decoded in bands, as two of this size do not fit into a core's own cache;
@@ -110,7 +110,7 @@ class Regions(ABC):
 
     @abstractmethod
     def finish(self, block: Block, left: list[int], took: float) -> None:
-        """Count a thread's images; it leaves those with the places ``left``. ``took``: microseconds, with all steps."""
+        """Count a thread's images; it leaves those with the places ``left``. ``took``: the microseconds."""
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ class FileRegions(Regions):
     def _take(self, sources: Sequence[Source], plain: npt.NDArray[np.bool_]) -> None:
         """Take the content and the keys of the sources that are plain."""
         pairs = [*zip(sources, plain.tolist(), strict=True)]
-        self._held = [np.frombuffer(source.data if taken else b"", np.uint8) for source, taken in pairs]
-        self._files = np.array([(_address(data) - _address(_NOTHING), len(data)) for data in self._held], np.int64)
+        self._contents = [np.frombuffer(source.data if is_plain else b"", np.uint8) for source, is_plain in pairs]
+        self._files = np.array([(_address(data) - _address(_NOTHING), len(data)) for data in self._contents], np.int64)
         keys = b"".join([store.row(*(source.key or _NO_KEY)) for source, _ in pairs])
         self._known = np.zeros((len(sources), of.FIELDS), np.int64)
         self._known[:, of.DEVICE : of.CHANGED + 1] = np.frombuffer(keys, np.int64).reshape(-1, store_fields.KEY)

@@ -1,6 +1,7 @@
 """Running plans of rows on the host: each image is a row of numbers.
 
-For a file the region is decoded and one compiled call makes the values; pictures in one array are run in one call.
+Threads share what compiled code reads (``shares``); pictures in one array are run in one call. Of any other image the
+region is read, and one call makes the values.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ Work = Callable[[], "Iterable[Task] | None"]
 Task = tuple[int, Work]
 """The first image that a task computes, and its work, which returns further tasks for what it leaves."""
 
-_AT_LEAST = 16
-"""The least number of pictures that a thread takes at a time."""
-
 
 def tasks(
     plan: ColumnPlan, target: Target, read: Read, threads: int, shares: Callable[[], Sequence[Share]]
@@ -55,6 +53,10 @@ def tasks(
     return run.of_files(plan, read, threads, shares())
 
 
+_AT_LEAST = 16
+"""The least number of pictures that a thread takes at a time."""
+
+
 class _Run:
     def __init__(self, columns: Columns, fills: Pixels, values: ValueTable, target: Target, planar: bool) -> None:
         self._columns, self._fills, self._values, self._target, self._planar = columns, fills, values, target, planar
@@ -70,9 +72,10 @@ class _Run:
             yield first, partial(self._pictures, pictures, which, axes)
 
     def _pictures(self, pictures: PicturesApart, which: range, axes: Numbers) -> None:
-        columns, (table, factors) = self._columns, self._values
-        given = axes, columns.resample, columns.rows_first, self._fills, table
-        passes.run_batch(pictures.pixels, pictures.parts, which, *given, self._target, self._planar, factors=factors)
+        columns, (table, factors), fills = self._columns, self._values, self._fills
+        parts = np.column_stack([pictures.parts, columns.rows_first])
+        job = passes.Job(which.start, which.stop, columns.resample, self._planar)
+        passes.run_batch(pictures.pixels, parts, axes, job, fills, table, factors, self._target)
 
     def of_files(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))

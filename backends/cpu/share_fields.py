@@ -1,4 +1,4 @@
-"""The call block of a thread's share of a batch (``shares``, ``share_kernels``, ``region_kernels``): int64 [words].
+"""The call block of a thread's share of a batch (``shares``, ``share_kernels``): int64 [words].
 
 A word is a number, or the address of the object of a C-contiguous array, which ``shares.Block`` keeps alive.
 """
@@ -41,7 +41,7 @@ room for more; the number of indexes that had no slot."""
 READ, ROWS, NUMBERS, BEGINS = range(29, 33)
 """Words of a call of ``reading_kernels.read``, and ``reading.Together``."""
 DESCRIPTIONS, NEEDED, UNPACK, SPAN = range(33, 37)
-"""For planes, also their descriptions, words of calls of ``unpack.needed`` and ``unpack.unpack``, the former's span."""
+"""For planes, also their descriptions, calls of ``planes_kernels.needed`` and ``unpack``, the former's span."""
 
 WORDS = 46
 

@@ -22,6 +22,7 @@ from accel.backends.cpu.regions import RUN_SHARE, TAKE_BAND, Block, Regions
 from accel.backends.shared.pixels import Pixels
 from accel.planning.columns import Columns
 from accel.runtime import read
+from accel.runtime.memo import cached
 from accel.system.native import units
 from accel.system.native.calls import Call
 from accel.system.timing.clocks import DECODE, TRANSFORM
@@ -48,7 +49,7 @@ class Share:
         """
         columns, regions, item = self._columns, self.regions, target.dtype.itemsize
         pixels, fused = read.room.take(regions.room), _last.pass_call(columns, values, item, planar)
-        left, begun = np.empty(len(self), np.int64), thread_time()
+        left, begun = np.empty(len(self), np.int64), thread_time() if cached.in_use else 0.0
         stage = compiled_stage(DECODE, TRANSFORM, len(self)) if regions.decodes else nullcontext(_NO_TIMES)
         with stage as times:
             block = Block(
@@ -88,7 +89,7 @@ class Share:
                 else:
                     regions.grow(block, memory, room)
         found: list[int] = left[: block.words[sh.COUNT_LEFT]].tolist()
-        regions.finish(block, found, 1e6 * (thread_time() - begun))
+        regions.finish(block, found, 1e6 * (thread_time() - begun) if cached.in_use else 0.0)
         return found
 
 

@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from accel.system.native.intrinsics import FEATURES, called, emitted, lanes_of, load, splat, store
+from accel.system.native.simd import Lanes
 
 LANES = 16
 
@@ -76,16 +77,17 @@ def packed(builder: Any, sums: Sequence[Any]) -> Any:
 def saturated(builder: Any, sums: Sequence[Any]) -> list[Any]:
     """Up to four vectors of 16 int32 as bytes, clamped to 0..255."""
     if not _HAS_PACKS:
-        made = []
-        for value in sums:
-            for bound, worse in ((0, "<"), (255, ">")):
-                limit = splat(builder, ir.Constant(_WORD, bound), LANES)
-                value = builder.select(builder.icmp_signed(worse, value, limit), limit, value)
-            made.append(builder.trunc(value, _BYTES))
-        return made
+        return [Lanes(builder, value).clamp(0, 255).narrow(8).value for value in sums]
     words = packed(builder, sums)
     parts = [builder.shuffle_vector(words, words, lanes_of([4 * x + i for x in range(4)])) for i in range(len(sums))]
     return [builder.bitcast(part, _BYTES) for part in parts]
+
+
+def half_of(builder: Any, shift: Any) -> tuple[Any, Any]:
+    """Half of what a shift (int64) divides by, and the shift, each as a vector of 16 words."""
+    shift, one = builder.trunc(shift, _WORD), ir.Constant(_WORD, 1)
+    half = builder.shl(one, builder.sub(shift, one))
+    return splat(builder, half, LANES), splat(builder, shift, LANES)
 
 
 def _weighted_sum(blocks: int) -> Any:
@@ -93,10 +95,7 @@ def _weighted_sum(blocks: int) -> Any:
 
     @emitted(types.void, *[types.int64] * 6)
     def weighted_sum(builder: Any, source: Any, stride: Any, weights: Any, taps: Any, shift: Any, target: Any) -> None:
-        shift = builder.trunc(shift, _WORD)
-        one = ir.Constant(_WORD, 1)
-        half = splat(builder, builder.shl(one, builder.sub(shift, one)), LANES)
-        shift = splat(builder, shift, LANES)
+        half, shift = half_of(builder, shift)
         sums = [cgutils.alloca_once(builder, _WORDS) for _ in range(blocks)]
         for total in sums:
             builder.store(half, total)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cpu import effects, passes
-from accel.backends.cpu.normalization import NO_FACTORS
+from accel.backends.cpu.passes import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view, positions
 from accel.backends.shared.pixels import Pixels, image_of
 from accel.ops.index import Index

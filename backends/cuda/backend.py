@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,11 @@ from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.execute import Execution
-from accel.backends.cuda.finished import Said
+from accel.backends.cuda.finished import Summary
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, said_of, sizes_of
+from accel.backends.cuda.ready import DESCRIBED, Ready, sizes_of, summary_of
+from accel.backends.cuda.schedule import Execution
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -121,20 +121,20 @@ class CudaBackend(AcceleratorBackend):
         outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
             result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
-            said = None if ahead is None else said_of(ahead)
+            summary = None if ahead is None else summary_of(ahead)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
-                if said is not None and part is not plan:
+                if summary is not None and part is not plan:
                     counters.fallback(_IN_CHUNKS)
-                self._run(part, engine, result, self._decoder(engine), said if part is plan else None)
+                self._run(part, engine, result, self._decoder(engine), summary if part is plan else None)
 
-            known = () if said is None else (said.sent, said.taken)
+            known = () if summary is None else (summary.sent, summary.taken)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
     def room_ahead(self, plan: ColumnPlan) -> int:
         """See ``accel.backend.AcceleratorBackend``."""
-        if self.options.decoder != "accel" or not columns.taken(plan) or self.supports(plan.example) is not None:
+        if self.options.decoder != "accel" or not columns.accepts(plan) or self.supports(plan.example) is not None:
             return 0
         return finished.room(plan)
 
@@ -196,29 +196,17 @@ class CudaBackend(AcceleratorBackend):
         found = self._engines.get(device)
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
-    def _run(self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, said: Said | None = None) -> None:
-        """Run a plan, or a chunk, into the whole batch's ``result``; ``said``: of one that a worker has finished."""
+    def _run(
+        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, summary: Summary | None = None
+    ) -> None:
+        """Run a plan, or a chunk, into the whole batch's ``result``; ``summary``: of what a worker has finished."""
         images: list[nvimg.Pixels | None] = []
-        execution: Execution | Ready
-        wanted: Callable[[int], Decode]
-        if decoder == "accel" and said is not None:
-            execution = Ready(plan.ahead, said, result, engine.device, engine.pool)  # type: ignore[attr-defined]
-            decoding, wanted, on_host = execution.decoding, partial(_hole, plan, execution), list(execution.holes)
+        if decoder == "accel" and summary is not None:
+            ready = Ready(plan.ahead, summary, result, engine.device, engine.pool)  # type: ignore[attr-defined]
+            running = _Running(ready, ready.decoding, partial(_hole, plan, ready), list(ready.holes))
         else:
-            decodes = plan.sources if _by_columns(plan) else plan.decodes
-            addresses: list[int | None] = [None] * len(decodes)
-            decoding = jpeg.Decoding(addresses)
-            if decoder == "accel":
-                by_index = jpeg.by_index(decodes, self.options)
-                batch = [jpeg.wanted_of(each, by_index) for each in decodes]
-                decoding = engine.jpeg.decode(batch)
-                addresses = decoding.addresses
-            elif decoder == "nvimgcodec":
-                images = engine.decoder.decode(decodes)
-                addresses = [pixels and pixels.address for pixels in images]
-            schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
-            execution, wanted = Execution(schedule, engine.device, engine.pool, result), decodes.__getitem__
-            on_host = [number for number, address in enumerate(addresses) if address is None]
+            running, images = self._begin(plan, engine, result, decoder)
+        execution, decoding, wanted, on_host = running
         try:
             work: list[Callable[[], object]] = [
                 partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
@@ -228,31 +216,54 @@ class CudaBackend(AcceleratorBackend):
                 self._parallel.each(work, _call)
             execution.upload()
             execution.launch()
-            told = decoding.flagged()
-        except BaseException as error:
+            flagged = decoding.flagged()
+        except DecodeError as error:
             execution.abandon()
-            if isinstance(error, DecodeError) and error.position is not None:
+            if error.position is not None:
                 if isinstance(execution, Ready):  # its files were not launched: planned here, the first error is found
                     self._run(plan._replace(), engine, result, decoder)
-                for number in decoding.flagged():  # one of them may fail as well, and be an earlier image
-                    if plan.decodes[number].items[0].position < error.position:
-                        read.pixels(plan.decodes[number], plan.shape[0], self.options)
+                self._raise_earlier(plan, decoding, error.position)
+            raise
+        except BaseException:
+            execution.abandon()
             raise
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        if len(decoding.made.numbers):
-            stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
-        if cached.in_use:
-            for number, index in decoding.made.each().items():
-                indexes.keep(jpeg.source_of(plan, number), index)
-            cached.flush(if_due=True)  # the entries of what the host has decoded
-        if told:  # their places in the result are written again, later on the same stream
-            for number in told:
+        _keep(plan, decoding)
+        if flagged:  # their places in the result are written again, later on the same stream
+            for number in flagged:
                 name = plan.decodes[number].source.name
                 counters.fallback("accel declined a JPEG on the device; the host decoded it", name)
-            flagged = tuple([plan.decodes[number] for number in told])
-            self._run(plan._replace(decodes=flagged), engine, result, "host")
+            again = tuple([plan.decodes[number] for number in flagged])
+            self._run(plan._replace(decodes=again), engine, result, "host")
+
+    def _begin(
+        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str
+    ) -> tuple[_Running, list[nvimg.Pixels | None]]:
+        """Begin to decode on the device, and make the schedule; also nvImageCodec's images."""
+        images: list[nvimg.Pixels | None] = []
+        decodes = plan.sources if _by_columns(plan) else plan.decodes
+        addresses: list[int | None] = [None] * len(decodes)
+        decoding = jpeg.Decoding(addresses)
+        if decoder == "accel":
+            by_index = jpeg.by_index(decodes, self.options)
+            decoding = engine.jpeg.decode([jpeg.request_of(each, by_index) for each in decodes])
+            addresses = decoding.addresses
+        elif decoder == "nvimgcodec":
+            images = engine.decoder.decode(decodes)
+            addresses = [pixels and pixels.address for pixels in images]
+        schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
+        execution = Execution(schedule, engine.device, engine.pool, result)
+        on_host = [number for number, address in enumerate(addresses) if address is None]
+        return _Running(execution, decoding, decodes.__getitem__, on_host), images
+
+    def _raise_earlier(self, plan: Plan, decoding: jpeg.Decoding, position: int) -> None:
+        """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier
+        image than one at a position."""
+        for number in decoding.flagged():
+            if plan.decodes[number].items[0].position < position:
+                read.pixels(plan.decodes[number], plan.shape[0], self.options)
 
     def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
         """Decode on the host, into the memory to be uploaded."""
@@ -260,7 +271,7 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
-_UNITS = (jpeg.headers.UNIT, jpeg.index.UNIT, jpeg.layout.UNIT, finished.UNIT, store.UNIT)
+_UNITS = (jpeg.headers.UNIT, finished.UNIT, store.UNIT)
 """The compiled code that workers and their parent call; workers inherit it."""
 
 _DESCRIBED = {
@@ -271,12 +282,31 @@ _DESCRIBED = {
 
 
 def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
-    return isinstance(plan, ColumnPlan) and columns.taken(plan)
+    return isinstance(plan, ColumnPlan) and columns.accepts(plan)
 
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
     return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+
+
+def _keep(plan: Plan, decoding: jpeg.Decoding) -> None:
+    """Keep the indexes that the device has made."""
+    if len(decoding.made.numbers):
+        stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
+    if cached.in_use:
+        for number, index in decoding.made.each().items():
+            indexes.keep(jpeg.source_of(plan, number), index)
+        cached.flush(if_due=True)  # the entries of what the host has decoded
+
+
+class _Running(NamedTuple):
+    """A plan that is being run: its execution; its files' decoding; the host's decodes by number; and those numbers."""
+
+    execution: Execution | Ready
+    decoding: jpeg.Decoding
+    wanted: Callable[[int], Decode]
+    on_host: list[int]
 
 
 _INSIDE = nullcontext()
@@ -298,4 +328,4 @@ class _Engine:
         self.jpeg = jpeg.Decoder(self.device)
         self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
-        self.held = nvimg.Held()
+        self.held = nvimg.KeepAlive()

@@ -3,7 +3,7 @@
 // Sources: Pillow, src/libImaging/Resample.c (precompute_coeffs, normalize_coeffs_8bpc); PyTorch,
 // aten/src/ATen/native/cpu/UpSampleKernel.cpp (HelperInterpBase), aten/src/ATen/native/UpSample.h.
 // Additions, products and quotients of float64 round alike everywhere (no contraction: --fmad=false). Sines do not:
-// the coefficients of Lanczos and Hamming are made on the host, with the libm that Pillow itself calls (`coefficients.py`).
+// the coefficients of Lanczos and Hamming are made on the host, with the libm that Pillow itself calls (`schedule.py`).
 
 #include "pass.h"
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.coefficients import ALIGNED
 from accel.backends.cuda.descriptors import (
     COEFFICIENT_JOB,
     MODES,
@@ -24,7 +23,7 @@ from accel.backends.cuda.descriptors import (
     Region,
     place,
 )
-from accel.backends.cuda.schedule import Schedule
+from accel.backends.cuda.schedule import ALIGNED, Schedule
 from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 from accel.planning.columns import ColumnPlan, Columns
@@ -34,7 +33,7 @@ from accel.recipes.rows import Numbers
 _NARROW = 1 << 16  # longer than any side of a file
 
 
-def taken(plan: ColumnPlan) -> bool:
+def accepts(plan: ColumnPlan) -> bool:
     """Whether a plan can be lowered here: coefficients are computed on the device, and sizes are below ``_NARROW``."""
     columns = plan.columns
     on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
@@ -42,7 +41,7 @@ def taken(plan: ColumnPlan) -> bool:
 
 
 def schedule_of(plan: ColumnPlan, sources: Sequence[int | None] | npt.NDArray[np.uint64]) -> Schedule:
-    """``lowering.schedule_of`` for a plan that is ``taken``. In an array of ``sources``, 0 stands for None."""
+    """``lowering.schedule_of`` for a plan that it ``accepts``. In an array of ``sources``, 0 stands for None."""
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved

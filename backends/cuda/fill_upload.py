@@ -15,8 +15,8 @@ from accel.system.native.memory import advanced, pointer_to
 _SHIFT = np.uint64(56)  # of the region in a place, see descriptors.py
 _OFFSET = np.uint64((1 << 56) - 1)
 _UPLOAD, _SCRATCH, _RESULT, _FILES = 1, 2, 3, 4  # of the regions
-_LAUNCHES, _PIECES, _PROGRAM, _FIXUPS = 1, 2, 3, 4  # of ``finished.Part``
-_BEHIND, _WORKING, _CLEARED, _CLEARED_END, _TOLD, _TOLD_SIZE = 1, 3, 5, 6, 7, 8  # of ``finished.Said``
+_LAUNCHES, _PIECES, _PROGRAM, _FIXUPS = 1, 2, 3, 4  # of ``finished.Section``
+_BEHIND, _WORKING, _CLEARED, _CLEARED_END, _REPORT, _REPORT_SIZE = 1, 3, 5, 6, 7, 8  # of ``finished.Summary``
 _TO_DEVICE, _FILL, _TO_HOST = 1, 2, 3  # of ``driver.Call``
 
 
@@ -65,31 +65,33 @@ def fill_upload(
 
     Args:
         slot: all that the worker sent. files: the offset of the files in it.
-        parts: the word from which on it has each part's (``finished.Part``) offset and bytes.
+        parts: the word from which on it has each part's (``finished.Section``) offset and bytes.
         in_place: whether the device copies the files from where they are. memory, result: device addresses.
         host: the host memory: gets what the device tells at its beginning, and what is sent from ``first`` on.
         work: ``device.Work.calls``: 4 moves, launches, and room; it refers to ``slot`` and ``host`` by address.
     """
     sent, target = pointer_to(slot), pointer_to(host)
     source, sent_words, bases = advanced(sent, files), numbers(sent), advanced(pointer_to(work), 4 * len(work) - 8)
-    said, part = sent_words[parts] // 8, parts + 2 * _PROGRAM
-    behind, size = sent_words[said + _BEHIND], sent_words[part + 1]
+    summary, part = sent_words[parts] // 8, parts + 2 * _PROGRAM
+    behind, size = sent_words[summary + _BEHIND], sent_words[part + 1]
     bases[0], bases[_FILES], bases[_UPLOAD], bases[_RESULT] = 0, memory, memory + behind, result
-    bases[_SCRATCH] = scratch = memory + sent_words[said + _WORKING]
+    bases[_SCRATCH] = scratch = memory + sent_words[summary + _WORKING]
     begin, at = sent_words[parts + 2 * _PIECES] // 8, first
     if not in_place:
-        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 3):
-            copied(advanced(target, first + sent_words[n + 1]), advanced(source, sent_words[n]), sent_words[n + 2])
+        for n in range(begin, begin + sent_words[parts + 2 * _PIECES + 1] // 8, 2):
+            copied(advanced(target, first + sent_words[n]), advanced(source, sent_words[n]), sent_words[n + 1])
         at += behind
     copied(advanced(target, at), advanced(sent, sent_words[part]), size)
     part = parts + 2 * _FIXUPS
     bind_words(addresses(target), halves(sent), sent_words[part] // 4, sent_words[part + 1] // 4, bases, at // 8)
-    _move(work, 0, _TO_DEVICE, memory, slot.ctypes.data + files, sent_words[said] * in_place)
+    _move(work, 0, _TO_DEVICE, memory, slot.ctypes.data + files, sent_words[summary] * in_place)
     staged = at - first  # bytes of files in the host memory
     _move(work, 1, _TO_DEVICE, memory + behind - staged, host.ctypes.data + first, staged + size)
-    cleared = sent_words[said + _CLEARED]
-    _move(work, 2, _FILL, scratch + cleared, 0, sent_words[said + _CLEARED_END] - cleared)
-    _move(work, 3, _TO_HOST, host.ctypes.data, scratch + sent_words[said + _TOLD], sent_words[said + _TOLD_SIZE])
+    cleared = sent_words[summary + _CLEARED]
+    _move(work, 2, _FILL, scratch + cleared, 0, sent_words[summary + _CLEARED_END] - cleared)
+    _move(
+        work, 3, _TO_HOST, host.ctypes.data, scratch + sent_words[summary + _REPORT], sent_words[summary + _REPORT_SIZE]
+    )
     begin = sent_words[parts + 2 * _LAUNCHES] // 8
     for n in range(len(work) - 6):
         for k in range(4):

@@ -1,7 +1,7 @@
 """A batch of files as finished work: the part that a DataLoader's worker computes, without a device.
 
 The device gets one upload: files and a *program* of descriptors, their owners and tables, in which addresses are places
-(``descriptors``) in four regions. ``Part`` lists what is sent (``processes.sent_files``): the program and which of
+(``descriptors``) in four regions. ``Section`` lists what is sent (``processes.sent_files``): the program and which of
 its words are places, where the files that the decoder takes lie, the launches in order, and what the host wants to know
 afterwards. ``ready`` runs it. Nothing in it depends on the device, so a slot's parts can be used where they lie.
 """
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
-from accel.backends.cuda.execute import filled, placed
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE
-from accel.backends.cuda.jpeg.wanted import device_bytes_of, indexes_of, plain
+from accel.backends.cuda.jpeg.requests import device_bytes_of, indexes_of, plain
+from accel.backends.cuda.schedule import filled, placed
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.planning.columns import ColumnPlan
@@ -43,23 +43,23 @@ _bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] int int u8[1] int")
 Arrays = list[npt.NDArray[Any]]
 
 
-class Part(IntEnum):
+class Section(IntEnum):
     """The arrays sent for a batch of n images, of which the device's decoder takes k (in its own order)."""
 
-    SAID = 0  # int64: see ``Said``
+    SUMMARY = 0  # int64: see ``Summary``
     LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, offsets of items and owners in the program
-    PIECES = 2  # int64 [k, 3]: the files that the decoder takes: source, target, bytes
+    PIECES = 2  # int64 [k, 2]: offset (also on the device) and bytes of each file that the decoder takes
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
     BYTES = 5  # int64 [n]: the memory that each image takes on the device
     HOLES = 6  # int64 [n - k, 6]: images that the host decodes: number, offset in the program, box (4)
-    TAKEN = 7  # int64 [k]: the images that the decoder takes
-    POINTS = 8  # int64 [2, k]: offsets of the points of indexes in what is told, and their bytes
+    ACCEPTED = 7  # int64 [k]: the images that the decoder takes
+    POINTS = 8  # int64 [2, k]: offsets of the points of indexes in the report, and their bytes
     KNOWN = 9  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
     HEADERS = 10  # int64 [k, HEADER_SIZE], if any indexes are to be made
 
 
-class Said(NamedTuple):
+class Summary(NamedTuple):
     """Numbers of a batch. The device's memory has the files, then the program, then working memory."""
 
     files: int  # bytes of files
@@ -69,8 +69,8 @@ class Said(NamedTuple):
     memory: int  # bytes of all that
     cleared: int  # where in the working memory the part begins that must be zero
     cleared_end: int
-    told: int  # where in the working memory the part begins that the host reads
-    told_size: int
+    report: int  # where in the working memory the part begins that the host reads
+    report_size: int
     in_place: int  # 1 if the decoder takes at least half of the files' bytes, so that all are sent from here
     launches: int
     decoded: int  # images that the decoder takes
@@ -97,7 +97,7 @@ def room(plan: ColumnPlan) -> int:
 
 
 def parts(plan: ColumnPlan, options: Options) -> Arrays:
-    """The arrays for a plan of ``Files`` that ``columns`` takes (see ``Part``); none if no file is for the decoder."""
+    """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
     sources = _files(plan)
     asked = np.flatnonzero(sources.plain())
     if not len(asked):
@@ -105,11 +105,11 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     starts, sizes = np.ascontiguousarray(sources.places[asked].T)
     boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
     indexes = indexes_of(sources, asked, options)
-    found = describe(sources.content, starts, sizes, boxes, channels, indexes, moves=False)
+    found = describe(sources.content, starts, sizes, boxes, channels, indexes)
     if found.batch is None:
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
-    batch, numbers = found.batch, asked[found.taken]
+    batch, numbers = found.batch, asked[found.accepted]
     addresses = np.zeros(len(sources), np.uint64)
     addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = columns.schedule_of(plan, addresses)
@@ -124,7 +124,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     for array, start in zip(decoder, offsets.tolist(), strict=True):
         program[start : start + array.nbytes] = array.view(np.uint8)
     segments, *owners, pictures = offsets.tolist()
-    pieces = _pieces(found)
+    pieces, size = np.stack([starts, sizes], 1)[np.sort(found.accepted)], int((starts + sizes).max())
     listed = [
         (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
         for kernel, owner in zip(LAUNCHES, owners, strict=True)
@@ -142,24 +142,24 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         fixups.append(_fixups(launch.dtype, behind + items, launch.count))
         _bind(words, fixups[-1], 0, len(fixups[-1]), regions, 0)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    (told, told_size), points = batch.told()
+    (report, report_size), points = batch.report()
     known, headers = _known(found)
     on_host = np.flatnonzero(addresses == 0).tolist()
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
-    begin = -(-found.size // ALIGNED) * ALIGNED
+    begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
     cleared, cleared_end = batch.cleared
-    said = Said(
-        files=found.size,
+    summary = Summary(
+        files=size,
         behind=begin,
         sent=begin + len(program),
         working=working,
         memory=working + scratch + schedule.scratch.size,
         cleared=cleared,
         cleared_end=cleared_end,
-        told=told,
-        told_size=told_size,
-        in_place=int(2 * int(pieces[:, 2].sum()) >= found.size),
+        report=report,
+        report_size=report_size,
+        in_place=int(2 * int(pieces[:, 1].sum()) >= size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
@@ -169,7 +169,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         taken=int(taking.sum()),
     )
     return [
-        np.array(said, np.int64),
+        np.array(summary, np.int64),
         np.array(listed, np.int64),
         pieces,
         program,
@@ -201,13 +201,8 @@ def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
     return bases
 
 
-def _pieces(found: Described) -> Numbers:
-    """The files taken, whole, in their order in memory."""
-    return found.known.pieces[np.sort(found.taken)][:, [0, 2, 3]]
-
-
 def _known(found: Described) -> tuple[Numbers, Numbers]:
-    known = found.known.of(found.taken)
+    known = found.known
     headers = found.headers if known.wanted.any() else found.headers[:0]
     return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
 

@@ -7,7 +7,7 @@ with halved chroma. Files that it refuses come back as None, and are left to the
 nvJPEG's hardware engine may write its output before work that was queued earlier on the stream has run, so the output
 must not be memory that was just freed by tensors which that work still reads. nvImageCodec takes its memory from the
 driver's pool (cudaMallocAsync), not from torch's allocator, and an image goes back there only when the device is done
-with everything that reads it (``Held``). If torch's tensors come from that pool as well, nvImageCodec is not used
+with everything that reads it (``KeepAlive``). If torch's tensors come from that pool as well, nvImageCodec is not used
 (``shares_memory``).
 """
 
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 
 from accel.backends.cuda.device import Mark
-from accel.backends.shared.intact import plainly_intact
 from accel.codec import engines
+from accel.codec.decode import is_plainly_intact
 from accel.planning.plan import Decode
 from accel.system import counters, fork
 
@@ -35,7 +35,9 @@ class Pixels(NamedTuple):
 def accepts(wanted: Decode) -> bool:
     """Whether nvImageCodec may decode a source: an intact file, and a region whose chroma it gets right."""
     source = wanted.source
-    return wanted.box == engines.wide_enough(wanted.box, source.header.width) and plainly_intact(source)
+    return wanted.box == engines.wide_enough(wanted.box, source.header.width) and is_plainly_intact(
+        source.data, source.header
+    )
 
 
 def shares_memory(device: torch.device) -> bool:
@@ -109,7 +111,7 @@ def _pixels(image: Any, wanted: Decode) -> Pixels | None:
     return Pixels(layout["data"][0], image)
 
 
-class Held:
+class KeepAlive:
     """Objects whose memory the device may still be reading."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backends.cuda.device import ROOM, Device, Work
-from accel.backends.cuda.finished import Part, Said, fill_upload
+from accel.backends.cuda.finished import Section, Summary, fill_upload
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoder import Indexing, Made
 from accel.backends.cuda.jpeg.headers import Integers
@@ -37,29 +37,27 @@ class Ready:
         holes: the boxes that the host decodes, by the images' numbers; they are to be filled in before ``upload``.
     """
 
-    def __init__(self, ahead: Ahead, said: Said, result: torch.Tensor, device: Device, pool: PinnedPool) -> None:
-        self._device, self._memory, self._begun = device, device.scratch(said.memory), False
-        block = ahead.memory if said.in_place else None
+    def __init__(self, ahead: Ahead, summary: Summary, result: torch.Tensor, device: Device, pool: PinnedPool) -> None:
+        self._device, self._memory, self._begun = device, device.scratch(summary.memory), False
+        block = ahead.memory if summary.in_place else None
         in_place = block is not None and block.locked(device.torch_device.type, device.lock)
         if in_place:
             counters.count(counters.IN_PLACE, ahead.shape[0])
-        first = -(-said.told_size // _ALIGNED) * _ALIGNED
-        begin = first - (said.behind if in_place else 0)  # where the device's memory would begin in the host's
-        buffer = pool.take(begin + said.sent)
-        indexing = Indexing(said.indexed, said.misfits, said.wanted, partial(_known, ahead))
-        self.decoding = Decoding([], said.decoded, partial(_taken, ahead), indexing)
+        first = -(-summary.report_size // _ALIGNED) * _ALIGNED
+        begin = first - (summary.behind if in_place else 0)  # where the device's memory would begin in the host's
+        buffer = pool.take(begin + summary.sent)
+        indexing = Indexing(summary.indexed, summary.misfits, summary.wanted, partial(_known, ahead))
+        self.decoding = Decoding([], summary.decoded, partial(_accepted, ahead), indexing)
         self.decoding.watched = pool, buffer, None
         self._host: Bytes = buffer.numpy()
-        calls = np.empty((_MOVES + said.launches + ROOM, 4), np.uint64)
+        calls = np.empty((_MOVES + summary.launches + ROOM, 4), np.uint64)
         self._work = Work(self._memory, calls, _MOVES)
-        fill_upload(
-            ahead.slot, ahead.files, ahead.first, in_place, self._memory.data_ptr(), result.data_ptr(),
-            self._host, first, calls,
-        )  # fmt: skip
+        addresses = self._memory.data_ptr(), result.data_ptr()
+        fill_upload(ahead.slot, ahead.files, ahead.first, in_place, *addresses, self._host, first, calls)
         self.holes: dict[int, Box] = {}
-        if said.holes:
-            holes = ahead.part(Part.HOLES).view(np.int64).reshape(-1, 6).tolist()
-            self._holes = {number: begin + said.behind + offset for number, offset, *_ in holes}
+        if summary.holes:
+            holes = ahead.part(Section.HOLES).view(np.int64).reshape(-1, 6).tolist()
+            self._holes = {number: begin + summary.behind + offset for number, offset, *_ in holes}
             self.holes = {number: (a, b, c, d) for number, _, a, b, c, d in holes}
 
     def pixels(self, number: int, size: int) -> Bytes:
@@ -86,22 +84,21 @@ class Ready:
         self.decoding.give_back()
 
 
-def _taken(ahead: Ahead) -> Integers:
-    return ahead.part(Part.TAKEN).view(np.int64)
+def _accepted(ahead: Ahead) -> Integers:
+    return ahead.part(Section.ACCEPTED).view(np.int64)
 
 
 def _known(ahead: Ahead) -> Made:
-    counts, misfits, wanted, digests = ahead.part(Part.KNOWN).view(np.int64).reshape(4, -1)
-    pieces = ahead.part(Part.PIECES).view(np.int64).reshape(-1, 3)
-    known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests, pieces)
-    headers = ahead.part(Part.HEADERS).view(np.int64).reshape(-1, hd.HEADER_SIZE)
-    return headers, known, ahead.part(Part.POINTS).view(np.int64).reshape(2, -1)
+    counts, misfits, wanted, digests = ahead.part(Section.KNOWN).view(np.int64).reshape(4, -1)
+    known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests)
+    headers = ahead.part(Section.HEADERS).view(np.int64).reshape(-1, hd.HEADER_SIZE)
+    return headers, known, ahead.part(Section.POINTS).view(np.int64).reshape(2, -1)
 
 
-def said_of(ahead: Ahead) -> Said:
-    return Said(*ahead.part(Part.SAID).view(np.int64).tolist())
+def summary_of(ahead: Ahead) -> Summary:
+    return Summary(*ahead.part(Section.SUMMARY).view(np.int64).tolist())
 
 
 def sizes_of(ahead: Ahead) -> npt.NDArray[np.int64]:
     """The bytes that each image takes on the device."""
-    return ahead.part(Part.BYTES).view(np.int64)
+    return ahead.part(Section.BYTES).view(np.int64)

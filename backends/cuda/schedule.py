@@ -1,20 +1,93 @@
-"""Schedules of kernel launches: pure data, made without pixels or a device.
+"""Schedules of kernel launches, and executing them on a device. Nothing here waits for the device.
 
-Addresses are places (``descriptors``) until memory is allocated. Launches are on levels; those of one level may run in
-any order, once the levels below are done.
+A schedule is pure data, made without pixels or a device. Its addresses are places (``descriptors``) until memory is
+allocated. Launches are on levels; those of one level may run in any order, once the levels below are done.
+
+Resampling coefficients of bilinear, bicubic and box are computed on the device, from the boxes alone: by sums, products
+and quotients of float64, which round alike everywhere. Those of Lanczos and Hamming need sines, whose last bit differs
+between libraries; they are computed on the host by compiled code, which calls the same libm as Pillow, and are sent
+along.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from PIL.Image import Resampling
 
-from accel.backends.cuda.coefficients import ALIGNED, CoefficientJob, computed_on_host, sizes_of
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, packer, place
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, bind, offset_of, packer, place
+from accel.backends.cuda.device import Device
+from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.ops.resample import SUPPORT, Aten
 from accel.planning.stages import Levels
+from accel.system.native import units
+
+_UNIT = units.Unit(
+    "coefficients", "backends/shared/coefficient_kernels.py", "backends/shared/numba_memory.py", seconds=1
+)
+_compute = _UNIT.function("backends.shared.coefficient_kernels", "computed_bits", "int int f8 f8 int int int u1[1]w")
+
+Integers = npt.NDArray[np.int32]
+
+
+class CoefficientJob(NamedTuple):
+    """The coefficients of ``shown`` resampled positions from ``first`` on.
+
+    ``span`` of the ``length`` positions of the axis, from ``begin`` on, are resampled to ``size``.
+    """
+
+    begin: float
+    span: float
+    resample: int
+    length: int
+    size: int
+    first: int
+    shown: int
+
+    @property
+    def on_host(self) -> bool:
+        return self.is_resampled and self.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
+
+    @property
+    def is_resampled(self) -> bool:
+        return self.begin != 0 or self.span != self.size
+
+    @property
+    def most_taps(self) -> int:
+        """The most taps of any position."""
+        if not self.is_resampled:
+            return 1
+        scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.span / self.size, 1.0)
+        return math.ceil(SUPPORT[self.resample & 7] * scale) * 2 + 1
+
+
+ALIGNED = 64
+
+
+@lru_cache(maxsize=4096)
+def sizes_of(begin: float, span: float, resample: int, size: int, shown: int) -> tuple[int, int]:
+    """The padded bytes of a job's bounds, and the bytes of bounds and coefficients together."""
+    length = 2 * shown + 1  # first taps, numbers of taps, and the bits after the binary point
+    bounds = -(-4 * length // ALIGNED) * ALIGNED
+    return bounds, bounds + 4 * CoefficientJob(begin, span, resample, 0, size, 0, shown).most_taps * shown
+
+
+@lru_cache(maxsize=256)
+def computed_on_host(job: CoefficientJob, bounds_size: int) -> tuple[Integers, Integers]:
+    """Compute the bounds, in ``bounds_size`` bytes, and the coefficients for the kernels."""
+    begin, span, resample, length, size, first, shown = job
+    memory = np.zeros(job.most_taps * (shown + 2) + 2 * shown, np.int32)  # coefficient_kernels.memory_size
+    bounds = np.zeros(bounds_size // 4, np.int32)
+    bounds[2 * shown] = _compute(resample, length, begin, span, size, first, shown, memory.view(np.uint8))
+    bounds[: 2 * shown] = memory[-2 * shown :].reshape(shown, 2).T.reshape(-1)
+    return bounds, np.ascontiguousarray(memory[2 * job.most_taps : -2 * shown].reshape(shown, -1).T)
+
 
 _packed_job = packer(COEFFICIENT_JOB)
 
@@ -137,3 +210,89 @@ class Schedule:
             row = _packed_job(found, found + bounds_size, *job, 0)
             self.launch(0, "coefficients", COEFFICIENT_JOB).add(row)
         return found, found + bounds_size
+
+
+# -- executing a schedule --------------------------------------------------------------------------------
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Execution:
+    """One run of a schedule: fill its host memory (``pixels``, ``sent``), then ``upload``, then ``launch``.
+
+    The last two queue on torch's current stream of the device, which must be entered.
+    """
+
+    def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool, result: torch.Tensor) -> None:
+        """``result``: the tensor that the launches will write."""
+        self._schedule, self._device, self._pool, self._result = schedule, device, pool, result
+        self._placed = placed(schedule)
+        self._buffer = pool.take(schedule.upload.size)
+        self._given_back = False
+        self._host: Bytes = self._buffer.numpy()
+
+    @property
+    def launches(self) -> list[str]:
+        """The kernels that ``launch`` launches, in order."""
+        return [launch.kernel for launch, *_ in self._placed]
+
+    def pixels(self, number: int, size: int) -> Bytes:
+        """The host memory for the pixels of a decode, uint8[size]."""
+        offset = offset_of(self._schedule.pixels[number])
+        return self._host[offset : offset + size]
+
+    def sent(self) -> Sequence[Callable[[], None]]:
+        """Tasks, in any order, that fill in everything else that is sent."""
+        return [partial(filled, self._host, each) for each in self._schedule.sent]
+
+    def upload(self) -> None:
+        """Queue the copy of the host memory to the device."""
+        size = self._schedule.upload.size
+        self._upload = self._device.scratch(size)
+        self._scratch = self._device.scratch(self._schedule.scratch.size)
+        bases = {
+            Region.UPLOAD: self._upload.data_ptr(),
+            Region.SCRATCH: self._scratch.data_ptr(),
+            Region.RESULT: self._result.data_ptr(),
+        }
+        for launch, items, owners in self._placed:
+            self._write(items, bind(launch.items(), bases))
+            self._write(owners, launch.owners())
+        self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
+        mark = self._device.mark()
+        self._given_back = True  # set before, so that after an interrupt it is not given back twice
+        self._pool.give_back(self._buffer, mark)
+
+    def launch(self) -> None:
+        """Queue the launches that compute the result; may be called again."""
+        base = self._upload.data_ptr()
+        for launch, items, owners in self._placed:
+            self._device.launch(launch.kernel, launch.total, base + items, base + owners)
+
+    def abandon(self) -> None:
+        """Give the host memory back, if it was not sent."""
+        if not self._given_back:
+            self._pool.give_back(self._buffer, None)
+
+    def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
+        flat = array.view(np.uint8)
+        self._host[offset : offset + len(flat)] = flat
+
+
+def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:
+    """The launches of a schedule in order, each with the offsets of its descriptors and their owners in the upload,
+    where they are given room at the end. Call it only once."""
+    upload, found = schedule.upload, []
+    for launch in (launch for level in schedule.levels for launch in level.values()):
+        items = offset_of(upload.take(launch.count * launch.dtype.itemsize))
+        found.append((launch, items, offset_of(upload.take(launch.total * 4))))
+    return found
+
+
+def filled(upload: Bytes, each: Sent) -> None:
+    """Copy the content of something that is sent into the upload."""
+    offset = offset_of(each.place)
+    for array in each.content():
+        flat = array.reshape(-1).view(np.uint8)
+        upload[offset : offset + len(flat)] = flat
+        offset += len(flat)

@@ -15,7 +15,7 @@ from accel import backend as registry
 from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.dali import partition, pipeline
 from accel.backends.dali.operator_chain import OperatorChain, Structure
-from accel.backends.dali.pipeline_pool import PipelinePool, Sample
+from accel.backends.dali.pipeline import PipelinePool, Sample
 from accel.backends.shared.options import check_positive, missing_gpu
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels

@@ -13,7 +13,7 @@ from accel.ops.index import Index, nearest
 _REFUSED = "DALI has no border but a constant one, and no other maps than crops, flips and nearest resizes"
 
 
-class Run(NamedTuple):
+class Span(NamedTuple):
     """A part of an axis, with ``before`` and ``after`` positions around it that show fill ``code`` (0 for none)."""
 
     start: int
@@ -44,10 +44,10 @@ def add_index_maps(chain: OperatorChain, rows: Index, columns: Index, fills: tup
     return None
 
 
-def _run(index: Index) -> Run | None:
+def _run(index: Index) -> Span | None:
     if index.table is None:
         start = index.start if index.step > 0 else index.start - index.length + 1
-        return Run(start, index.length, index.step < 0)
+        return Span(start, index.length, index.step < 0)
     table = index.table
     inside = np.flatnonzero(table >= 0)
     if not len(inside) or inside[-1] - inside[0] + 1 != len(inside):
@@ -59,7 +59,7 @@ def _run(index: Index) -> Run | None:
         return None
     before, after = int(inside[0]), len(table) - int(inside[-1]) - 1
     flipped = bool(len(steps) and steps[0] < 0)
-    return Run(int(shown.min()), len(shown), flipped, before, after, int(codes[0]) if len(codes) else 0)
+    return Span(int(shown.min()), len(shown), flipped, before, after, int(codes[0]) if len(codes) else 0)
 
 
 def _resize_nearest(chain: OperatorChain, rows: Index, columns: Index) -> str | None:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from accel.backends.dali import effects, index_maps, lut
 from accel.backends.dali.operator_chain import Numbers, OperatorChain, Structure
 from accel.backends.shared.index_maps import through
-from accel.backends.shared.intact import plainly_intact
+from accel.codec.decode import is_plainly_intact
 from accel.codec.header import Raw
 from accel.ops.resample import Aten
 from accel.planning.plan import Decode, Item
@@ -54,7 +54,7 @@ def refused(wanted: Decode) -> str | None:
     if wanted.box[2] * wanted.box[3] * wanted.channels > _LARGEST:
         return TOO_LARGE
     header = wanted.source.header
-    if isinstance(header, Raw) or (header.reference == "pillow" and plainly_intact(wanted.source)):
+    if isinstance(header, Raw) or (header.reference == "pillow" and is_plainly_intact(wanted.source.data, header)):
         return None
     return NOT_INTACT
 

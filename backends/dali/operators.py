@@ -130,38 +130,40 @@ def _warp(kit: Kit, x: Any, static: Any, fed: Any) -> Any:
     return warped if kind == "NN" else _below(kit, warped)
 
 
-class Kind(NamedTuple):
+class Definition(NamedTuple):
     """A kind of operator: the function that makes it, and its inputs."""
 
     make: Function
     inputs: tuple[Input, ...] = ()
 
 
-OPERATORS: dict[str, Kind] = {
-    "crop": Kind(lambda kit, x, _, fed: kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1)), (_PLACE, _PLACE)),
-    "flip": Kind(lambda kit, x, _, fed: kit.fn.flip(x, horizontal=fed[0], vertical=fed[1]), (_FLAG, _FLAG)),
-    "pad": Kind(_pad, (_PLACE, _PLACE)),
-    "resize": Kind(_resize, (_SIZES, _SIZES, _SIZES)),
-    "crop_mirror_normalize": Kind(_normalize, (_FLAG,)),
-    "erase": Kind(_erase, (_SIZES, _SIZES, Input(np.float32, -1))),
-    "line": Kind(_line, (_NUMBER, _NUMBER)),
-    "mask": Kind(lambda kit, x, _, fed: x & fed[0], (_BYTE,)),
-    "fold": Kind(_fold, (_BYTE,)),
-    "power": Kind(_power, (_NUMBER, _NUMBER)),
-    "contrast": Kind(_contrast, (_NUMBER,)),
-    "grey": Kind(_grey),
-    "colour": Kind(lambda kit, x, _, fed: kit.fn.cat(x, x, x, axis=2)),
-    "saturation": Kind(lambda kit, x, _, fed: _blend(kit, _grey(kit, x, (), ()), x, fed[0]), (_NUMBER,)),
-    "autocontrast": Kind(_autocontrast),
-    "equalize": Kind(lambda kit, x, _, fed: kit.fn.equalize(x)),
-    "sharpness": Kind(_sharpness, (_NUMBER, Input(np.float32, 9), _SIZES, _SIZES, _PLACE, _PLACE)),
-    "gaussian_blur": Kind(
+OPERATORS: dict[str, Definition] = {
+    "crop": Definition(
+        lambda kit, x, _, fed: kit.fn.slice(x, start=fed[0], shape=fed[1], axes=(0, 1)), (_PLACE, _PLACE)
+    ),
+    "flip": Definition(lambda kit, x, _, fed: kit.fn.flip(x, horizontal=fed[0], vertical=fed[1]), (_FLAG, _FLAG)),
+    "pad": Definition(_pad, (_PLACE, _PLACE)),
+    "resize": Definition(_resize, (_SIZES, _SIZES, _SIZES)),
+    "crop_mirror_normalize": Definition(_normalize, (_FLAG,)),
+    "erase": Definition(_erase, (_SIZES, _SIZES, Input(np.float32, -1))),
+    "line": Definition(_line, (_NUMBER, _NUMBER)),
+    "mask": Definition(lambda kit, x, _, fed: x & fed[0], (_BYTE,)),
+    "fold": Definition(_fold, (_BYTE,)),
+    "power": Definition(_power, (_NUMBER, _NUMBER)),
+    "contrast": Definition(_contrast, (_NUMBER,)),
+    "grey": Definition(_grey),
+    "colour": Definition(lambda kit, x, _, fed: kit.fn.cat(x, x, x, axis=2)),
+    "saturation": Definition(lambda kit, x, _, fed: _blend(kit, _grey(kit, x, (), ()), x, fed[0]), (_NUMBER,)),
+    "autocontrast": Definition(_autocontrast),
+    "equalize": Definition(lambda kit, x, _, fed: kit.fn.equalize(x)),
+    "sharpness": Definition(_sharpness, (_NUMBER, Input(np.float32, 9), _SIZES, _SIZES, _PLACE, _PLACE)),
+    "gaussian_blur": Definition(
         lambda kit, x, _, fed: kit.fn.gaussian_blur(x, window_size=fed[0], sigma=fed[1]), (_PLACE, _SIZES)
     ),
-    "warp_affine": Kind(_warp, (Input(np.float32, 6), _SIZES)),
-    "transpose": Kind(lambda kit, x, _, fed: kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False)),
-    "permute": Kind(lambda kit, x, order, fed: kit.fn.cat(*(x[:, :, each : each + 1] for each in order), axis=2)),
-    "jpeg_compression_distortion": Kind(
+    "warp_affine": Definition(_warp, (Input(np.float32, 6), _SIZES)),
+    "transpose": Definition(lambda kit, x, _, fed: kit.fn.transpose(x, perm=[1, 0, 2], transpose_layout=False)),
+    "permute": Definition(lambda kit, x, order, fed: kit.fn.cat(*(x[:, :, each : each + 1] for each in order), axis=2)),
+    "jpeg_compression_distortion": Definition(
         lambda kit, x, _, fed: kit.fn.jpeg_compression_distortion(x, quality=fed[0]), (_FLAG,)
     ),
 }

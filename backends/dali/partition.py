@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from accel.backends.dali.lowering import Lowered, lower_decoding, lower_image, refused
 from accel.backends.dali.operator_chain import Structure
-from accel.backends.dali.pipeline_pool import PipelinePool, Sample
+from accel.backends.dali.pipeline import PipelinePool, Sample
 from accel.codec import decode
 from accel.codec.header import Raw
 from accel.planning import partition as shared

@@ -162,6 +162,17 @@ def _trimmed(weights: Any, zeros: Any) -> Any:
     return first, result
 
 
+@njit(inline="always")
+def _settle(
+    padded: Any, pending: Any, into: Any, count: Any, places: Any, weights: Any, fused: Any, result: Any
+) -> Any:
+    """Sum the first ``count`` pending windows as torch does, and round them."""
+    exact = np.empty(_BATCH, np.float32)
+    _as_torch(padded, pending, places, weights, fused, exact)
+    for n in range(count):
+        result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+
+
 @njit(error_model="numpy")
 def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, fused: Any, out: Any) -> Any:
     """Convolve with a window of odd sides, with reflected borders, and round half to even.
@@ -187,7 +198,6 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     rows = np.empty(2 * columns, np.float32)
     sums, levels = np.empty(pitch + BLOCK, np.float32), np.empty(LANES, np.uint8)
     pending, into = np.zeros(_BATCH, np.uint64), np.zeros(_BATCH, np.int64)
-    exact = np.empty(_BATCH, np.float32)
     waiting, counted = 0, 0
     dark_limit, bright_limit = _F32(0.5) - dark, _F32(0.5) - bright
     for y in range(height):
@@ -211,16 +221,12 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
                     pending[waiting], into[waiting] = np.uint64(y * wider + place), y * pitch + place
                     waiting += 1
                     if waiting == _BATCH:
-                        _as_torch(padded, pending, places, weights, fused, exact)
-                        for n in range(waiting):
-                            result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+                        _settle(padded, pending, into, waiting, places, weights, fused, result)
                         counted, waiting = counted + waiting, 0
                 far >>= np.uint64(1)
                 place += 1
     if waiting:
-        _as_torch(padded, pending, places, weights, fused, exact)
-        for n in range(waiting):
-            result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+        _settle(padded, pending, into, waiting, places, weights, fused, result)
     return counted + waiting
 
 

@@ -18,7 +18,7 @@ import torch
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.declarations import constant, enumerators, structure
-from accel.backends.cuda.jpeg import Decoder, Wanted
+from accel.backends.cuda.jpeg import Decoder, Request
 from accel.backends.cuda.jpeg.index import SEGMENT
 from accel.backends.cuda.jpeg.layout import COMPONENTS, TABLES
 from bench.gpu import gpus, sass
@@ -108,7 +108,7 @@ class Counted(NamedTuple):
     files: torch.Tensor
 
 
-def decoded(wanted: Sequence[Wanted]) -> Counted:
+def decoded(wanted: Sequence[Request]) -> Counted:
     """Decode a batch on the host, and keep the content of its memory.
 
     Raises:

@@ -19,7 +19,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Decoder, Wanted
+from accel.backends.cuda.jpeg import Decoder, Request
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import computed
@@ -34,7 +34,7 @@ def measure(setting: Setting) -> Iterator[Step]:
     for count in sorted(BATCHES, key=lambda count: count != len(setting.photos)):
         for name, wanted in (("crops", train_crop), ("crops by indexes", train_crop), ("photos", _whole)):
             if count <= 2 * len(setting.photos):
-                make: Callable[[], list[Wanted]] = partial(_some, setting, wanted, count)
+                make: Callable[[], list[Request]] = partial(_some, setting, wanted, count)
                 if name.endswith("indexes"):
                     make = partial(_indexed, setting, make)
                 yield f"{name}, {count} at once", partial(_batch, setting, make)
@@ -43,26 +43,26 @@ def measure(setting: Setting) -> Iterator[Step]:
         yield f"{name}, 12 megapixels", partial(_batch, setting, partial(_worst, name))
 
 
-def _large(photo: Photo) -> Wanted:
+def _large(photo: Photo) -> Request:
     return whole_file(enlarged(photo.data))
 
 
-def _worst(name: str) -> list[Wanted]:
+def _worst(name: str) -> list[Request]:
     return [whole_file(worst(name))]
 
 
-def _some(setting: Setting, wanted: Callable[[Photo], Wanted], count: int) -> list[Wanted]:
+def _some(setting: Setting, wanted: Callable[[Photo], Request], count: int) -> list[Request]:
     return list(map(wanted, islice(cycle(setting.photos), count)))
 
 
-def _indexed(setting: Setting, make: Callable[[], list[Wanted]]) -> list[Wanted]:
+def _indexed(setting: Setting, make: Callable[[], list[Request]]) -> list[Request]:
     """The same files with the indexes that the device makes of them; small files have none."""
     engine, batch = _engine(setting.device), make()
     with engine.device.enter():
         return indexed(engine.jpeg, batch)
 
 
-def indexed(decoder: Decoder, batch: Sequence[Wanted]) -> list[Wanted]:
+def indexed(decoder: Decoder, batch: Sequence[Request]) -> list[Request]:
     decoding = decoder.decode([each._replace(known=_NOTHING) for each in batch])
     decoding.flagged()
     return [each._replace(known=decoding.made.each().get(number)) for number, each in enumerate(batch)]
@@ -76,7 +76,7 @@ def _engine(device: torch.device) -> Any:
     return backend._Engine(device)
 
 
-def _batch(setting: Setting, make: Callable[[], Sequence[Wanted]]) -> dict[str, Any]:
+def _batch(setting: Setting, make: Callable[[], Sequence[Request]]) -> dict[str, Any]:
     """Time decoding from files on the host to pixels on the device, and each kernel, by events around its launch.
 
     Raises:
@@ -102,7 +102,7 @@ def _batch(setting: Setting, make: Callable[[], Sequence[Wanted]]) -> dict[str, 
     }
 
 
-def _check(decoder: Decoder, batch: Sequence[Wanted]) -> None:
+def _check(decoder: Decoder, batch: Sequence[Request]) -> None:
     decoding = decoder.decode(batch)
     flagged = decoding.flagged()
     for number, (data, (top, left, height, width), channels, _) in enumerate(batch):
@@ -121,16 +121,16 @@ def _size(data: bytes | memoryview) -> tuple[int, int, int]:
         return len(image.getbands()), image.height, image.width
 
 
-def _whole(photo: Photo) -> Wanted:
+def _whole(photo: Photo) -> Request:
     return whole_file(photo.data)
 
 
-def whole_file(data: bytes) -> Wanted:
+def whole_file(data: bytes) -> Request:
     channels, height, width = _size(data)
-    return Wanted(data, (0, 0, height, width), channels)
+    return Request(data, (0, 0, height, width), channels)
 
 
-def train_crop(photo: Photo) -> Wanted:
+def train_crop(photo: Photo) -> Request:
     wanted = whole_file(photo.data)
     if photo.draw.box is None:
         return wanted

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torchvision import transforms as T
 
-from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import schedule_of
+from accel.backends.cuda.schedule import Execution
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Effect, Pass
 from accel.runtime import read

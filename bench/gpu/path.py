@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from accel.backends.cuda.execute import Execution
 from accel.backends.cuda.lowering import schedule_of
+from accel.backends.cuda.schedule import Execution
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.batch_fields import KERNELS
-from accel.backends.cuda.jpeg.wanted import can_decode
+from accel.backends.cuda.jpeg.requests import can_decode
 from accel.cli.arguments import at_least
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import Table, show
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         return sum(self.seconds[gpu].values(), np.zeros(2))
 
 
-def predicted(wanted: Sequence[Wanted]) -> Batch:
+def predicted(wanted: Sequence[Request]) -> Batch:
     counted = counts.decoded(wanted)
     trips = counts.trips(counted)
     work, moved, chains = counts.instructions(counted, trips), counts.traffic(counted), counts.chains(counted, trips)
@@ -103,7 +103,7 @@ def kernels(named: dict[str, Batch], pass3: fused.Predicted) -> Table:
     return Table("", ("kernel", *figures, *titles, "measured"), [*rows, (f"`{fused.KERNEL}`", *row, "")])
 
 
-def batches(named: dict[str, Sequence[Wanted]], pass3: fused.Predicted) -> Table:
+def batches(named: dict[str, Sequence[Request]], pass3: fused.Predicted) -> Table:
     """Batches alone, from files in pinned memory to values; and many, whose copies and ends of chains overlap."""
     titles = [f"{what}, {gpu}" for gpu in gpus.GPUS for what in ("kernels, ms", "a batch alone, ms", "images/s")]
     rows = []
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     later = decode.indexed(backend._Engine(torch.device("cpu")).jpeg, crops)
     large = decode.whole_file(decode.enlarged(pictures[0].data))
     middle = sorted(range(len(pictures)), key=lambda number: len(pictures[number].data))[len(pictures) // 2]
-    named: dict[str, Sequence[Wanted]] = {
+    named: dict[str, Sequence[Request]] = {
         f"{name}, {count} at once": list(islice(cycle(each), count))
         for name, each in (("photos", whole), ("crops", crops), ("crops by indexes", later))
         for count in decode.BATCHES

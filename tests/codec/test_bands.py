@@ -12,8 +12,6 @@ from accel.codec import jpeg
 from accel.codec.engines import Box
 from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
-from accel.codec.jpeg import index_fields as ix
-from accel.codec.jpeg.scratch import AT_ONCE, SLACK
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from tests.support.indexed import boxes, intact, noise, padded, points_of, poison
@@ -59,13 +57,8 @@ def decode(
     if size == 0:
         return sink, None
     words = np.empty(0, np.uint16) if index is None else index.of(int(own.header[hd.INDEX_BYTES]))
-    sink.done = jpeg.DECODE(
-        source, own.header, own.layout, top, left, own.look, own.codes, own.order, own.idct, own.quant, own.block,
-        own.slots, own.predictions, own.spare, own.room("ends", int(own.header[hd.INTERVALS])),
-        own.room("stuffed", len(data) // 2 + AT_ONCE), own.room("stream", len(data) + SLACK), own.room("planes", size),
-        own.trail, own.room("points", ix.POINT * ix.most_points(len(data))), own.sums, words, height, sink.words,
-        sink.out,
-    )  # fmt: skip
+    memory = own.decoding(int(own.header[hd.INTERVALS]), len(data), size)
+    sink.done = jpeg.DECODE(source, own.header, own.layout, top, left, *memory, words, height, sink.words, sink.out)
     if not sink.done:
         return sink, None
     assert [begin for begin, _ in sink.last()] == [*range(0, height, rows)]

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
 from accel.backends.cuda import backend as cuda
-from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg import Request
 from accel.codec.engines import Box
 from accel.codec.jpeg import decode
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -31,7 +31,7 @@ from tests.support.cuda import DEVICE, needs_compiler
 from tests.support.jpeg import damaged, files_and_boxes
 
 PHOTOS = os.environ.get("ACCEL_TEST_PHOTOS")
-Decode = Callable[[Sequence[Wanted]], list[Any]]
+Decode = Callable[[Sequence[Request]], list[Any]]
 
 
 @cache
@@ -39,7 +39,7 @@ def engine() -> Any:
     return cuda._Engine(torch.empty(0, device=DEVICE).device)
 
 
-def on_the_device(wanted: Sequence[Wanted]) -> list[Any]:
+def on_the_device(wanted: Sequence[Request]) -> list[Any]:
     """One batch: uint8[height, width, channels] each, or None where the host's decoders are asked."""
     with engine().device.enter():
         decoding = engine().jpeg.decode(wanted)
@@ -52,7 +52,7 @@ def on_the_device(wanted: Sequence[Wanted]) -> list[Any]:
     return pixels
 
 
-def on_the_host(wanted: Sequence[Wanted]) -> list[Any]:
+def on_the_host(wanted: Sequence[Request]) -> list[Any]:
     return [decode(each.data, each.box, channels=each.channels) for each in wanted]
 
 
@@ -67,11 +67,11 @@ def decoder(request: pytest.FixtureRequest) -> Decode:
     return request.param  # type: ignore[no-any-return]
 
 
-def whole(data: bytes, channels: int | None = None) -> Wanted:
+def whole(data: bytes, channels: int | None = None) -> Request:
     """All of a file, whatever its other decoders think of it."""
     with Image.open(BytesIO(data)) as image:
         width, height = image.size
-        return Wanted(data, (0, 0, height, width), channels or len(image.getbands()))
+        return Request(data, (0, 0, height, width), channels or len(image.getbands()))
 
 
 def one(decoder: Decode, data: bytes, box: Box | None = None, channels: int | None = None) -> Any:
@@ -161,7 +161,7 @@ def test_every_sampling_and_size(factors: list[tuple[int, int]], thorough: bool,
         pictures = assert_same(decoder, files)
         boxes = [some_box(rng, *pixels.shape[:2]) for pixels in pictures]
         channels = pictures[0].shape[2]
-        regions = decoder([Wanted(data, box, channels) for data, box in zip(files, boxes, strict=True)])
+        regions = decoder([Request(data, box, channels) for data, box in zip(files, boxes, strict=True)])
         for pixels, box, region in zip(pictures, boxes, regions, strict=True):
             np.testing.assert_array_equal(region, crop(pixels, box))
 
@@ -175,7 +175,7 @@ def test_regions_are_crops(subsampling: int, decoder: Decode) -> None:
     boxes = [(0, 0, 1, 1), (0, 0, height, width), (height - 1, width - 1, 1, 1), (0, width - 1, height, 1)]
     boxes += [(16, 16, 16, 16), (15, 15, 2, 2), (height - 1, 0, 1, width)]
     boxes += [some_box(rng, height, width) for _ in range(100)]
-    for box, region in zip(boxes, decoder([Wanted(data, box, 3) for box in boxes]), strict=True):
+    for box, region in zip(boxes, decoder([Request(data, box, 3) for box in boxes]), strict=True):
         np.testing.assert_array_equal(region, crop(pixels, box))
 
 
@@ -210,7 +210,7 @@ def test_rgb_files(decoder: Decode) -> None:
 
 def test_ratios_that_are_not_whole_are_left_to_pillow(decoder: Decode) -> None:
     data = Coder().file((20, 20), [(1, 3, 1), (2, 2, 1), (3, 1, 1)], random_blocks(36))
-    assert decoder([Wanted(data, (0, 0, 20, 20), 3)]) == [None]
+    assert decoder([Request(data, (0, 0, 20, 20), 3)]) == [None]
 
 
 def test_grey_with_sampling_factors(decoder: Decode) -> None:
@@ -375,7 +375,7 @@ def test_what_is_left_to_pillow(decoder: Decode) -> None:
         "not a JPEG": b"\x89PNG" + bytes(100),
     }
     files = [data, *refused.values(), data]
-    found = decoder([Wanted(each, (0, 0, 40, 40), 3) for each in files])
+    found = decoder([Request(each, (0, 0, 40, 40), 3) for each in files])
     for pixels in (found[0], found[-1]):
         np.testing.assert_array_equal(pixels, pillow(data))
     for name, pixels in zip(refused, found[1:-1], strict=True):
@@ -386,7 +386,7 @@ def test_what_is_left_to_pillow(decoder: Decode) -> None:
 def test_boxes_outside_the_picture(decoder: Decode) -> None:
     data = encode(picture("flat", 20, 30))
     boxes = [(0, 0, 21, 1), (0, 0, 1, 31), (-1, 0, 5, 5), (0, -1, 5, 5), (19, 0, 2, 1)]
-    assert decoder([Wanted(data, box, 3) for box in boxes]) == [None] * len(boxes)
+    assert decoder([Request(data, box, 3) for box in boxes]) == [None] * len(boxes)
 
 
 def test_boxes_that_are_none() -> None:
@@ -407,7 +407,7 @@ def test_truncations(decoder: Decode, thorough: bool) -> None:
     data = encode(picture("smooth", 24, 24), quality=60)
     start = data.rindex(b"\xff\xda") + 14
     cut = [data[:length] for length in range(0, len(data), 1 if thorough else 3)]
-    assert decoder([Wanted(each, (0, 0, 24, 24), 3) for each in cut]) == [None] * len(cut)
+    assert decoder([Request(each, (0, 0, 24, 24), 3) for each in cut]) == [None] * len(cut)
     taken(decoder, [each + b"\xff\xd9" for each in cut if len(each) > start])
 
 
@@ -421,7 +421,7 @@ def test_damage_is_seen_or_harmless(decoder: Decode) -> None:
         encode(picture("smooth", 33, 47), subsampling=2, quality=40, restart_marker_blocks=2),
     ]
     files = [damaged(sources[n % 4], rng, header=n % 3 == 0) for n in range(400)]
-    found = decoder([Wanted(each, (0, 0, 33, 47), 3) for each in files])
+    found = decoder([Request(each, (0, 0, 33, 47), 3) for each in files])
     accepted = [(data, pixels) for data, pixels in zip(files, found, strict=True) if pixels is not None]
     for data, pixels in accepted:
         with warnings.catch_warnings():

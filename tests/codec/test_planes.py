@@ -87,7 +87,7 @@ def test_what_has_planes() -> None:
         data = encode(picture("smooth", 33, 50), **options)
         header = claim(data)
         assert header is not None
-        assert planes.fits(header) is fits
+        assert header.plain is fits
         assert (planes.encode(data) is not None) is fits
     assert planes.encode(data[: len(data) // 2]) is None
 

@@ -13,8 +13,8 @@ import pytest
 
 from accel.codec.files import fields as of
 from accel.codec.files import reader
-from accel.codec.files.buffers import FileBuffers, file_buffers
 from accel.codec.files.fields import ALIGNED, PREAD
+from accel.codec.files.reader import FileBuffers, file_buffers
 from accel.codec.header import claim
 from accel.system.memory import key_of
 from tests.support import helpers

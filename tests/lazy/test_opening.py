@@ -19,7 +19,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
-from accel.codec.progressive import survey
+from accel.codec.header import survey
 from tests.support import helpers
 from tests.support.helpers import assert_same, is_lazy, outcome
 from tests.support.processes import descriptors

@@ -218,9 +218,9 @@ def test_indexes_of_another_format_are_replaced(
 
 @needs_compiler
 def test_an_accelerator_reads_and_writes_them(files: list[str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accel.backends.cuda.jpeg import wanted
+    from accel.backends.cuda.jpeg import requests
 
-    monkeypatch.setattr(wanted, "FILLING", 1 << 30)  # no planes
+    monkeypatch.setattr(requests, "FILLING", 1 << 30)  # no planes
     counts = Run(monkeypatch)
     for seed in range(3):
         check(files, place, seed, "cuda", device="cpu")

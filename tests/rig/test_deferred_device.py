@@ -116,16 +116,16 @@ def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None
 
 def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every other file one is known, of the others one is made."""
-    wanted_of, made = cuda_jpeg.wanted_of, list[int]()
+    request_of, made = cuda_jpeg.request_of, list[int]()
 
     def known(*arguments: Any) -> Any:
-        wanted, noted = wanted_of(*arguments), codec_jpeg.Index()
+        wanted, noted = request_of(*arguments), codec_jpeg.Index()
         if len(wanted.data) % 2:
             codec_jpeg.decode(wanted.data, index=noted)
         return wanted._replace(known=noted.bytes.copy())
 
     written = index.written
-    monkeypatch.setattr(cuda_jpeg, "wanted_of", known)
+    monkeypatch.setattr(cuda_jpeg, "request_of", known)
     monkeypatch.setattr(index, "written", lambda *arguments: made.extend(arguments[0]) or written(*arguments))
     assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
     assert 0 < len(made) < 6 * 5
@@ -276,5 +276,5 @@ def test_memory_of_another_stream_would_show(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_images_that_are_not_held_would_show(own_memory: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvimg.Held, "until", lambda self, mark, objects: None)
+    monkeypatch.setattr(nvimg.KeepAlive, "until", lambda self, mark, objects: None)
     assert not any(right(own_memory, 3))

@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
-from accel.backends.cuda.jpeg import Decoding, Wanted, index
+from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec.jpeg import index_size
 from accel.planning.plan import Plan
 from accel.processes import sent_files
@@ -185,15 +185,15 @@ FILES = {
 }
 
 
-def decoded(device: PtxDevice, files: Sequence[Wanted]) -> Decoding:
+def decoded(device: PtxDevice, files: Sequence[Request]) -> Decoding:
     decoder = backend.jpeg.Decoder(device)
     with device.enter(), divided(device.divide):
         return decoder.decode(files)
 
 
-def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Wanted:
+def wanted(data: bytes, box: tuple[int, int, int, int] | None = None) -> Request:
     with Image.open(BytesIO(data)) as image:
-        return Wanted(data, box or (0, 0, image.height, image.width), len(image.getbands()), np.zeros(0, np.uint8))
+        return Request(data, box or (0, 0, image.height, image.width), len(image.getbands()), np.zeros(0, np.uint8))
 
 
 @pytest.mark.sweep
@@ -215,7 +215,7 @@ def test_files_are_decoded_as_pillow_does() -> None:
     assert {kernel for kernel in KERNELS if kernel.startswith("jpeg")} == set(device.ran)
 
 
-def _check(files: Sequence[Wanted], decoding: Decoding) -> dict[int, np.ndarray]:
+def _check(files: Sequence[Request], decoding: Decoding) -> dict[int, np.ndarray]:
     """The indexes that were made."""
     assert decoding.flagged() == []
     for number, (data, (top, left, height, width), channels, _) in enumerate(files):

@@ -15,7 +15,7 @@ from PIL import Image
 
 import accel
 from accel.backends.cuda import backend, cache, host
-from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.layout import PICTURE, STATE
 from accel.runtime import sharing
 from bench.fuzz.files import encode, picture, pillow
@@ -54,7 +54,7 @@ def test_the_order_of_threads_makes_no_difference(order: str) -> None:
 def damaged_files() -> None:
     """Through every guard of the decoder."""
     files = [data for data, _ in lies().values()]
-    wanted = [Wanted(data, (0, 0, *shape(data)[:2]), shape(data)[2]) for data in files]
+    wanted = [Request(data, (0, 0, *shape(data)[:2]), shape(data)[2]) for data in files]
     decoding = backend._Engine(torch.device("cpu")).jpeg.decode(wanted)
     assert decoding.flagged() == list(range(len(files)))
 
@@ -62,7 +62,7 @@ def damaged_files() -> None:
 def unpacked() -> None:
     """Planes, of rows with fewer and with more blocks than a block of threads has threads."""
     files = [encode(picture("smooth", *size), subsampling=0) for size in ((40, 90), (20, 2100))]
-    wanted = [Wanted(packed(data, box), box, 3) for data, box in zip(files, BOXES, strict=True)]
+    wanted = [Request(packed(data, box), box, 3) for data, box in zip(files, BOXES, strict=True)]
     decoding = backend._Engine(torch.device("cpu")).jpeg.decode(wanted)
     assert decoding.flagged() == []
     for number, (data, (top, left, height, width)) in enumerate(zip(files, BOXES, strict=True)):
@@ -112,7 +112,7 @@ def out_of_step(qualities: tuple[int, ...] = (20, 75, 95)) -> None:
         file = BytesIO()
         Image.fromarray(pictures[quality]).save(file, "JPEG", quality=quality)
         files.append(file.getvalue())
-    wanted = [Wanted(data, (9, 8, 10, 12), shape(data)[2]) for data in files]
+    wanted = [Request(data, (9, 8, 10, 12), shape(data)[2]) for data in files]
     decoder = backend._Engine(torch.device("cpu")).jpeg
     decoding = decoder.decode(wanted)
     assert decoding.flagged() == []

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Decoding, Wanted, index
+from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec.header import claim
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
-from accel.codec.jpeg.planes import Packed
+from accel.codec.jpeg.planes import PackedPlanes
 from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 
@@ -43,12 +43,12 @@ def damaged(data: bytes, rng: np.random.Generator, *, header: bool) -> bytes:
     return bytes(changed)
 
 
-def packed(data: bytes, box: tuple[int, int, int, int]) -> Packed:
+def packed(data: bytes, box: tuple[int, int, int, int]) -> PackedPlanes:
     """What a region needs of a file's planes."""
     found = planes.encode(data)
     assert found is not None
     first, last = planes.needed(found.meta, box)
-    return Packed(found.meta, first, np.concatenate(np.split(found.content, found.ends[:-1])[first:last]))
+    return PackedPlanes(found.meta, first, np.concatenate(np.split(found.content, found.ends[:-1])[first:last]))
 
 
 def with_room(data: bytes, size: int = 1 << 14) -> bytes:
@@ -62,7 +62,7 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
     ``largest``: pixels of a file that is tried.
     """
     decoder = backend._Engine(torch.device("cpu")).jpeg
-    wanted: dict[int, Wanted] = {}
+    wanted: dict[int, Request] = {}
     for number, data in files.items():
         rng, header = random.Random(number), claim(data)
         if (
@@ -74,7 +74,7 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
             top, left = rng.randrange(header.height), rng.randrange(header.width)
             box = (top, left, rng.randint(1, header.height - top), rng.randint(1, header.width - left))
             whole = (0, 0, header.height, header.width)
-            wanted[number] = Wanted(data, rng.choice((whole, box, box)), 1 if header.mode == "L" else 3)
+            wanted[number] = Request(data, rng.choice((whole, box, box)), 1 if header.mode == "L" else 3)
     first = [each._replace(known=np.zeros(0, np.uint8)) for each in wanted.values()]
     decoding = decoder.decode(first)
     taken, wrong = _compare(wanted, decoding)
@@ -99,7 +99,7 @@ def led_astray(read: Any, files: Any, starts: Any, sizes: Any, good: Any, header
     return known  # type: ignore[no-any-return]
 
 
-def _compare(wanted: dict[int, Wanted], decoding: Decoding) -> tuple[int, list[str]]:
+def _compare(wanted: dict[int, Request], decoding: Decoding) -> tuple[int, list[str]]:
     flagged, taken, wrong = set(decoding.flagged()), 0, list[str]()
     for place, (number, (data, box, channels, _)) in enumerate(wanted.items()):
         if decoding.addresses[place] is None or place in flagged:

@@ -12,7 +12,7 @@ from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.codec.files import reader
-from accel.codec.files.buffers import FileBuffers
+from accel.codec.files.reader import FileBuffers
 from accel.planning import stages
 from accel.system import memory
 from accel.system.memory import Results

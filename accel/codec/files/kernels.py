@@ -201,38 +201,41 @@ def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
 
     The same as ``header.claim`` decides, which must be asked about all other files.
     """
-    if size < 4 or data[0] != 0xFF or data[1] != 0xD8 or data[2] != 0xFF:
-        return False
-    if data[size - 2] != 0xFF or data[size - 1] != 0xD9:
+    if size < 4 or data[0] != 0xFF or data[1] != 0xD8 or data[size - 2] != 0xFF or data[size - 1] != 0xD9:
         return False
     position, end, components = 2, size - 1, 0
     while position + 3 < end:
-        marker = i64(data[position + 1])
-        if data[position] != 0xFF or marker < 0xC0 or 0xD0 <= marker <= 0xD9:
+        marker, length = i64(data[position + 1]), _u16(data, position + 2) - 2
+        at, following = position + 4, position + 4 + length
+        if data[position] != 0xFF or length < 0 or following > end:
             return False
-        length = _u16(data, position + 2)
-        if length < 2 or position + 2 + length > end:
-            return False
-        at, length = position + 4, length - 2
         if marker == 0xDA:
             if components == 0 or data[at] > components:
                 return False
             rows[i, of.SCAN], rows[i, of.COMPONENTS] = position, components
             return True
-        if marker in (0xC0, 0xC1):
-            if components != 0 or length < 6 or data[at] != 8:
+        if marker in (0xC0, 0xC1) and components == 0:
+            components = _frame(data, at, length, rows, i)
+            if components == 0:
                 return False
-            components = i64(data[at + 5])
-            height, width = _u16(data, at + 1), _u16(data, at + 3)
-            if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
-                return False
-            if max(height, width) > LARGEST_SIDE:
-                return False
-            rows[i, of.HEIGHT], rows[i, of.WIDTH] = height, width
         elif not _harmless(data, marker, at, length):
             return False
-        position = at + length
+        position = following
     return False
+
+
+@njit
+def _frame(data: Any, at: int, length: int, rows: Any, i: int) -> Any:
+    """Fill a picture's size; returns the number of its components, 0 if it is not a plain one."""
+    if length < 6 or data[at] != 8:
+        return i64(0)
+    components, height, width = i64(data[at + 5]), _u16(data, at + 1), _u16(data, at + 3)
+    if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
+        return i64(0)
+    if max(height, width) > LARGEST_SIDE:
+        return i64(0)
+    rows[i, of.HEIGHT], rows[i, of.WIDTH] = height, width
+    return components
 
 
 @njit

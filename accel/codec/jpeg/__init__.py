@@ -1,13 +1,11 @@
 """A CPU JPEG decoder whose pixels equal libjpeg-turbo's, and which decodes only the region asked for.
 
     header.py    markers -> a header array              layout.py   header, region -> the blocks and planes needed
-    tables.py    Huffman look-up tables                 stream.py   the scan without byte stuffing
-    entropy.py   one block's coefficients               idct.py     one block's samples
-    blocks.py    quantisers, tables, blocks of an MCU   walk.py     MCUs one after the other
-    scan.py      the walk over the needed MCUs          rows.py, pixels.py   upsampling, colour, rows out
-    points.py    the points of a stream index           packed_points.py   their packed form
-    placing.py   where an index has points              index.py    one picture's index, as bytes
-    planes.py    pictures as planes, for a cache        pack.py, unpack.py, packed_block.py   their blocks
+    tables.py    quantisers, Huffman look-up tables     entropy.py  the scan without stuffing, one block's coefficients
+    idct.py      one block's samples                    walk.py     MCUs one after the other
+    scan.py      the walk over the needed MCUs          pixels.py   upsampling, colour, rows out
+    index.py     one picture's index, as bytes          points.py   the points of a stream index
+    planes.py    pictures as planes, for a cache        planes_kernels.py   packing and unpacking them
     *_fields.py, scratch.py   the layout of the arrays that these work on
 
 Everything below `decode` is compiled (accel/system/native/units.py): nothing here imports numba.
@@ -28,7 +26,19 @@ from . import header_fields as hd
 from .index import Index
 from .index_fields import MOST_PASSED, POINT, most_points
 from .layout_fields import LAYOUT_SIZE
-from .scratch import AT_ONCE, BLOCK_SIZE, CODES_SIZE, LOOK_ROW, SLACK, SLOT_SIZE, SPARE, TRAIL, block_order, idct_tables
+from .scratch import (
+    AT_ONCE,
+    BLOCK_SIZE,
+    CODES_SIZE,
+    LOOK_ROW,
+    SLACK,
+    SLOT_SIZE,
+    SPARE,
+    STATE_SIZE,
+    TRAIL,
+    block_order,
+    idct_tables,
+)
 
 __all__ = [
     "MARKERS",
@@ -44,7 +54,7 @@ __all__ = [
 ]
 
 SOURCES = (
-    *("codec/jpeg/*.py", "codec/header.py", "codec/progressive.py"),
+    *("codec/jpeg/*.py", "codec/header.py"),
     *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
 )
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
@@ -53,7 +63,7 @@ DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
 _digest = UNIT.function("system.native.digest", "digest", "u1[1] u8[1]w")
 _digests = UNIT.function("system.native.digest", "digests", "u1[1] i8[1] i8[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("system.native.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
-_known_points = UNIT.function("codec.jpeg.points", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
+_known_points = UNIT.function("codec.jpeg.scan", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
 MARKERS = units.Unit("markers", "codec/jpeg/markers.py", seconds=0.5)
 first_marker = MARKERS.function("codec.jpeg.markers", "first_marker", "u1[1] int")
 
@@ -71,7 +81,7 @@ class _Scratch(threading.local):
         self.order, self.idct = block_order(), idct_tables()
         self.quant, self.block = np.empty((3, 64), np.int16), np.empty(2 * BLOCK_SIZE, np.int16)
         self.slots = np.empty((hd.MAX_BLOCKS_IN_MCU, SLOT_SIZE), np.int64)
-        self.predictions = np.empty(3, np.int64)  # each component's last DC coefficient
+        self.state = np.empty(STATE_SIZE, np.int64)
         self.trail = np.empty((TRAIL + 2) * MOST_PASSED, np.int64)  # and the gaps between points (scan.py)
         self.points = np.empty(1 << 14, np.int32)
         self.sums = np.empty(8, np.uint64)
@@ -92,6 +102,30 @@ class _Scratch(threading.local):
             if array.nbytes <= _KEPT:
                 setattr(self, name, array)
         return array
+
+    def decoding(self, ends: int, file: int, planes: int) -> tuple[Any, ...]:
+        """The arguments of ``DECODE`` from `look` to `sums`.
+
+        For so many restart intervals, bytes of a file, and bytes of planes.
+        """
+        return (
+            self.look,
+            self.codes,
+            self.order,
+            self.idct,
+            self.quant,
+            self.block,
+            self.slots,
+            self.state,
+            self.spare,
+            self.room("ends", ends),
+            self.room("stuffed", file // 2 + AT_ONCE),
+            self.room("stream", file + SLACK),
+            self.room("planes", planes),
+            self.trail,
+            self.room("points", POINT * most_points(file)),
+            self.sums,
+        )
 
 
 _scratch = _Scratch()
@@ -126,7 +160,7 @@ def decode(
     Raises:
         ValueError: channels is neither None, 1 nor 3, or out does not fit.
     """
-    found = _decode(data, box, channels, out, index=index, whole=False)
+    found = _decode(data, box, channels, index, out=out)
     return None if found is None else found[0]
 
 
@@ -137,13 +171,14 @@ def decode_whole(
 
     The planes are in the thread's working memory, valid until it decodes again.  None as for `decode`.
     """
-    return _decode(data, box, channels, None, index=index, whole=True)
+    return _decode(data, box, channels, index, whole=True)
 
 
-def _decode(*arguments: Any, index: Index | None, whole: bool) -> tuple[np.ndarray, np.ndarray] | None:
-    found = _tried(*arguments, index=index, whole=whole)
+def _decode(
+    data: bytes | memoryview, box: Any, channels: int | None, index: Index | None, **given: Any
+) -> tuple[np.ndarray, np.ndarray] | None:
+    found = _tried(data, box, channels, index, **given)
     if found is None and index is not None:
-        index.begin()
         index.clear()
     return found
 
@@ -152,10 +187,10 @@ def _tried(
     data: bytes | memoryview,
     box: tuple[int, int, int, int] | None,
     channels: int | None,
-    out: np.ndarray | None,
-    *,
     index: Index | None,
-    whole: bool,
+    *,
+    out: np.ndarray | None = None,
+    whole: bool = False,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be None, 1 or 3, not {channels}")
@@ -180,19 +215,13 @@ def _tried(
         raise ValueError(f"out must be a writeable, C-contiguous uint8 array of shape {shape}")
     if index is not None:
         words = index.of(int(header[hd.INDEX_BYTES]))
-    planes = _scratch.room("planes", size)
-    done = DECODE(
-        source, header, _scratch.layout, top, left, _scratch.look, _scratch.codes, _scratch.order, _scratch.idct,
-        _scratch.quant, _scratch.block, _scratch.slots, _scratch.predictions, _scratch.spare,
-        _scratch.room("ends", int(header[hd.INTERVALS])), _scratch.room("stuffed", len(source) // 2 + AT_ONCE),
-        _scratch.room("stream", len(source) + SLACK), planes, _scratch.trail,
-        _scratch.room("points", POINT * most_points(len(source))), _scratch.sums, words, height, _NO_SINK, out,
-    )  # fmt: skip
+    memory = _scratch.decoding(int(header[hd.INTERVALS]), len(source), size)
+    done = DECODE(source, header, _scratch.layout, top, left, *memory, words, height, _NO_SINK, out)
     if not done:
         return None
     if index is not None:
-        index.said(done & df.USED != 0, done & df.GROWN != 0, done & df.DROPPED != 0)
-    return out, planes
+        index.set(done & df.USED != 0, done & df.GROWN != 0, done & df.DROPPED != 0)
+    return out, memory[df.PLANES - df.MEMORY]
 
 
 def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
@@ -203,11 +232,8 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
     own = _scratch
     if own.calls is None:
         prepare = Call(PREPARE, None, own.header, own.layout, False, 0, 0, 0, 0)
-        own.calls = prepare, Call(
-            DECODE, None, own.header, own.layout, 0, 0, own.look, own.codes, own.order, own.idct, own.quant, own.block,
-            own.slots, own.predictions, own.spare, own.ends, own.stuffed, own.stream, own.planes, own.trail, own.points,
-            own.sums, None, 0, None, None,
-        )  # fmt: skip
+        memory = own.decoding(0, 0, 0)
+        own.calls = prepare, Call(DECODE, None, own.header, own.layout, 0, 0, *memory, None, 0, None, None)
         own.enough = -1
     prepare, decode = own.calls
     if largest > own.enough:

@@ -5,8 +5,8 @@ DECODE = (
     "u1[1] i8[1] i8[2] int int u8[2]w u4[2]w u1[1] i2[2] i2[2]w i2[1]w i8[2]w i8[1]w u1[1]w i8[1]w u4[1]w u1[1]w u1[1]w"
     " i8[1]w i4[1]w u8[1]w u2[1]w int i8[1]w u1[3]w"
 )
-ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 14, 17, 21, 22, 23, 24
-"""Places of parameters in ``DECODE``."""
+MEMORY, ENDS, PLANES, INDEX, HEIGHT, SINK, OUT = 5, 14, 17, 21, 22, 23, 24
+"""Places of parameters in ``DECODE``; from MEMORY up to INDEX it is working memory."""
 
 TAKE_BAND = "int int i8[1]w"
 """The parameters of a sink: a band's first row, counted in the region; its number of rows; and the sink's own words.
@@ -16,5 +16,5 @@ A sink returns 0, or any other number to stop decoding."""
 GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES, "points": 19}
 """Places of the parameters whose size depends on the file."""
 
-USED, GROWN, DROPPED = 2, 4, 8
-"""Bits of the result about the index, as in scan.py."""
+GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
+"""Bits of the result; all but the first one are about the index (scan.py)."""

@@ -14,7 +14,7 @@ from accel.codec.header import LARGEST_SIDE
 from accel.system.native.memory import i64
 
 from . import header_fields as hd
-from .placing import lay_out_index
+from .points import lay_out_index, mcus
 
 
 @njit
@@ -77,14 +77,27 @@ def _frame(data: Any, at: int, end: int, header: Any) -> bool:
         fields[hd.H_SAMP], fields[hd.V_SAMP] = h, v
         header[hd.H_MAX], header[hd.V_MAX] = max(header[hd.H_MAX], h), max(header[hd.V_MAX], v)
         blocks += h * v
-    for c in range(count):
+    return are_factors_whole(header) and _are_identifiers_different(header) and blocks <= hd.MAX_BLOCKS_IN_MCU
+
+
+@njit
+def are_factors_whole(header: Any) -> bool:
+    """Whether each component's sampling factors divide the largest ones."""
+    for c in range(header[hd.COMPONENTS]):
         fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]
         if header[hd.H_MAX] % fields[hd.H_SAMP] != 0 or header[hd.V_MAX] % fields[hd.V_SAMP] != 0:
             return False
+    return True
+
+
+@njit
+def _are_identifiers_different(header: Any) -> bool:
+    for c in range(header[hd.COMPONENTS]):
         for other in range(c):
-            if header[hd.COMPONENT + hd.COMPONENT_FIELDS * other + hd.IDENTIFIER] == fields[hd.IDENTIFIER]:
+            first, second = hd.COMPONENT + hd.COMPONENT_FIELDS * other, hd.COMPONENT + hd.COMPONENT_FIELDS * c
+            if header[first + hd.IDENTIFIER] == header[second + hd.IDENTIFIER]:
                 return False
-    return blocks <= hd.MAX_BLOCKS_IN_MCU
+    return True
 
 
 @njit
@@ -114,67 +127,60 @@ def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
 
 
 @njit
-def mcus(header: Any) -> tuple[Any, Any]:
-    """The number of columns and of rows of MCUs."""
-    return -(-header[hd.WIDTH] // (8 * header[hd.H_MAX])), -(-header[hd.HEIGHT] // (8 * header[hd.V_MAX]))
+def _segment(data: Any, marker: int, at: int, end: int, header: Any) -> Any:
+    """Read a segment before the scan, data[at:end], into `header`; False: it is not a usual one."""
+    if marker == 0xDB:
+        return _quantisation_tables(data, at, end, header)
+    if marker == 0xC4:
+        return _huffman_tables(data, at, end, header)
+    if marker == 0xC0 or marker == 0xC1:
+        return _frame(data, at, end, header)
+    if marker == 0xDD:
+        header[hd.RESTART] = _u16(data, at) if end - at == 2 else 0
+        return end - at == 2
+    if marker == 0xE0 and _begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
+        header[hd.JFIF] |= end - at >= 14 and data[at + 4] == 0
+        return end - at >= 14
+    if marker == 0xEE and _begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
+        header[hd.ADOBE] = data[at + 11] if end - at >= 12 else -1
+        return end - at >= 12
+    return 0xE0 <= marker <= 0xEF or marker == 0xFE
+
+
+@njit
+def _colour(header: Any) -> int:
+    """The colour space, as default_decompress_parms of libjpeg-turbo's jdapimin.c finds it."""
+    if header[hd.COMPONENTS] == 1:
+        return hd.GREY
+    rgb = header[hd.ADOBE] <= 0
+    for c in range(3 if header[hd.ADOBE] < 0 else 0):  # without an Adobe marker, by the components' letters
+        rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
+    return hd.RGB if rgb and header[hd.JFIF] == 0 else hd.YCC
 
 
 @njit
 def parse(data: Any, header: Any) -> bool:
-    """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: this decoder does not decode the file.
-
-    The colour space follows default_decompress_parms of libjpeg-turbo's jdapimin.c.
-    """
+    """Fill `header` (int64[HEADER_SIZE]) from `data` (uint8[n]); False: this decoder does not decode the file."""
     header[:] = 0
+    header[hd.ADOBE] = -1
     size = len(data)
-    jfif, adobe = False, -1
     if size < 4 or data[0] != 0xFF or data[1] != 0xD8:
         return False
-    at = 2
-    while True:
+    at, marker = 2, 0
+    while marker != 0xDA:
         while at + 1 < size and data[at] == 0xFF and data[at + 1] == 0xFF:
             at += 1
         if at + 4 > size or data[at] != 0xFF:
             return False
-        marker, end = data[at + 1], at + 2 + _u16(data, at + 2)
-        at += 4
-        if end < at or end > size:
+        marker, begin, at = i64(data[at + 1]), at + 4, at + 2 + _u16(data, at + 2)
+        if at < begin or at > size:
             return False
-        good = True
-        if marker == 0xDB:
-            good = _quantisation_tables(data, at, end, header)
-        elif marker == 0xC4:
-            good = _huffman_tables(data, at, end, header)
-        elif marker == 0xC0 or marker == 0xC1:
-            good = _frame(data, at, end, header)
-        elif marker == 0xDD:
-            good = end - at == 2
-            header[hd.RESTART] = _u16(data, at) if good else 0
-        elif marker == 0xDA:
-            if not _scan(data, at, end, header):
-                return False
-            break
-        elif marker == 0xE0 and _begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
-            good = end - at >= 14
-            jfif |= good and data[at + 4] == 0
-        elif marker == 0xEE and _begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
-            good = end - at >= 12
-            adobe = i64(data[at + 11]) if good else -1
-        else:
-            good = 0xE0 <= marker <= 0xEF or marker == 0xFE
+        good = _scan(data, begin, at, header) if marker == 0xDA else _segment(data, marker, begin, at, header)
         if not good:
             return False
-        at = end
-    header[hd.SCAN] = end
-    header[hd.INTERVALS] = 1
+    header[hd.SCAN] = at
     columns, rows = mcus(header)
-    if header[hd.RESTART] > 0:
-        header[hd.INTERVALS] = -(-(columns * rows) // header[hd.RESTART])
+    header[hd.INTERVALS] = -(-(columns * rows) // header[hd.RESTART]) if header[hd.RESTART] > 0 else 1
     lay_out_index(data, header, columns, rows)
-    rgb = adobe <= 0
-    for c in range(header[hd.COMPONENTS] if adobe < 0 else 0):  # without an Adobe marker, by the components' letters
-        rgb &= header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.IDENTIFIER] == (82, 71, 66)[c]
-    header[hd.COLOUR] = hd.RGB if rgb and not jfif else hd.YCC
-    if header[hd.COMPONENTS] == 1:
-        header[hd.COLOUR] = hd.GREY
+    header[hd.COLOUR] = _colour(header)
     return True

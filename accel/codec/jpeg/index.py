@@ -57,7 +57,7 @@ class Index:
             self._words[: size // 2] = 0
         return self._words[: size // 2]
 
-    def said(self, used: bool, grown: bool, dropped: bool) -> None:
+    def set(self, used: bool, grown: bool, dropped: bool) -> None:
         """Set the attributes after a decode."""
         self.used, self.grown, self.dropped = used, grown, self.dropped or dropped
 

@@ -1,6 +1,6 @@
 """The stream index: where every few MCUs begin in the scan of one file, as little-endian 16-bit words.
 
-Before every few MCUs (placing.py says which) there is a *point*: the bit that the MCU begins with, counted from the
+Before every few MCUs (points.py says which) there is a *point*: the bit that the MCU begins with, counted from the
 file's first byte, and each component's last DC coefficient.  Points are known from the first one on, up to the last
 whole row of MCUs that a successful decode has walked.
 
@@ -8,7 +8,7 @@ whole row of MCUs that a successful decode has walked.
           1       the number of points in a line of MCUs
           2       the number of known rows of MCUs
           4-7     the digest of all of the file's bytes (digest.py)
-          8-9     the bit behind the last known MCU, low word first
+          8-11    the bit behind the last known MCU, low word first
           12-15   a checksum of the words before it, and of the known points
           16-     the points, in groups of GROUP (fewer in the last one)
 

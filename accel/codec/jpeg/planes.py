@@ -11,18 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.codec import jpeg
-from accel.codec.header import Header
 from accel.system.native import units
 from accel.system.native.calls import Call
 
 from . import planes_fields as pf
 
-__all__ = ["UNIT", "Encoded", "Packed", "band", "calls", "encode", "fits", "lay_out", "needed", "region"]
+__all__ = ["UNIT", "Encoded", "PackedPlanes", "band", "calls", "encode", "lay_out", "needed", "region"]
 
 UNIT = units.Unit("planes", *jpeg.SOURCES, seconds=3.5)
-_pack = UNIT.function("codec.jpeg.pack", "pack", "i8[1] i8[2] u8[2] u1[1]w u8[1]w u2[1]w u1[1]w i8[1]w")
-_needed = UNIT.function("codec.jpeg.unpack", "needed", pf.NEEDED)
-_unpack = UNIT.function("codec.jpeg.unpack", "unpack", pf.UNPACK)
+_pack = UNIT.function("codec.jpeg.planes_kernels", "pack", "i8[1] i8[2] u8[2] u1[1]w u8[1]w u2[1]w u1[1]w i8[1]w")
+_needed = UNIT.function("codec.jpeg.planes_kernels", "needed", pf.NEEDED)
+_unpack = UNIT.function("codec.jpeg.planes_kernels", "unpack", pf.UNPACK)
 _CODES = pf.code_table()
 
 
@@ -39,17 +38,12 @@ class Encoded(NamedTuple):
     pixels: np.ndarray
 
 
-class Packed(NamedTuple):
+class PackedPlanes(NamedTuple):
     """The data that a region needs of a picture: its description, and the parts from number ``first`` on, uint8[n]."""
 
     meta: bytes
     first: int
     parts: np.ndarray
-
-
-def fits(header: Header) -> bool:
-    """Whether a file with this header can possibly be packed; `encode` decides."""
-    return header.ordinary and not header.progressive
 
 
 def encode(
@@ -126,19 +120,18 @@ def calls(parts: np.ndarray) -> tuple[Call, Call, np.ndarray]:
     pictures whose parts are put into ``parts``."""
     own = jpeg._scratch
     needed = Call(_needed, None, own.header, own.layout, 0, 0, 0, 0, own.span)
-    return needed, Call(
-        _unpack, None, own.header, own.layout, _CODES, parts, 0, 0, 0, own.planes, own.spare, None
-    ), own.span  # fmt: skip
+    unpack = Call(_unpack, None, own.header, own.layout, _CODES, parts, 0, 0, 0, own.planes, own.spare, None)
+    return needed, unpack, own.span
 
 
-def lay_out(packed: Packed, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
+def lay_out(packed: PackedPlanes, box: tuple[int, int, int, int], header: np.ndarray, layout: np.ndarray) -> bool:
     """Fill a header and a layout array for a region, as decoding does; False: it needs other parts than these."""
     span = jpeg._scratch.span
     size = _needed(_words(packed.meta), header, layout, *(int(edge) for edge in box), span)
     return size > 0 and packed.first == span[0]
 
 
-def band(packed: Packed) -> int:
+def band(packed: PackedPlanes) -> int:
     """The number of rows of MCUs in a part."""
     return int(_words(packed.meta)[pf.BAND])
 

@@ -33,7 +33,7 @@ FIRST_WIDTH, FIRST_MASK, OTHER_WIDTH, OTHER_MASK, KEEP, BIAS, SIZE = range(7)
 CODE_FIELDS = 8
 NEVER = 1 << 40  # the size of a block whose code does not exist
 
-# The parameters of unpack.needed and unpack.unpack, for their callers, and places of some.
+# The parameters of planes_kernels.needed and planes_kernels.unpack, for their callers, and places of some.
 NEEDED = "u2[1] i8[1]w i8[2]w int int int int i8[1]w"
 UNPACK = "u2[1] i8[1] i8[2] u8[2] u1[1] int int int u1[1]w u1[1]w u1[3]w"
 BOX, FROM, PLANES, OUT = 3, 5, 8, 10

@@ -1,4 +1,4 @@
-"""Huffman look-up tables (ITU T.81 annex C), made for each picture unless the one before had the same ones.
+"""Quantisers, and Huffman look-up tables (ITU T.81 annex C), made anew unless the last picture had the same ones.
 
 The next LOOK bits of the stream index a table whose uint64 entries resolve up to two AC symbols at once, magnitude
 bits included (after stb_image's "fast AC"):
@@ -30,6 +30,8 @@ from accel.system.native.intrinsics import called, emitted, splat
 from accel.system.native.memory import i64, pointer_to, step, u64
 from accel.system.native.simd import BYTE, WORD
 
+from . import header_fields as hd
+from .idct import MAX_QUANT
 from .scratch import LOOK, LOOK_SIZE
 
 DC_LOOK = 8
@@ -86,6 +88,27 @@ def _fill_dc(data: Any, at: int, look: Any) -> bool:
 
 
 @njit
+def _fill_symbol(symbol: int, length: int, look: Any, place: int) -> Any:
+    """Fill the entries of an AC symbol with a code of `length` bits from a place on; returns the place behind them."""
+    run, size = symbol >> 4, symbol & 15
+    spare = LOOK - length - size
+    if spare < 0:
+        entry, values, repeat = UNRESOLVED << 24 | size << 16 | run << 8, 1, 1 << (LOOK - length)
+    elif symbol == 0:
+        entry, values, repeat = END << 24, 1, 1 << spare
+    else:
+        entry, values, repeat = (run + 1) << 24 | (run + 1) << 16 | run << 8, 1 << size, 1 << spare
+    entry |= length + size
+    for magnitude in range(values):
+        value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
+        filled = u64(entry) | u64(value & 0xFFFF) << u64(32)
+        for i in range(place, place + repeat):
+            look[i] = filled
+        place += repeat
+    return place
+
+
+@njit
 def _fill_ac(data: Any, at: int, look: Any) -> bool:
     """Fill an AC table with entries of one symbol each; False if a symbol is not valid."""
     place, count = 0, 0
@@ -93,25 +116,10 @@ def _fill_ac(data: Any, at: int, look: Any) -> bool:
         for _ in range(i64(data[at + length - 1])):
             symbol = i64(data[at + 16 + count])
             count += 1
-            run, size = symbol >> 4, symbol & 15
-            if size == 0 and 0 < run < 15:
+            if symbol & 15 == 0 and 0 < symbol >> 4 < 15:
                 return False
-            if length > LOOK:
-                continue
-            spare = LOOK - length - size
-            if spare < 0:
-                entry, values, repeat = UNRESOLVED << 24 | size << 16 | run << 8, 1, 1 << (LOOK - length)
-            elif symbol == 0:
-                entry, values, repeat = END << 24, 1, 1 << spare
-            else:
-                entry, values, repeat = (run + 1) << 24 | (run + 1) << 16 | run << 8, 1 << size, 1 << spare
-            entry |= length + size
-            for magnitude in range(values):
-                value = magnitude if 2 * magnitude >= values else magnitude + 1 - values
-                filled = u64(entry) | u64(value & 0xFFFF) << u64(32)
-                for i in range(place, place + repeat):
-                    look[i] = filled
-                place += repeat
+            if length <= LOOK:
+                place = _fill_symbol(symbol, length, look, place)
     look[place:LOOK_SIZE] = UNKNOWN_ENTRY
     return True
 
@@ -195,4 +203,33 @@ def build(data: Any, at: int, table: int, look: Any, codes: Any) -> bool:
     else:
         return False
     own[_MADE] = 1
+    return True
+
+
+@njit
+def quantisers(data: Any, header: Any, order: Any, quant: Any) -> bool:
+    """Fill quant (int16[3, 64]) in block order; False if a value is above MAX_QUANT."""
+    for c in range(header[hd.COMPONENTS]):
+        at = header[hd.QUANT_AT + header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + hd.QUANT]]
+        wide = data[at] >> 4
+        for k in range(64):
+            value = i64(data[at + 1 + k])
+            if wide:
+                value = i64(data[at + 1 + 2 * k]) << 8 | i64(data[at + 2 + 2 * k])
+            if value > MAX_QUANT:
+                return False
+            quant[c, order[k]] = value
+    return True
+
+
+@njit
+def huffman(data: Any, header: Any, look: Any, codes: Any) -> bool:
+    """Make the Huffman tables that the scan uses; False if one is not valid."""
+    made = 0
+    for c in range(header[hd.COMPONENTS]):
+        for field in (hd.DC_TABLE, hd.AC_TABLE):
+            table = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
+            if not made >> table & 1 and not build(data, header[hd.HUFFMAN_AT + table], table, look, codes):
+                return False
+            made |= 1 << table
     return True

@@ -31,7 +31,7 @@ _MOST = 0.75  # if at least this part of the files had an index, their time coun
 _packed, _pixels = Scratch(), Scratch()
 
 
-def packed(source: Source, box: Box) -> planes.Packed | None:
+def packed(source: Source, box: Box) -> planes.PackedPlanes | None:
     """The parts of a file's planes that a region needs; None if the cache has none, or they are damaged."""
     entry = None if source.cached is None else source.cached.planes
     if entry is None:
@@ -45,7 +45,7 @@ def packed(source: Source, box: Box) -> planes.Packed | None:
     if not source.cached.cache.read(entry, first, last, parts):
         return None
     counters.count(counters.PLANE_HITS)
-    return planes.Packed(meta, first, parts)
+    return planes.PackedPlanes(meta, first, parts)
 
 
 class Together(NamedTuple):
@@ -142,7 +142,7 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
 def fits(source: Source, engine: str = "auto") -> bool:
     """Whether a file can have planes."""
     header = source.header
-    return isinstance(header, Header) and decode.choose(header, engine) == "accel" and planes.fits(header)
+    return isinstance(header, Header) and decode.choose(header, engine) == "accel"
 
 
 def to_fill(source: Source) -> bool:

@@ -83,8 +83,8 @@ FUNCTION Colours column_sum(const Effect& effect, const float* down, int high, i
 }
 
 // Whether so near a half that torch's sum may be beyond it.
-FUNCTION bool undecided(const Gaussian& told, float sum) {
-    return fabsf(sum - rintf(sum)) >= (sum < 127.0f ? told.dark : told.bright);
+FUNCTION bool undecided(const Gaussian& gaussian, float sum) {
+    return fabsf(sum - rintf(sum)) >= (sum < 127.0f ? gaussian.dark : gaussian.bright);
 }
 
 // The sum over a pixel's whole window as torch makes it: row by row, tap after tap.
@@ -108,12 +108,12 @@ FUNCTION u32 summed_as_torch(const Effect& effect, const float* window, int y, i
 // float32 sums down the columns, then across the row; where they do not say how torch's sum is rounded, that sum. The
 // columns are walked in steps, so any size has room.
 FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32* done) {
-    const Gaussian& told = *reinterpret_cast<const Gaussian*>(effect.data);
-    const float* across = reinterpret_cast<const float*>(&told + 1);
+    const Gaussian& gaussian = *reinterpret_cast<const Gaussian*>(effect.data);
+    const float* across = reinterpret_cast<const float*>(&gaussian + 1);
     const float* down = across + effect.counts[0];
     const float* window = down + effect.counts[1];
-    const int wide = told.x_last - told.x_first, high = told.y_last - told.y_first;
-    const int first = left - effect.counts[0] / 2 + told.x_first, above = told.y_first - effect.counts[1] / 2;
+    const int wide = gaussian.x_last - gaussian.x_first, high = gaussian.y_last - gaussian.y_first;
+    const int first = left - effect.counts[0] / 2 + gaussian.x_first, above = gaussian.y_first - effect.counts[1] / 2;
     const int stop = lesser(left + TILE, effect.width) - left + first + wide - 1;
     SHARED(int, count);  // of pixels that are undecided
     OWNED(BlurSums, sums);
@@ -126,17 +126,17 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
             for (int i = t; i < TILE * DEPTH; i += THREADS) {
                 const int y = top + i / DEPTH, column = from + i % DEPTH;
                 if (y >= effect.height || column >= stop) continue;
-                middle[i] = column_sum(effect, down + told.y_first, high, y + above, reflected(column, effect.columns));
+                middle[i] = column_sum(effect, down + gaussian.y_first, high, y + above, reflected(column, effect.columns));
             }
         }
         PHASE(t) {
             UNROLL for (int n = 0; n < PIXELS; ++n) {
                 const int i = t + THREADS * n, y = i / TILE, x = i % TILE;
                 if (top + y >= effect.height || left + x >= effect.width) continue;
-                const int begin = first + x, begun = greater(from - begin, 0);  // the first tap's column; taps done
+                const int begin = first + x, done_before = greater(from - begin, 0);  // the first tap's column; taps done
                 const int end = lesser(from + DEPTH - begin, wide);
                 const Colours* at = middle + y * DEPTH + (begin - from);
-                for (int k = begun; k < end; ++k) add(&OWN(sums, t).of[n], read(across + told.x_first + k), at[k]);
+                for (int k = done_before; k < end; ++k) add(&OWN(sums, t).of[n], read(across + gaussian.x_first + k), at[k]);
             }
         }
     }
@@ -145,8 +145,8 @@ FUNCTION void blur(const Effect& effect, int top, int left, Colours* middle, u32
             const int i = t + THREADS * n;
             const Colours& sum = OWN(sums, t).of[n];
             done[i] = packed(cut(rintf(sum.of[0])), cut(rintf(sum.of[1])), cut(rintf(sum.of[2])));
-            const bool more = effect.channels == 3 && (undecided(told, sum.of[1]) || undecided(told, sum.of[2]));
-            if (top + i / TILE < effect.height && left + i % TILE < effect.width && (more || undecided(told, sum.of[0])))
+            const bool more = effect.channels == 3 && (undecided(gaussian, sum.of[1]) || undecided(gaussian, sum.of[2]));
+            if (top + i / TILE < effect.height && left + i % TILE < effect.width && (more || undecided(gaussian, sum.of[0])))
                 middle[atomicAdd(&count, 1)].of[0] = static_cast<float>(i);
         }
     }

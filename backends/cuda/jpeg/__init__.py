@@ -16,26 +16,26 @@ anything unusual, which is left to the host's decoders.
 """
 
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
-from accel.backends.cuda.jpeg.wanted import (
-    Wanted,
+from accel.backends.cuda.jpeg.requests import (
+    Request,
     by_index,
     describe_indexes,
     device_bytes,
     device_bytes_of,
     keys_of,
+    request_of,
     source_of,
-    wanted_of,
 )
 
 __all__ = [
     "Decoder",
     "Decoding",
-    "Wanted",
+    "Request",
     "by_index",
     "describe_indexes",
     "device_bytes",
     "device_bytes_of",
     "keys_of",
+    "request_of",
     "source_of",
-    "wanted_of",
 ]

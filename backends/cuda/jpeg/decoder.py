@@ -14,12 +14,12 @@ from accel.backends.cuda.device import Device, Mark
 from accel.backends.cuda.jpeg import index
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import describe, places
-from accel.backends.cuda.jpeg.layout import STATE, Batch
-from accel.backends.cuda.jpeg.wanted import Wanted
+from accel.backends.cuda.jpeg.layout import STATE, PictureBatch
+from accel.backends.cuda.jpeg.requests import Request
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
-from accel.codec.jpeg.planes import Packed
+from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.system import counters
 
@@ -28,7 +28,7 @@ _REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A pool, a buffer of it, and the mark after which the buffer can be read."""
 Made = tuple[Integers, index.Known, Integers]
-"""Headers of decoded files, what indexes say of them, and the offsets and sizes of each one's points in what is told,
+"""Headers of decoded files, what indexes say of them, and the offsets and sizes of each one's points in the report,
 int64 [2, n]."""
 
 
@@ -96,8 +96,8 @@ class Decoding:
         _, buffer, mark = self.watched
         if mark is not None:
             mark.synchronize()
-        told, indexing, flagged = buffer.numpy(), self._indexing, []
-        reasons = told[: self._count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
+        report, indexing, flagged = buffer.numpy(), self._indexing, []
+        reasons = report[: self._count * STATE.itemsize].view(np.int32)[_REASON :: STATE.itemsize // 4]
         (bad,) = reasons.nonzero()
         if len(bad):
             flagged = sorted(self._numbers()[bad].tolist())
@@ -105,7 +105,7 @@ class Decoding:
             headers, known, points = indexing.made()
             which = np.flatnonzero(known.wanted & (reasons == 0))
             if len(which):
-                made = index.written(which, headers, known, told, (points[0], points[1]))
+                made = index.written(which, headers, known, report, (points[0], points[1]))
                 self.made = made._replace(numbers=self._numbers()[which])
         self.give_back()
         for counter, files in ((counters.INDEXED, indexing.indexed), (counters.MISFITS, indexing.misfits)):
@@ -141,7 +141,7 @@ class Decoder:
             self._agreed = agreement.agrees("accel on the device", self._pixels)
         return self._agreed
 
-    def decode(self, wanted: Sequence[Wanted | None]) -> Decoding:
+    def decode(self, wanted: Sequence[Request | None]) -> Decoding:
         """Queue the decoding of all files that are for this decoder by their headers. Does not wait."""
         numbers = [number for number, each in enumerate(wanted) if each is not None]
         asked = [each for each in wanted if each is not None]
@@ -154,29 +154,22 @@ class Decoder:
         files = _Upload(self._device, self._files, total)
         for content, start in zip(contents, starts.tolist(), strict=True):
             files.host[start : start + len(content)] = content
-        known = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
-        is_whole = not len(known.numbers)
-        if is_whole:
-            files.send(total)  # copied while the headers are read
-        found = describe(
-            files.host, starts, sizes, np.array([each.box for each in asked], np.int64),
-            np.array([each.channels for each in asked], np.int64), known,
-            {number: each.data for number, each in enumerate(asked) if isinstance(each.data, Packed)},
-        )  # fmt: skip
-        if not is_whole:
-            index.move(files.host, found.known.pieces)
-            files.send(found.size)
+        files.send(total)  # copied while the headers are read
+        boxes, channels = np.array([each.box for each in asked]), np.array([each.channels for each in asked])
+        indexes = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
+        packed = {number: each.data for number, each in enumerate(asked) if isinstance(each.data, PackedPlanes)}
+        found = describe(files.host, starts, sizes, boxes, channels, indexes, packed)
         files.done()
         if found.batch is None:
             return Decoding(addresses)
-        taken = np.array(numbers, np.int64)[found.taken]
-        points = np.stack(found.batch.told()[1])
-        indexing = Indexing.of(found.headers, found.known.of(found.taken), points)
-        decoding = Decoding(addresses, len(taken), lambda: taken, indexing)
+        accepted = np.array(numbers, np.int64)[found.accepted]
+        points = np.stack(found.batch.report()[1])
+        indexing = Indexing.of(found.headers, found.known, points)
+        decoding = Decoding(addresses, len(accepted), lambda: accepted, indexing)
         self._queue(found.batch, decoding, files.sent)
         return decoding
 
-    def _queue(self, batch: Batch, decoding: Decoding, files: torch.Tensor) -> None:
+    def _queue(self, batch: PictureBatch, decoding: Decoding, files: torch.Tensor) -> None:
         scratch = self._device.scratch(batch.scratch)
         scratch[slice(*batch.cleared)].zero_()
         arrays: list[npt.NDArray[Any]] = [
@@ -196,7 +189,7 @@ class Decoder:
         for kernel, owner in zip(LAUNCHES, owners, strict=True):
             if (blocks := int(batch.blocks[kernel].sum())) > 0:
                 self._device.launch(kernel, blocks, pictures, owner)
-        (first, size), _ = batch.told()
+        (first, size), _ = batch.report()
         states = self._states.take(size)
         decoding.watched = self._states, states, None
         states[:size].copy_(scratch[first : first + size], non_blocking=True)
@@ -205,15 +198,15 @@ class Decoder:
     def _pixels(self, data: Data, box: Box, channels: int) -> Pixels | None:
         """Decode a file and copy it to the host, uint8 [height, width, channels]; None if the decoder declines it."""
         with self._device.enter():
-            decoding = self.decode([Wanted(data, box, channels)])
+            decoding = self.decode([Request(data, box, channels)])
             if decoding.addresses[0] is None or decoding.flagged():
                 return None
             shape = (*box[2:], channels)
             return decoding.read(0, int(np.prod(shape))).reshape(shape)
 
 
-def _content(data: Data | Packed) -> npt.NDArray[np.uint8]:
-    return data.parts if isinstance(data, Packed) else np.frombuffer(data, np.uint8)
+def _content(data: Data | PackedPlanes) -> npt.NDArray[np.uint8]:
+    return data.parts if isinstance(data, PackedPlanes) else np.frombuffer(data, np.uint8)
 
 
 class _Upload:

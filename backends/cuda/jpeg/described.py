@@ -11,30 +11,28 @@ import numpy.typing as npt
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
-from accel.backends.cuda.jpeg.layout import Batch
+from accel.backends.cuda.jpeg.layout import PictureBatch
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
-from accel.codec.jpeg.planes import Packed
+from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.stream_index import Indexes
 
 ALIGNED = 64
-_NOTHING: Mapping[int, Packed] = {}
+_NOTHING: Mapping[int, PackedPlanes] = {}
 
 
 class Described(NamedTuple):
     """Files described for the kernels, complete but for a device's memory.
 
     Attributes:
-        taken: the numbers of the wanted files that are for the decoder, in its own order.
+        accepted: the numbers of the wanted files that are for the decoder, in its own order.
         headers: their headers. known: what indexes say of them. batch: their descriptors; None if there are none.
-        size: the bytes of all wanted files in their layout on the device (``known.pieces``).
     """
 
-    taken: Integers
+    accepted: Integers
     headers: Integers
     known: Known
-    batch: Batch | None
-    size: int
+    batch: PictureBatch | None
 
 
 def describe(
@@ -44,14 +42,13 @@ def describe(
     boxes: Integers,
     channels: Integers,
     indexes: Indexes,
-    packed: Mapping[int, Packed] = _NOTHING,
-    moves: bool = True,
+    packed: Mapping[int, PackedPlanes] = _NOTHING,
 ) -> Described:
     """Describe the wanted regions of n files in a buffer.
 
     Args:
         starts, sizes: int64[n], where they lie. boxes, channels: int64[n, 4] and int64[n], the wanted regions.
-        indexes, moves: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
+        indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
     bands, first_parts = np.zeros((2, len(starts)), np.int64)
@@ -59,21 +56,19 @@ def describe(
         good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
         bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
-    starts, sizes = starts.copy(), sizes.copy()
-    known = index.read(files, starts, sizes, good, found, regions, indexes, moves)
-    taken = np.flatnonzero(good)
-    taken = taken[np.argsort(-sizes[taken], kind="stable")]  # those that take longest begin first
-    end, found = int((starts + sizes).max()), found[taken]  # files may lie in any order
-    if len(taken) == 0:
-        return Described(taken, found, known, None, end)
-    batch = layout.lay_out(
-        found, regions[taken], starts[taken], sizes[taken], boxes[taken], channels[taken], known.of(taken),
-        bands[taken], first_parts[taken],
-    )  # fmt: skip
-    return Described(taken, found, known, batch, end)
+    known = index.read(files, starts, sizes, good, found, regions, indexes)
+    accepted = np.flatnonzero(good)
+    accepted = accepted[np.argsort(-sizes[accepted], kind="stable")]  # those that take longest begin first
+    found, known = found[accepted], known.of(accepted)
+    if len(accepted) == 0:
+        return Described(accepted, found, known, None)
+    files_taken = np.stack([starts, sizes, channels, bands, first_parts], 1)[accepted]
+    return Described(
+        accepted, found, known, layout.lay_out(found, regions[accepted], files_taken, boxes[accepted], known)
+    )
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:
     """Offsets of pieces of these sizes one after another, each padded to ``ALIGNED``; and the end."""
-    taken = -(-sizes // ALIGNED) * ALIGNED
-    return np.cumsum(taken) - taken, int(taken.sum())
+    accepted = -(-sizes // ALIGNED) * ALIGNED
+    return np.cumsum(accepted) - accepted, int(accepted.sum())

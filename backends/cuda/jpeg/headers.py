@@ -13,9 +13,12 @@ from accel.system.native import units
 MAX_FILE = 1 << 27
 """The bytes that a file must be below, so that the numbers of all its bits fit in 31 bits."""
 
-UNIT = units.Unit("headers", "backends/cuda/jpeg/read_headers.py", *SOURCES, seconds=1.5)
+_OWN = ("read_files.py", "lay_out_files.py", "batch_fields.py", "*.h")
+_DECLARED = ("backends/cuda/declarations.py", "backends/cuda/shim.h")
+UNIT = units.Unit("described", *_DECLARED, *(f"backends/cuda/jpeg/{name}" for name in _OWN), *SOURCES, seconds=4)
+"""Compiled code that describes files for the kernels (``headers``, ``index``, ``layout``)."""
 _read_headers = UNIT.function(
-    "backends.cuda.jpeg.read_headers", "read_headers", "u1[1] i8[1] i8[1] i8[2] ?[1]w i8[2]w i8[3]w int"
+    "backends.cuda.jpeg.read_files", "read_headers", "u1[1] i8[1] i8[1] i8[2] ?[1]w i8[2]w i8[3]w int"
 )
 
 Integers = npt.NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
-from accel.codec.jpeg.placing import point_up_to
+from accel.codec.jpeg.layout import needed_mcus
+from accel.codec.jpeg.points import mcus, point_up_to
 
-_PICTURE, _COMPONENT = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "Component")
-_POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (
-    structure("jpeg/picture.h", name).itemsize for name in ("Point", "Segment", "State", "Tile", "Span")
+_PICTURE, _COMPONENT, *_SIZED = (
+    structure("jpeg/picture.h", name) for name in ("Picture", "Component", "Point", "Segment", "State", "Tile", "Span")
 )
+_POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (dtype.itemsize for dtype in _SIZED)
 _TABLES_SIZE = structure("jpeg/symbols.h", "Tables").itemsize
 _THREADS = constant("shim.h", "THREADS")
 _COMPONENTS, _BLOCK, _GROUP, _PIXELS, _SUBSEQUENCE, _SPAN = (
@@ -28,58 +30,40 @@ _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
 
 
-def _at(name: str) -> int:
-    """The position of a picture's field, in 32-bit words."""
-    return _offset(_PICTURE, name)
-
-
-def _in(name: str) -> int:
-    """The position of a component's field, in 32-bit words."""
-    return _offset(_COMPONENT, name)
-
-
-def _offset(dtype: np.dtype[Any], name: str) -> int:
+def _positions(dtype: np.dtype[Any]) -> Any:
+    """The positions of a structure's fields, in 32-bit words, by their names."""
     fields: Any = dtype.fields
-    return int(fields[name][1]) // 4
+    return namedtuple("positions", fields)(*(fields[name][1] // 4 for name in fields))
 
 
-_OF_COMPONENT, _PLANE = _COMPONENT.itemsize // 4, _in("plane")
-_H, _V, _SLOT, _STRIDE, _QUANT, _FIRST_GROUP = map(_in, ("h", "v", "slot", "stride", "quant", "first_group"))
-_REGION = tuple(
-    (_in(name), column)
-    for name, column in (
-        *(("upsampling", lo.KIND), ("h_ratio", lo.H_RATIO), ("v_ratio", lo.V_RATIO)),
-        *(("columns", lo.COLUMNS), ("rows", lo.ROWS), ("left", lo.BLOCK_LEFT), ("right", lo.BLOCK_RIGHT)),
-        *(("top", lo.BLOCK_TOP), ("bottom", lo.BLOCK_BOTTOM)),
-    )
+_P, _C = _positions(_PICTURE), _positions(_COMPONENT)
+_OF_COMPONENT = _COMPONENT.itemsize // 4
+_REGION = (
+    (_C.upsampling, lo.KIND),
+    (_C.h_ratio, lo.H_RATIO),
+    (_C.v_ratio, lo.V_RATIO),
+    (_C.columns, lo.COLUMNS),
+    (_C.rows, lo.ROWS),
+    (_C.left, lo.BLOCK_LEFT),
+    (_C.right, lo.BLOCK_RIGHT),
+    (_C.top, lo.BLOCK_TOP),
+    (_C.bottom, lo.BLOCK_BOTTOM),
 )
-_PLACING = tuple(map(_at, ("line", "points_in_line", "step", "growth")))
-_BOX = tuple(map(_at, ("top", "left", "height", "width")))
-_TABLE_FIELDS = ((hd.DC_TABLE, _at("dc_tables")), (hd.AC_TABLE, _at("ac_tables")))
-(
-    _FILE, _SIZE, _CHANNELS, _BAND, _FIRST_PART, _SCAN, _COLOUR, _SLOTS, _MCU_COLUMNS, _MCUS, _RESTART, _INTERVALS,
-    _HUFFMAN, _PERIOD, _MCU_LEFT, _MCU_TOP, _MCU_RIGHT, _MCU_BOTTOM, _SEGMENT_COUNT, _SEGMENTS, _POINT_COUNT, _WALKED,
-    _TILE_COUNT, _COMPONENT_AT,
-) = map(
-    _at,
-    (
-        "file", "size", "channels", "band", "first_part", "scan", "colour", "slots", "mcu_columns", "mcus", "restart",
-        "intervals", "huffman", "period", "mcu_left", "mcu_top", "mcu_right", "mcu_bottom", "segment_count", "segments",
-        "point_count", "walked", "tile_count", "components",
-    ),
-)  # fmt: skip
-
-_COUNTED = tuple(
-    (LAUNCHES.index(f"jpeg_{kernel}"), _at(f"first_{field}"))
-    for kernel, field in (
-        *(("count", "tile"), ("synchronise", "span"), ("points", "point"), ("segments", "segment")),
-        *(("transform", "group"), ("pixels", "pixel")),
-        ("unpack", "row"),
-    )
-)
-"""Kernels (positions in ``LAUNCHES``) whose number of blocks differs between pictures, and the field of a picture's
-first block."""
-_OWN = tuple(_at(name) for name in PIECES if name not in PLANES)
+_PLACING = (_P.line, _P.points_in_line, _P.step, _P.growth)
+_BOX = (_P.top, _P.left, _P.height, _P.width)
+_TABLE_FIELDS = ((hd.DC_TABLE, _P.dc_tables), (hd.AC_TABLE, _P.ac_tables))
+_FIRST_BLOCKS = {
+    "jpeg_count": _P.first_tile,
+    "jpeg_synchronise": _P.first_span,
+    "jpeg_points": _P.first_point,
+    "jpeg_segments": _P.first_segment,
+    "jpeg_transform": _P.first_group,
+    "jpeg_pixels": _P.first_pixel,
+    "jpeg_unpack": _P.first_row,
+}
+"""The field with a picture's first block, for kernels whose number of blocks differs between pictures."""
+_COUNTED = tuple((LAUNCHES.index(kernel), field) for kernel, field in _FIRST_BLOCKS.items())
+_OWN = tuple(getattr(_P, name) for name in PIECES if name not in PLANES)
 _STATE, _POINTS = PIECES.index("state"), PIECES.index("points")
 
 
@@ -95,153 +79,198 @@ def _put(words: Any, at: Any, value: Any) -> None:
 
 
 @njit
-def _scan(header: Any, words: Any, in_mcu: Any) -> None:
-    """Describe the stream (T.81 A.2) and its tables; fills ``in_mcu`` with each component's blocks in an MCU."""
-    words[_SCAN], words[_COLOUR] = header[hd.SCAN], header[hd.COLOUR]
-    slots, is_shared = 0, True
-    for c in range(_COMPONENTS):
-        fields, own = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], words[_COMPONENT_AT + _OF_COMPONENT * c :]
-        own[_H], own[_V] = fields[hd.H_SAMP], fields[hd.V_SAMP]
-        in_mcu[c] = fields[hd.H_SAMP] * fields[hd.V_SAMP]  # 0 for components that a grey picture lacks
-        own[_SLOT], own[_QUANT] = slots, header[hd.QUANT_AT + fields[hd.QUANT]]
-        slots += in_mcu[c]
-    columns = _ceil(header[hd.WIDTH], 8 * header[hd.H_MAX])
-    mcus = columns * _ceil(header[hd.HEIGHT], 8 * header[hd.V_MAX])
-    restart = header[hd.RESTART] if header[hd.RESTART] > 0 else mcus
-    words[_SLOTS], words[_MCU_COLUMNS], words[_MCUS] = slots, columns, mcus
-    words[_RESTART], words[_INTERVALS] = restart, _ceil(mcus, restart)
-    for kind in range(len(_TABLE_FIELDS)):
-        field, packed = _TABLE_FIELDS[kind]
-        numbers = (np.int64(0), np.int64(0), np.int64(0))
-        for c in range(_COMPONENTS):
-            table = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
-            first = c  # components with the same table share the first one's
-            for before in range(c - 1, -1, -1):
-                if header[hd.COMPONENT + hd.COMPONENT_FIELDS * before + field] == table:
-                    first = before
-            number = np.int64(_COMPONENTS * kind + first)
-            numbers = (
-                number if c == 0 else numbers[0],
-                number if c == 1 else numbers[1],
-                number if c == 2 else numbers[2],
-            )
-            if in_mcu[c] > 0:
-                words[_HUFFMAN + number] = header[hd.HUFFMAN_AT + table]
-                is_shared &= first == 0
-        value, one, two = np.int64(0), in_mcu[0], in_mcu[0] + in_mcu[1]
-        for slot in range(hd.MAX_BLOCKS_IN_MCU):
-            owner = numbers[0] if slot < one else (numbers[1] if slot < two else numbers[2])
-            value |= owner << 3 * slot
-        words[packed] = np.int32(value)
-    words[_PERIOD] = 1 if is_shared else slots
+def _first_alike(header: Any, field: int, c: Any) -> Any:
+    """The first component with the same table as component c."""
+    own = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
+    for before in range(c):
+        if header[hd.COMPONENT + hd.COMPONENT_FIELDS * before + field] == own:
+            return np.int64(before)
+    return np.int64(c)
 
 
 @njit
-def _region(region: Any, words: Any, in_mcu: Any, needed: Any) -> tuple[Any, Any]:
+def _tables(header: Any, words: Any, in_mcu: Any) -> Any:
+    """Describe the scan's Huffman tables; returns whether all components share theirs."""
+    is_shared = True
+    for kind in range(len(_TABLE_FIELDS)):
+        field, packed = _TABLE_FIELDS[kind]
+        for c in range(_COMPONENTS):
+            if in_mcu[c] > 0:
+                first = _first_alike(header, field, c)
+                table = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c + field]
+                words[_P.huffman + _COMPONENTS * kind + first] = header[hd.HUFFMAN_AT + table]
+                is_shared &= first == 0
+        value = np.int64(0)
+        for slot in range(hd.MAX_BLOCKS_IN_MCU):
+            owner = np.int64(slot >= in_mcu[0]) + np.int64(slot >= in_mcu[0] + in_mcu[1])
+            value |= (_COMPONENTS * kind + _first_alike(header, field, owner)) << 3 * slot
+        words[packed] = np.int32(value)
+    return is_shared
+
+
+@njit
+def _scan(header: Any, words: Any, in_mcu: Any) -> None:
+    """Describe the stream (T.81 A.2) and its tables; fills ``in_mcu`` with each component's blocks in an MCU."""
+    words[_P.scan], words[_P.colour] = header[hd.SCAN], header[hd.COLOUR]
+    slots = 0
+    for c in range(_COMPONENTS):
+        fields, own = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :], words[_P.components + _OF_COMPONENT * c :]
+        own[_C.h], own[_C.v] = fields[hd.H_SAMP], fields[hd.V_SAMP]
+        in_mcu[c] = fields[hd.H_SAMP] * fields[hd.V_SAMP]  # 0 for components that a grey picture lacks
+        own[_C.slot], own[_C.quant] = slots, header[hd.QUANT_AT + fields[hd.QUANT]]
+        slots += in_mcu[c]
+    columns, rows = mcus(header)
+    restart = header[hd.RESTART] if header[hd.RESTART] > 0 else columns * rows
+    words[_P.slots], words[_P.mcu_columns], words[_P.mcus] = slots, columns, columns * rows
+    words[_P.restart], words[_P.intervals] = restart, _ceil(columns * rows, restart)
+    words[_P.period] = 1 if _tables(header, words, in_mcu) else slots
+
+
+@njit
+def _region(header: Any, region: Any, words: Any, in_mcu: Any, needed: Any) -> tuple[Any, Any]:
     """Describe the needed part of each component, and of the MCUs; fills ``needed`` with each component's blocks.
 
     Returns the number of groups of blocks, and of rows of blocks.
     """
     groups, rows = np.int64(0), np.int64(0)
-    left, top, right, bottom = np.int64(1) << 31, np.int64(1) << 31, np.int64(0), np.int64(0)
     for c in range(_COMPONENTS):
         needed[c] = 0
-        own = words[_COMPONENT_AT + _OF_COMPONENT * c :]
-        own[_FIRST_GROUP] = groups
+        own, line = words[_P.components + _OF_COMPONENT * c :], region[c]
+        own[_C.first_group] = groups
         if in_mcu[c] == 0:
             continue
-        line = region[c]
         for field, column in _REGION:
             own[field] = line[column]
         across, down = line[lo.BLOCK_RIGHT] - line[lo.BLOCK_LEFT], line[lo.BLOCK_BOTTOM] - line[lo.BLOCK_TOP]
-        own[_STRIDE] = 8 * across
+        own[_C.stride] = 8 * across
         needed[c] = across * down
         groups += _ceil(needed[c], _GROUP)
         rows += down
-        h, v = np.int64(own[_H]), np.int64(own[_V])
-        left, top = min(left, line[lo.BLOCK_LEFT] // h), min(top, line[lo.BLOCK_TOP] // v)
-        right, bottom = max(right, _ceil(line[lo.BLOCK_RIGHT], h)), max(bottom, _ceil(line[lo.BLOCK_BOTTOM], v))
-    words[_MCU_LEFT], words[_MCU_TOP], words[_MCU_RIGHT], words[_MCU_BOTTOM] = left, top, right, bottom
+    words[_P.mcu_left], words[_P.mcu_right], words[_P.mcu_top], last_row, _ = needed_mcus(header, region)
+    words[_P.mcu_bottom] = last_row + 1
     return groups, rows
 
 
 @njit
+def _points(header: Any, words: Any, known: Any) -> Any:
+    """Describe a picture's segments, or the points that its index will have; returns the number of these."""
+    count, wanted = np.int64(words[_P.mcus]), known[2] != 0
+    words[_P.segment_count] = known[1]
+    if known[1] > 0:
+        _put(words, _P.segments, np.int64(_UPLOAD) << _SHIFT | known[0] * _SEGMENT_SIZE)
+    points = point_up_to(header, count - 1) + 1 if wanted else np.int64(0)
+    words[_P.point_count] = points
+    for k in range(len(_PLACING)):
+        words[_PLACING[k]] = header[hd.LINE + k] if wanted else 0
+    walked = np.int64(words[_P.mcu_bottom]) * words[_P.mcu_columns]
+    words[_P.walked] = count if wanted else min(walked, count)
+    return points
+
+
+@njit
+def _lay_out_file(
+    header: Any, region: Any, file: Any, box: Any, known: Any, words: Any, scratch: Any
+) -> tuple[Any, Any]:
+    """Describe a picture; returns its number of blocks for each of LAUNCHES, and its bytes of each of PIECES."""
+    in_mcu, needed = scratch[:3], scratch[3:]
+    size, is_file, counts = file[1], file[3] == 0, known[1]
+    _put(words, _P.file, np.int64(_FILES) << _SHIFT | file[0])
+    words[_P.size], words[_P.channels], words[_P.band], words[_P.first_part] = size, file[2], file[3], file[4]
+    for k in range(4):
+        words[_BOX[k]] = box[k]
+    _scan(header, words, in_mcu)
+    groups, rows = _region(header, region, words, in_mcu, needed)
+    points = _points(header, words, known)
+
+    count, slots, unknown = np.int64(words[_P.mcus]), np.int64(words[_P.slots]), np.int64(is_file and counts == 0)
+    stream = size - header[hd.SCAN]  # an upper bound; without an index it is decoded from its beginning
+    tiles = unknown * _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS)
+    spans = unknown * _ceil(8 * stream, _SUBSEQUENCE * _THREADS)
+    words[_P.tile_count] = tiles
+    area, has_points, file_only = box[2] * box[3], np.int64(points > 0), np.int64(is_file)
+    blocks = (
+        tiles,
+        unknown,
+        tiles,
+        file_only,
+        spans,
+        unknown,
+        spans,
+        _COMPONENTS * unknown,
+        _ceil(points + has_points, _THREADS),
+        _ceil(counts, _THREADS),
+        groups * file_only,
+        rows * (1 - file_only),
+        _ceil(area, _PIXELS * _THREADS),
+    )
+    mcus_needed = (words[_P.mcu_right] - words[_P.mcu_left]) * np.int64(words[_P.mcu_bottom] - words[_P.mcu_top])
+    room = (
+        (stream + _AHEAD) * unknown,
+        _TILE_SIZE * tiles,
+        4 * np.int64(words[_P.intervals]) * unknown,
+        _SPAN_SIZE * _THREADS * spans,
+        _TABLES_SIZE * file_only,
+        2 * _THREADS * tiles * has_points,
+        4 * count * slots * unknown,
+        2 * _BLOCK * mcus_needed * slots * file_only,
+        np.int64(_STATE_SIZE),
+        _POINT_SIZE * (points + 1) * has_points,
+        _ceil(area, _PIXELS) * _PIXELS * file[2],
+        _BLOCK * needed[0],
+        _BLOCK * needed[1],
+        _BLOCK * needed[2],
+    )
+    return blocks, room
+
+
+@njit
+def _place(pictures: Any, memory: Any, ends: Any) -> Any:
+    """Place the memory kind by kind, with a gap behind each piece, but states and points without; returns the end."""
+    offsets, sizes, end = memory[0], memory[1], np.int64(0)
+    for k in range(len(PIECES)):
+        ends[k] = end
+        at = _OWN[k] if k < len(_OWN) else _P.components + _OF_COMPONENT * (k - len(_OWN)) + _C.plane
+        for n in range(len(pictures)):
+            offsets[k, n] = end
+            size = sizes[k, n]
+            if size > 0:
+                _put(pictures[n], at, np.int64(_SCRATCH) << _SHIFT | end)
+            end += size if k in (_STATE, _POINTS) else (size // _ALIGNED + 2) * _ALIGNED
+        end = _ceil(end, _ALIGNED) * _ALIGNED
+    return end
+
+
+@njit
 def lay_out_files(
-    headers: Any, regions: Any, files: Any, boxes: Any, known: Any, pictures: Any, blocks: Any, offsets: Any,
-    sizes: Any, ends: Any, scratch: Any,
-) -> int:  # fmt: skip
+    headers: Any,
+    regions: Any,
+    files: Any,
+    boxes: Any,
+    known: Any,
+    pictures: Any,
+    blocks: Any,
+    memory: Any,
+    ends: Any,
+    scratch: Any,
+) -> int:
     """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
     Args:
         files: int64 [n, 5]: start, size, channels, MCU rows of a part, first part. known: int64 [n, 3]: the first
             segment, the number of segments, whether an index is to be made. scratch: int64 [6], working memory.
-        pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. offsets, sizes: int64 [PIECES, n]. ends: int64
-            [PIECES], where each kind begins.
+        pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. memory: int64 [2, PIECES, n], offsets and sizes.
+            ends: int64 [PIECES], where each kind begins.
     """
-    in_mcu, needed = scratch[:3], scratch[3:]
     for n in range(len(headers)):
-        header, words = headers[n], pictures[n]
-        size, is_file = files[n, 1], files[n, 3] == 0
-        _put(words, _FILE, np.int64(_FILES) << _SHIFT | files[n, 0])
-        words[_SIZE], words[_CHANNELS], words[_BAND], words[_FIRST_PART] = size, files[n, 2], files[n, 3], files[n, 4]
-        for k in range(4):
-            words[_BOX[k]] = boxes[n, k]
-        _scan(header, words, in_mcu)
-        groups, rows = _region(regions[n], words, in_mcu, needed)
-
-        mcus, slots = np.int64(words[_MCUS]), np.int64(words[_SLOTS])
-        wanted, counts = known[n, 2] != 0, known[n, 1]
-        words[_SEGMENT_COUNT] = counts
-        if counts > 0:
-            _put(words, _SEGMENTS, np.int64(_UPLOAD) << _SHIFT | known[n, 0] * _SEGMENT_SIZE)
-        points = point_up_to(header, mcus - 1) + 1 if wanted else 0
-        words[_POINT_COUNT] = points
-        for k in range(len(_PLACING)):
-            words[_PLACING[k]] = header[hd.LINE + k] if wanted else 0
-        words[_WALKED] = mcus if wanted else min(np.int64(words[_MCU_BOTTOM]) * words[_MCU_COLUMNS], mcus)
-
-        unknown = is_file and counts == 0  # without an index it is decoded from its beginning
-        stream = size - header[hd.SCAN]  # an upper bound
-        tiles = _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS) if unknown else 0
-        spans = _ceil(8 * stream, _SUBSEQUENCE * _THREADS) if unknown else 0
-        words[_TILE_COUNT] = tiles
-        area = boxes[n, 2] * boxes[n, 3]
-        taken = (
-            tiles, np.int64(unknown), tiles, np.int64(is_file), spans, np.int64(unknown), spans,
-            _COMPONENTS * np.int64(unknown), _ceil(points + np.int64(points > 0), _THREADS), _ceil(counts, _THREADS),
-            groups if is_file else 0, 0 if is_file else rows, _ceil(area, _PIXELS * _THREADS),
-        )  # fmt: skip
+        launched, room = _lay_out_file(headers[n], regions[n], files[n], boxes[n], known[n], pictures[n], scratch)
         for k in range(len(LAUNCHES)):
-            blocks[k, n] = taken[k]
-
-        mcus_needed = (words[_MCU_RIGHT] - words[_MCU_LEFT]) * np.int64(words[_MCU_BOTTOM] - words[_MCU_TOP])
-        room = (
-            stream + _AHEAD if unknown else 0, _TILE_SIZE * tiles, 4 * np.int64(words[_INTERVALS]) if unknown else 0,
-            _SPAN_SIZE * _THREADS * spans, _TABLES_SIZE if is_file else 0,
-            2 * _THREADS * tiles if points > 0 else 0, 4 * mcus * slots if unknown else 0,
-            2 * _BLOCK * mcus_needed * slots if is_file else 0, _STATE_SIZE,
-            _POINT_SIZE * (points + 1) if points > 0 else 0, _ceil(area, _PIXELS) * _PIXELS * files[n, 2],
-            _BLOCK * needed[0], _BLOCK * needed[1], _BLOCK * needed[2],
-        )  # fmt: skip
+            blocks[k, n] = launched[k]
         for k in range(len(PIECES)):
-            sizes[k, n] = room[k]
-
+            memory[1, k, n] = room[k]
     for k in range(len(_COUNTED)):
         kernel, field = _COUNTED[k]
         first = np.int64(0)
         for n in range(len(headers)):
             pictures[n, field] = first
             first += blocks[kernel, n]
-
-    end = np.int64(0)
-    for k in range(len(PIECES)):  # kind by kind, with a gap behind each; states and points without gaps
-        ends[k] = end
-        for n in range(len(headers)):
-            offsets[k, n] = end
-            size = sizes[k, n]
-            if size > 0:
-                at = _OWN[k] if k < len(_OWN) else _COMPONENT_AT + _OF_COMPONENT * (k - len(_OWN)) + _PLANE
-                _put(pictures[n], at, np.int64(_SCRATCH) << _SHIFT | end)
-            end += size if k in (_STATE, _POINTS) else (size // _ALIGNED + 2) * _ALIGNED
-        end = _ceil(end, _ALIGNED) * _ALIGNED
-    return int(end)
+    return int(_place(pictures, memory, ends))

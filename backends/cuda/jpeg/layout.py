@@ -9,33 +9,24 @@ import numpy.typing as npt
 
 from accel.backends.cuda.declarations import constant, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES
-from accel.backends.cuda.jpeg.headers import Integers
+from accel.backends.cuda.jpeg.headers import UNIT, Integers
 from accel.backends.cuda.jpeg.index import Known
-from accel.codec.jpeg import SOURCES
-from accel.system.native import units
 
 PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
 
 COMPONENTS, TABLES, SUBSEQUENCE = (constant("jpeg/picture.h", name) for name in ("COMPONENTS", "TABLES", "SUBSEQUENCE"))
 
-_OWN = ("lay_out_files.py", "batch_fields.py", "*.h")
-UNIT = units.Unit(
-    "layout",
-    *(f"backends/cuda/{name}" for name in ("declarations.py", "shim.h", *(f"jpeg/{own}" for own in _OWN))),
-    *SOURCES,
-    seconds=1.5,
-)
 _lay_out = UNIT.function(
     "backends.cuda.jpeg.lay_out_files",
     "lay_out_files",
-    "i8[2] i8[3] i8[2] i8[2] i8[2] i4[2]w i8[2]w i8[2]w i8[2]w i8[1]w i8[1]w",
+    "i8[2] i8[3] i8[2] i8[2] i8[2] i4[2]w i8[2]w i8[3]w i8[1]w i8[1]w",
 )
 
 Pieces = dict[str, tuple[Integers, Integers]]
 """Offsets and sizes of every picture's memory, by kind."""
 
 
-class Batch(NamedTuple):
+class PictureBatch(NamedTuple):
     """Pictures described for the kernels.
 
     Attributes:
@@ -57,42 +48,30 @@ class Batch(NamedTuple):
         """The number of the picture of every block of a kernel."""
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
-    def told(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
-        """The offset and bytes of the part of scratch memory that is told to the host; and in it the offsets and sizes
+    def report(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
+        """The offset and bytes of the part of scratch memory that the host gets; and in it the offsets and sizes
         of each picture's points. All states come before all points."""
         first, (points, sizes) = int(self.pieces["state"][0][0]), self.pieces["points"]
         return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
 
 
-def lay_out(
-    headers: Integers,
-    regions: Integers,
-    starts: Integers,
-    sizes: Integers,
-    boxes: Integers,
-    channels: Integers,
-    known: Known,
-    bands: Integers,
-    first_parts: Integers,
-) -> Batch:
+def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Integers, known: Known) -> PictureBatch:
     """Describe files, all of which must be for the kernels.
 
     Args:
         headers, regions: as returned by ``headers.read``.
-        starts, sizes: int64[n], bytes in ``Region.FILES``.
-        boxes, channels: int64[n, 4] and int64[n], the wanted regions.
+        files: int64[n, 5]: offset in ``Region.FILES``, bytes, and wanted channels; of parts of planes also the MCU rows
+            of a part, and the first part's number.
+        boxes: int64[n, 4], the wanted regions.
         known: see ``index.read``.
-        bands, first_parts: int64[n], for those that are parts of planes: MCU rows of a part, the first part's number.
     """
-    count = len(starts)
+    count = len(files)
     pictures = np.zeros(count, PICTURE)
     blocks, ends = np.empty((len(LAUNCHES), count), np.int64), np.empty(len(PIECES), np.int64)
-    offsets, taken = np.empty((2, len(PIECES), count), np.int64)
-    scratch = _lay_out(
-        headers, regions, np.stack([starts, sizes, channels, bands, first_parts], 1), boxes,
-        np.stack([known.first, known.counts, known.wanted], 1), pictures.view(np.int32).reshape(count, -1),
-        blocks, offsets, taken, ends, np.empty(6, np.int64),
-    )  # fmt: skip
-    pieces = {name: (offsets[number], taken[number]) for number, name in enumerate(PIECES)}
+    memory = np.empty((2, len(PIECES), count), np.int64)
+    of_index = np.stack([known.first, known.counts, known.wanted], 1)
+    words = pictures.view(np.int32).reshape(count, -1)
+    scratch = _lay_out(headers, regions, files, boxes, of_index, words, blocks, memory, ends, np.empty(6, np.int64))
+    pieces = {name: (memory[0, number], memory[1, number]) for number, name in enumerate(PIECES)}
     cleared = int(ends[PIECES.index("coefficients")]), int(ends[PIECES.index("points")])
-    return Batch(pictures, dict(zip(LAUNCHES, blocks, strict=True)), scratch, pieces, known.segments, cleared)
+    return PictureBatch(pictures, dict(zip(LAUNCHES, blocks, strict=True)), scratch, pieces, known.segments, cleared)

@@ -120,7 +120,7 @@ struct Picture {
     int mcus, mcu_columns, slots;  // MCUs, MCUs of a row, blocks of an MCU
     int period;                    // blocks after which the tables repeat: slots, or 1 where all components share theirs
     int walked;                    // MCUs whose coefficients are looked at
-    int line, points_in_line, step, growth;  // where points are, see placing.py; line is 0 if none are wanted
+    int line, points_in_line, step, growth;  // where points are, see points.py; line is 0 if none are wanted
     int point_count, first_point;            // without the last one
     int segment_count, first_segment;  // first_...: number of the first block of threads over them
     int mcu_left, mcu_right, mcu_top, mcu_bottom;  // MCUs needed

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from accel.backends.cpu import pass_columns, pass_quads, passes
-from accel.backends.cpu.normalization import NO_FACTORS, find_factors
-from accel.backends.cpu.passes import Axis
+from accel.backends.cpu import pass_columns, passes
+from accel.backends.cpu.passes import NO_FACTORS, Axis, find_factors
 from accel.ops.resample import rows_first
 from tests.backends.cpu.kernels import BICUBIC, BILINEAR, BOX, FILTERS, LANCZOS, check, expected, pillow
 from tests.support.helpers import python
@@ -168,12 +167,16 @@ def test_weights_are_whole_in_their_digits() -> None:
         coefficients = np.array([[-largest, 1, -1, 127, 128, largest], [32767, 32768, 2**22, -128, -129, 0]], np.int32)
         bounds = np.array([[1, 6], [3, 5]], np.int32)
         for first, step in ((0, 1), (9, -1)):
-            memory = np.full((2, 3, pass_quads.QUAD_WEIGHTS), POISON, np.uint8)
+            memory = np.full((2, 3, pass_columns.QUAD_WEIGHTS), POISON, np.uint8)
             assert pass_columns._weigh(bounds, coefficients, first, step, 3, memory.ctypes.data) == fits
             if not fits:
                 continue
-            digits = memory.view(f"i{pass_quads.DIGIT_BITS // 8}").reshape(2, 3, pass_quads.DIGITS, 4).astype(np.int64)
-            weights = (digits << pass_quads.DIGIT_BITS * np.arange(pass_quads.DIGITS)[:, None]).sum(2).reshape(2, 12)
+            digits = (
+                memory.view(f"i{pass_columns.DIGIT_BITS // 8}").reshape(2, 3, pass_columns.DIGITS, 4).astype(np.int64)
+            )
+            weights = (
+                (digits << pass_columns.DIGIT_BITS * np.arange(pass_columns.DIGITS)[:, None]).sum(2).reshape(2, 12)
+            )
             for found, (begin, taps), wanted in zip(weights, bounds, coefficients, strict=True):
                 leftmost = first + step * (begin if step > 0 else begin + taps - 1)
                 place = leftmost % 4

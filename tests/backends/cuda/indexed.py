@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Decoding, Wanted
+from accel.backends.cuda.jpeg import Decoding, Request
 from accel.codec import jpeg
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture
@@ -44,7 +44,7 @@ def boxes_of(height: int, width: int, seed: int) -> list[Box]:
     return [(0, 0, height, width), (height - 1, width - 1, 1, 1), (0, 0, 1, 1), (height // 2, 0, 1, width), *some]
 
 
-def decoded(wanted: list[Wanted]) -> Decoding:
+def decoded(wanted: list[Request]) -> Decoding:
     engine = backend._Engine(torch.empty(0, device=DEVICE).device)
     with engine.device.enter():
         return engine.jpeg.decode(wanted)
@@ -57,6 +57,6 @@ def by_host(data: bytes, box: Box | None = None) -> np.ndarray:
     return known.bytes.copy()
 
 
-def whole(data: bytes, known: np.ndarray | None = NOTHING) -> Wanted:
+def whole(data: bytes, known: np.ndarray | None = NOTHING) -> Request:
     height, width, channels = shape(data)
-    return Wanted(data, (0, 0, height, width), channels, known)
+    return Request(data, (0, 0, height, width), channels, known)

@@ -401,7 +401,7 @@ def test_nvimgcodec_does_not_share_torchs_memory(monkeypatch: pytest.MonkeyPatch
 
 
 def test_objects_are_held_until_the_mark() -> None:
-    held, event = nvimg.Held(), Event()
+    held, event = nvimg.KeepAlive(), Event()
     thing = np.zeros(3)
     held.until(event, [thing])
     held.until(None, [])

@@ -24,7 +24,7 @@ from accel.backends.cuda import CudaBackend, backend, encoding
 from accel.backends.cuda.descriptors import MEASURED
 from accel.backends.cuda.effects import arguments, lowering
 from accel.backends.cuda.effects.arguments import ARGUMENTS
-from accel.backends.cuda.execute import Execution
+from accel.backends.cuda.schedule import Execution
 from accel.backends.shared import gaussian
 from accel.ops import OPS, row
 from accel.planning.plan import plan

@@ -12,10 +12,10 @@ import torch
 import accel
 from accel.backends.cuda import backend, budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend, CudaOptions
-from accel.backends.cuda.jpeg import Decoder, wanted
+from accel.backends.cuda.jpeg import Decoder, requests
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import Ready, said_of, sizes_of
+from accel.backends.cuda.ready import Ready, sizes_of, summary_of
 from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
@@ -69,7 +69,7 @@ def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
         assert accel.stats()["fallbacks"] == before
         assert torch.equal(again, values(list(rows), bool(seed % 2)))
     plan = planning.plan(rows)
-    takes = plan is not None and columns.taken(plan) and decode == "accel"
+    takes = plan is not None and columns.accepts(plan) and decode == "accel"
     assert (found.ahead is not None) == takes
     assert made.count("finished") == takes
 
@@ -224,7 +224,7 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
         assert found.ahead is not None
-        assert said_of(found.ahead).in_place  # nothing is left out, so that nothing need be gathered
+        assert summary_of(found.ahead).in_place  # nothing is left out, so that nothing need be gathered
     assert made.count("finished") == 3
 
 
@@ -235,7 +235,7 @@ def test_small_batches_have_no_indexes(by_worker: bool, made: list[str], monkeyp
     with accel.image_backend("cuda", device="cpu", threads=1):
         expected = values(list(cropped(files)))
         for least in (size + 1, size, size, size + 1):
-            monkeypatch.setattr(wanted, "INDEXED", least)
+            monkeypatch.setattr(requests, "INDEXED", least)
             before, rows = accel.stats(), cropped(files, key)
             assert torch.equal(values(sent(rows) if by_worker else list(rows)), expected)
             after = accel.stats()
@@ -265,7 +265,7 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
         rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
         found = sent(rows)
         assert found.ahead is not None
-        said = said_of(found.ahead)
+        said = summary_of(found.ahead)
         sent_bytes, taken = said.sent, said.taken
         assert sum(sizes_of(found.ahead)) == taken > 1 << 20 > sent_bytes
         assert torch.equal(values(found), values(list(rows)))

@@ -13,7 +13,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
-from accel.backends.cuda.jpeg import Decoding, Wanted, index
+from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec import jpeg, store_fields, stream_index
 from accel.codec.jpeg import index_fields as ix
 from accel.codec.store import Store
@@ -39,7 +39,7 @@ def known_of(decoding: Decoding) -> index.Known:
     return decoding._indexing.made()[1]
 
 
-def check(wanted: list[Wanted], decoding: Decoding, flagged: list[int] | None = None) -> None:
+def check(wanted: list[Request], decoding: Decoding, flagged: list[int] | None = None) -> None:
     assert decoding.flagged() == (flagged or [])
     for number, (data, (top, left, height, width), channels, _) in enumerate(wanted):
         if number not in (flagged or []):
@@ -67,7 +67,7 @@ def test_regions_by_an_index_are_pillows(name: str, poisoned: None) -> None:
     data = SPACED[name.removesuffix(", spaced")] if name.endswith("spaced") else ROOMY[name]
     height, width, channels = shape(data)
     known = by_host(data)
-    wanted = [Wanted(data, box, channels, known) for box in boxes_of(height, width, len(name))]
+    wanted = [Request(data, box, channels, known) for box in boxes_of(height, width, len(name))]
     decoding = decoded(wanted)
     assert (known_of(decoding).counts > 0).all()
     assert decoding._indexing is not None
@@ -113,7 +113,7 @@ def test_an_index_that_does_not_reach_far_enough_is_made_anew() -> None:
     data = ROOMY["444"]
     *_, channels = shape(data)
     part = by_host(data, (0, 0, 40, 10))
-    above, below = (Wanted(data, box, channels, part) for box in ((8, 20, 20, 80), (30, 20, 60, 80)))
+    above, below = (Request(data, box, channels, part) for box in ((8, 20, 20, 80), (30, 20, 60, 80)))
     decoding = decoded([above, below])
     check([above, below], decoding)
     assert sorted(decoding.made.each()) == [1]

@@ -70,7 +70,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         if box is not None:
             sizes = [(*box[2:], channels) for *_, channels in sizes]
         boxes = [box or (0, 0, height, width) for height, width, _ in sizes]
-        wanted = [cuda_jpeg.Wanted(data, box, c) for data, box, (*_, c) in zip(files, boxes, sizes, strict=True)]
+        wanted = [cuda_jpeg.Request(data, box, c) for data, box, (*_, c) in zip(files, boxes, sizes, strict=True)]
         with engine.device.enter():
             decoding = engine.jpeg.decode(wanted)
         assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])

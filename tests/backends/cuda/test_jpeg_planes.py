@@ -12,11 +12,11 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.backends.cuda.jpeg import Wanted
+from accel.backends.cuda.jpeg import Request
 from accel.codec import jpeg
 from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
-from accel.codec.jpeg.planes import Packed
+from accel.codec.jpeg.planes import PackedPlanes
 from accel.planning.prefix import Prefixes
 from accel.runtime.memo import result_lookup
 from accel.system import memory
@@ -31,7 +31,7 @@ from tests.support.planes import grey, some_samples, spoilt
 pytestmark = needs_compiler
 
 
-def check(wanted: list[Wanted], files: list[bytes]) -> None:
+def check(wanted: list[Request], files: list[bytes]) -> None:
     decoding = decoded(wanted)
     assert decoding.flagged() == []
     for number, (each, data) in enumerate(zip(wanted, files, strict=True)):
@@ -46,7 +46,7 @@ def check(wanted: list[Wanted], files: list[bytes]) -> None:
 def test_regions_of_planes(name: str, poisoned: None) -> None:
     data = FILES[name]
     boxes = boxes_of(*shape(data)[:2], len(name))
-    wanted = [Wanted(packed(data, box), box, each) for box in boxes for each in {shape(data)[2], 3}]
+    wanted = [Request(packed(data, box), box, each) for box in boxes for each in {shape(data)[2], 3}]
     check(wanted, [data] * len(wanted))
 
 
@@ -55,7 +55,7 @@ def test_any_files(thorough: bool) -> None:
         data, rng = intact(seed), random.Random(seed)
         if jpeg.decode(data) is not None:
             boxes = boxes_of(*shape(data)[:2], seed)[rng.randrange(3) :: 3]
-            check([Wanted(packed(data, box), box, shape(data)[2]) for box in boxes], [data] * len(boxes))
+            check([Request(packed(data, box), box, shape(data)[2]) for box in boxes], [data] * len(boxes))
 
 
 def test_rows_of_more_blocks_than_threads() -> None:
@@ -65,7 +65,7 @@ def test_rows_of_more_blocks_than_threads() -> None:
     for left, width in [(0, 4800), (8 * 255, 30), (8 * 256 + 3, 8 * 257), (4799, 1)]:
         box = (3, left, 20, width)
         first, last = planes.needed(meta, box)
-        decoding = decoded([Wanted(Packed(meta, first, np.concatenate(parts[first:last])), box, 1)])
+        decoding = decoded([Request(PackedPlanes(meta, first, np.concatenate(parts[first:last])), box, 1)])
         assert decoding.flagged() == []
         found = decoding.read(0, 20 * width).reshape(20, width)
         np.testing.assert_array_equal(found, samples[3:23, left : left + width])
@@ -74,7 +74,7 @@ def test_rows_of_more_blocks_than_threads() -> None:
 @host_only
 def test_no_entropy_is_decoded(launched: list[tuple[str, int]]) -> None:
     data, box = FILES["420"], (20, 30, 60, 70)
-    check([Wanted(packed(data, box), box, 3)], [data])
+    check([Request(packed(data, box), box, 3)], [data])
     assert [kernel for kernel, _ in launched] == ["jpeg_unpack", "jpeg_pixels"]
 
 
@@ -85,7 +85,7 @@ def test_files_and_planes_in_one_batch() -> None:
         data = FILES[name]
         box = boxes_of(*shape(data)[:2], number)[-1]
         own = shape(data)[2]
-        wanted += [Wanted(packed(data, box), box, own), whole(data, None), Wanted(data, box, own, by_host(data))]
+        wanted += [Request(packed(data, box), box, own), whole(data, None), Request(data, box, own, by_host(data))]
         files += [data] * 3
     check(wanted, files)
 
@@ -99,9 +99,9 @@ def test_parts_that_are_not_the_regions_are_left_to_the_host() -> None:
         good._replace(first=good.first - 1),
         good._replace(meta=b"\0" * len(good.meta)),
     ]
-    decoding = decoded([Wanted(each, box, 3) for each in (*wrong, good)])
+    decoding = decoded([Request(each, box, 3) for each in (*wrong, good)])
     assert [address is None for address in decoding.addresses] == [True, True, True, False]
-    assert decoded([Wanted(good, box, 1)]).addresses == [None]
+    assert decoded([Request(good, box, 1)]).addresses == [None]
     assert decoding.flagged() == []
 
 
@@ -114,7 +114,7 @@ def test_damage_is_flagged_or_harmless(poisoned: None) -> None:
         box = boxes_of(*shape(data)[:2], seed)[-1]
         own = packed(data, box)
         meta, parts = spoilt(rng, own.meta, own.parts)
-        decoding = decoded([Wanted(Packed(meta, own.first, parts), box, shape(data)[2])])
+        decoding = decoded([Request(PackedPlanes(meta, own.first, parts), box, shape(data)[2])])
         flagged += decoding.addresses[0] is None or decoding.flagged() == [0]
     assert 20 < flagged < 60
 
@@ -133,8 +133,8 @@ def test_what_is_flagged(what: str) -> None:
         parts[4:8].view(np.uint32)[0] = len(parts)
     else:
         parts = parts[:-1]
-    assert decoded([Wanted(own._replace(parts=parts), box, 3)]).flagged() == [0]
-    assert decoded([Wanted(own, box, 3)]).flagged() == []
+    assert decoded([Request(own._replace(parts=parts), box, 3)]).flagged() == [0]
+    assert decoded([Request(own, box, 3)]).flagged() == []
 
 
 @host_only
@@ -175,7 +175,7 @@ def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.Monke
     """The host decodes some files of each epoch, until the cache has all."""
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
-    monkeypatch.setattr("accel.backends.cuda.jpeg.wanted._turns", count())
+    monkeypatch.setattr("accel.backends.cuda.jpeg.requests._turns", count())
     paths = [tmp_path / f"{number}.jpg" for number in range(6)]
     for path, data in zip(paths, FILES.values(), strict=False):
         path.write_bytes(data)

@@ -65,7 +65,7 @@ def test_bytes(seed: int) -> None:
     by_columns, one_by_one = planning.plan(rows), plan(list(rows))
     assert by_columns is not None
     assert columns.device_bytes(by_columns).tolist() == [lowering.device_bytes(each) for each in one_by_one.decodes]
-    if columns.taken(by_columns):
+    if columns.accepts(by_columns):
         found, wanted = (
             module.schedule_of(given, [None] * len(FILES))  # type: ignore[attr-defined]
             for module, given in ((columns, by_columns), (lowering, one_by_one))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
-from accel.codec.jpeg.planes import Packed
+from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.store import Keys
 from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.errors import DecodeError
@@ -37,14 +37,14 @@ FILLING = 4
 _turns = count()
 
 
-class Wanted(NamedTuple):
+class Request(NamedTuple):
     """The wanted region ``box`` (top, left, height, width) of a JPEG file, in 1 or 3 channels.
 
     ``data``: the file, or its planes from a cache, whose parts have been compared with their checksums.
     ``known``: the bytes of its index, uint8[n], empty if not known yet; None if no index is kept for it.
     """
 
-    data: Data | Packed
+    data: Data | PackedPlanes
     box: Box
     channels: int
     known: npt.NDArray[np.uint8] | None = None
@@ -64,7 +64,7 @@ def describe_indexes(decodes: Sequence[Decode], options: Options, on_device: boo
     return stream_index.describe([each.source.key for each in decodes], options.cache)
 
 
-def wanted_of(decode: Decode, by_index: bool) -> Wanted | None:
+def request_of(decode: Decode, by_index: bool) -> Request | None:
     """The region that a plan wants of a source, if that may be a file for the decoder; else None.
 
     None also for a file that was not read when it was opened and cannot be read now, so that the host raises the
@@ -74,22 +74,22 @@ def wanted_of(decode: Decode, by_index: bool) -> Wanted | None:
         return None
     found = packed(decode.source, decode.box)
     if found is not None:
-        return Wanted(found, decode.box, decode.channels)
+        return Request(found, decode.box, decode.channels)
     known = decode.source.cached
     if known is not None and known.fills and next(_turns) % FILLING == 0 and to_fill(decode.source):
         return None
     try:
         data = decode.source.data
         if not by_index:
-            return Wanted(data, decode.box, decode.channels)
+            return Request(data, decode.box, decode.channels)
         durable = indexes.of(decode.source) if cached.in_use else None
-        return Wanted(data, decode.box, decode.channels, stream_index.known(decode.source.key, durable))
+        return Request(data, decode.box, decode.channels, stream_index.known(decode.source.key, durable))
     except DecodeError:
         return None
 
 
 def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
-    """The indexes of files that are wanted together, as in ``wanted_of``."""
+    """The indexes of files that are wanted together, as in ``request_of``."""
     if options.cache is None or sources.places[asked, 1].sum() < INDEXED:
         return NO_INDEXES
     return stream_index.known_of(sources.keys().some(asked))
