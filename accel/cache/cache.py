@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -93,18 +93,20 @@ class Cache:
         found = list(map(self._known.get, names))
         if None not in found or self._faults.broken:
             return found
-        places = {place_of(name): name for name, file in zip(names, found, strict=True) if file is None}
-        there = {place: numbers for place in self._numbers.among([*places]) if (numbers := self._numbers.at(place))}
-        if not there:
-            return found
-        rows = {place: waiting for place in there if (waiting := self._filling.waiting(place))}
-        for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(there.values())]) or ():
+        new = self._look({place_of(name): name for name, file in zip(names, found, strict=True) if file is None})
+        return [new.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
+
+    def _look(self, places: Mapping[int, bytes]) -> dict[bytes, File | None]:
+        """The entries of the files whose keys have these places, by key, from the table and from rows not in it yet."""
+        numbers = {place: self._numbers.at(place) for place in self._numbers.among([*places])}
+        rows = {place: waiting for place in numbers if (waiting := self._filling.waiting(place))}
+        for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(numbers.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer
-        made = {places[place]: self._file(places[place], own) for place, own in rows.items()}
-        for file in made.values():
+        found = {places[place]: self._file(places[place], own) for place, own in rows.items()}
+        for file in found.values():
             if file is not None and len(self._known) < _KNOWN:
                 self._known[next(iter(file.entries.values())).key] = file  # one object
-        return [made.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
+        return found
 
     def _renew(self) -> None:
         """Forget what was found if the table has changed since."""

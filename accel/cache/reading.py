@@ -22,9 +22,15 @@ from accel.system.native.calls import Call
 
 UNIT = units.Unit(
     "reading",
-    *("cache/reading_kernels.py", "cache/reading_fields.py", "codec/files/kernels.py", "codec/files/fields.py"),
-    *("codec/header.py", "codec/progressive.py"),
-    *(f"system/native/{name}.py" for name in ("digest", "memory", "simd")),
+    "cache/reading_kernels.py",
+    "cache/reading_fields.py",
+    "codec/files/kernels.py",
+    "codec/files/fields.py",
+    "codec/header.py",
+    "codec/progressive.py",
+    "system/native/digest.py",
+    "system/native/memory.py",
+    "system/native/simd.py",
     seconds=0.5,
 )
 _read = UNIT.function("cache.reading_kernels", "read", rd.SIGNATURE)
@@ -80,9 +86,7 @@ def together(files: Sequence[Any], entries: Sequence[Entry]) -> Together | None:
     """All parts of entries, each in its segment's file; None if a file is missing or compiled code cannot be used."""
     if len(files) < len(entries):
         return None
-    found = asked([
-        (file.descriptor, entry, 0, len(entry.numbers) // 12) for file, entry in zip(files, entries, strict=True)
-    ])  # fmt: skip
+    found = asked([(file.descriptor, entry, 0, entry.parts) for file, entry in zip(files, entries, strict=True)])
     if found is None:
         return None
     counts = 3 * found[0][:, rd.COUNT]

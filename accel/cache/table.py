@@ -43,8 +43,14 @@ _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)
 _INDEXED = "entries INDEXED BY of_segment"  # the SQL index, a tenth of the size of the rows
 _NUMBERS = f"SELECT id FROM {_INDEXED}"
 _NO_DAMAGE = (
-    *("locked", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory"),
+    "locked",
     "locking protocol",
+    "disk I/O",
+    "is full",
+    "readonly",
+    "read-only",
+    "unable to open",
+    "out of memory",
 )
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
 

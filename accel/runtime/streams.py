@@ -90,9 +90,7 @@ def _module(device: torch.device) -> Any:
 
 
 def _leave() -> None:
-    if (
-        _side
-    ):  # there is more of the parent's GPU in this child: what is garbage in a cycle must not be collected either
+    if _side:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
         gc.freeze()
     fork.leave_to_parent(_side.copy())
     _side.clear()

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import PIL
 import torch
 import torchvision
@@ -186,40 +187,47 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
 
     ``read``: the keys of the files, if they were read already; keys that cannot be trusted are looked up.
     """
-    cache, mark, numbers = of(selection.options), tag(), list[int]()
-    names: list[bytes | None] = [None] * len(paths) if read is None else read.packed()
-    others = [number for number, name in enumerate(names) if name is None]
-    for number, name in zip(others, _names([paths[number] for number in others]), strict=True):
-        names[number] = name
-    there = {} if cache is None else {number: name for number, name in enumerate(names) if name is not None}
-    found = list[tuple[Any, Known]]()
-    for number, file in zip(there, cache.look_all([*there.values()]) if cache is not None else (), strict=True):
-        last = None if file is None else file.believed
-        known = last[1] if last is not None and last[0] is mark else file and cache and believed(cache, file)
-        if known:
-            path = paths[number]
-            found.append((path if type(path) is str and path.startswith("/") else whole(path), known))
-            numbers.append(number)
+    cache = of(selection.options)
+    keys = {} if cache is None else {number: key for number, key in enumerate(_names(paths, read)) if key is not None}
+    found = dict[int, Known]()
+    for number, file in zip(keys, cache.look_all([*keys.values()]) if cache else (), strict=True):
+        if cache is not None and file is not None and (known := believed(cache, file)) is not None:
+            found[number] = known
     _finding[selection.options] = _MANY * len(found) >= len(paths)
+    own = [paths[number] for number in found]
+    rows = _rows([*found.values()], [keys[number] for number in found])
+    names = [*map(name_of, own)]
+    files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, names, selection)
+    files.cached = dict(enumerate(zip(map(whole, own), found.values(), strict=True)))
+    return Unread([*found], files)
+
+
+def _rows(found: Sequence[Known], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """``Files.known`` of files that are not read: int64 [files, FIELDS]."""
     rows = np.zeros((len(found), of_file.FIELDS), np.int64)
-    said = np.frombuffer(b"".join([known.said for _, known in found]), _SAID)
-    keys = np.frombuffer(b"".join([there[number] for number in numbers]), np.int64)
+    said = np.frombuffer(b"".join([known.said for known in found]), _SAID)
     rows[:, of_file.STATE] = np.where(said["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
-    rows[:, of_file.DEVICE : of_file.CHANGED + 1] = keys.reshape(-1, _OF_KEY)
+    rows[:, of_file.DEVICE : of_file.CHANGED + 1] = np.frombuffer(b"".join(keys), np.int64).reshape(-1, _OF_KEY)
     rows[:, of_file.COMPONENTS] = np.where(said["mode"] == _RGB, COLOURED, 1)
     rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = said["height"], said["width"]
-    shown = [paths[number] if type(paths[number]) is str else name_of(paths[number]) for number in numbers]
-    files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, shown, selection)
-    files.cached = dict(enumerate(found))
-    return Unread(numbers, files)
+    return rows
 
 
-def _names(paths: Sequence[Any]) -> list[bytes | None]:
-    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted."""
-    keys = reader.keys(paths)
+def _names(paths: Sequence[Any], read: Keys | None) -> list[bytes | None]:
+    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted.
+
+    ``read``: see ``opened_together``.
+    """
+    names: list[bytes | None] = [None] * len(paths) if read is None else read.packed()
+    others = [number for number, name in enumerate(names) if name is None]
+    keys = reader.keys([paths[number] for number in others])
     if keys is not None:
-        return keys.packed()
-    return [None if key is None else packed_key(key) for key in map(_key, paths)]
+        looked = keys.packed()
+    else:
+        looked = [None if (key := _key(paths[number])) is None else packed_key(key) for number in others]
+    for number, name in zip(others, looked, strict=True):
+        names[number] = name
+    return names
 
 
 def _key(path: Any) -> Key | None:
@@ -309,13 +317,8 @@ def allowed(header: Header | Raw) -> bool:
 # -- what is said of a file ---------------------------------------------------------------------------------
 
 _HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
-_SAID = np.dtype({
-    "names": ["mode", "flags", "width", "height"],
-    "formats": ["u1", "u1", "<u4", "<u4"],
-    "offsets": [0, 1, 2, 6],
-    "itemsize": _HEADER.size,
-})  # fmt: skip
-"""The fields of ``_HEADER`` that are read for many files at once."""
+_SAID = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height", "<u4"), ("scan", "<u4")])
+"""``_HEADER`` as read for many files at once."""
 _MODES = ("", "L", "RGB")
 _RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
 _OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
@@ -379,8 +382,6 @@ def _header(said: bytes) -> Header | Raw:
 @cache
 def tag() -> bytes:
     """A digest of the versions of everything that affects pixels, with which every entry's meta begins."""
-    parts = (
-        *(VERSION, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
-        *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")),
-    )
+    parts = [VERSION, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__]
+    parts += [str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")]
     return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

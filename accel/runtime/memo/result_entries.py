@@ -194,10 +194,8 @@ def keep_all(source: Source) -> None:
     source.cached = replace(known, fills=False)
     content = memoryview(source.data).cast("B")
     known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
-    header, kind = (
-        cached.packed(source),
-        kind_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, raw.channels),
-    )
+    header = cached.packed(source)
+    kind = kind_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, raw.channels)
     if header is not None and kind.meta is not None and known.cache.room(PIXELS, content.nbytes):
         files = [(cached.place(source), header, cached.tag() + kind.meta, kind.ends)]
         counters.count(counters.RESULTS, sum(known.cache.put_all(files, PIXELS, content)))

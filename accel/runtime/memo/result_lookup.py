@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,15 +91,7 @@ class Batch:
             self.sources, table = self.rows.sources, self.rows.table()
             self._structure = _on_pixels(self.rows.structure)
         self.files = self.sources if isinstance(self.sources, Files) else None
-        if self.files is None:
-            self.known = [source.cached for source in self.sources]
-            self._references = [reference_of(source.header) for source in self.sources]
-        else:
-            self.known = self.files.of_cache()
-            raw = [each is not None and each.raw for each in self.known]
-            self._references = [
-                reference_of(each.header) if own else JPEG for each, own in zip(self.known, raw, strict=True)
-            ]
+        self.known, self._references = _known_of(self.sources)
         heights, widths, coloured = sizes_of(table)
         self._heights, self._widths = heights.tolist(), widths.tolist()
         self._channels = np.where(coloured, 3, 1).tolist()
@@ -339,6 +331,14 @@ class Batch:
         before, _ = self.halves
         own = self.sources if len(numbers) == len(self.known) else [self.sources[number] for number in numbers]
         return Rows(own, before, self.rows.numbers[numbers][:, : before.columns])
+
+
+def _known_of(sources: Sequence[Source]) -> tuple[list[Any], list[int]]:
+    """What a cache has of each source, and the decoder of each (``reference_of``)."""
+    if not isinstance(sources, Files):
+        return [source.cached for source in sources], [reference_of(source.header) for source in sources]
+    known = sources.of_cache()
+    return known, [JPEG if each is None or not each.raw else reference_of(each.header) for each in known]
 
 
 def _without_convert(count: int | None, steps: Steps) -> int | None:

@@ -183,17 +183,21 @@ def _sources(batch: Batch, made: Sequence[Made]) -> Sequence[Source]:
     count = len(batch.known)
     if not made and len({own.raw.mode for own in batch.found.values()}) == 1:
         return Unread([batch.found[number] for number in range(count)], batch.known[0].cache, batch)
-    if len(made) == 1 and [*made[0][0]] == [*range(count)]:
-        (numbers, pixels), name = made[0], "results that a cache takes"
-        raws = [kind.raw for _, kind in batch.wanted.values()]
-        (_, height, mode, _), selection = raws[0], batch.selection
-        if raws.count(raws[0]) == count:
-            shape = (count, height, -1, 3) if mode == "RGB" else (count, height, -1)
-            return Pictures(pixels.reshape(shape), name, selection)
-        if all(raw.mode == mode for raw in raws):
-            places = [(begin, kind.raw.height, kind.raw.width) for _, begin, kind in _places(batch, numbers)]
-            return PicturesApart(pixels, np.array(places, np.int64), mode, name, selection)
-    return [source for _, source in sorted(_each(batch, made).items())]
+    whole = _in_one_piece(batch, made[0][1]) if len(made) == 1 and [*made[0][0]] == [*range(count)] else None
+    return whole or [source for _, source in sorted(_each(batch, made).items())]
+
+
+def _in_one_piece(batch: Batch, pixels: Pixels) -> Pictures | PicturesApart | None:
+    """The results of all images, made by one plan; None if they are of several modes."""
+    raws, name = [kind.raw for _, kind in batch.wanted.values()], "results that a cache takes"
+    _, height, mode, _ = raws[0]
+    if raws.count(raws[0]) == len(raws):
+        shape = (len(raws), height, -1, 3) if mode == "RGB" else (len(raws), height, -1)
+        return Pictures(pixels.reshape(shape), name, batch.selection)
+    if any(raw.mode != mode for raw in raws):
+        return None
+    places = [(begin, kind.raw.height, kind.raw.width) for _, begin, kind in _places(batch, range(len(raws)))]
+    return PicturesApart(pixels, np.array(places, np.int64), mode, name, batch.selection)
 
 
 def _each(batch: Batch, made: Sequence[Made]) -> dict[int, Source]:
