@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from accel.cache import budget as budgets
 from accel.cache import folder as folders
 from accel.cache import reading
 from accel.cache.entry import (
@@ -28,13 +29,14 @@ from accel.cache.entry import (
     sides,
     unpacked,
 )
-from accel.cache.faults import Faults
+from accel.cache.faults import ENTRY, TOO_LARGE, Faults
 from accel.cache.filling import Filling
+from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
-from accel.cache.opening import Opened, opened
-from accel.cache.table import Row
+from accel.cache.segments import Segments
+from accel.cache.table import Row, Table, is_damage, sqlite3
 from accel.cache.worth import Worth
-from accel.system import fork, log
+from accel.system import counters, fork, log
 from accel.system.memory import Key
 
 _KNOWN = 1 << 13  # files whose entries a process remembers
@@ -48,11 +50,25 @@ class Cache:
     Any thread may call any method, and a forked child has the cache as its parent had.
     """
 
-    def __init__(self, folder: Path, budget: int, there: Opened) -> None:
+    def __init__(self, folder: Path, budget: int, version: str) -> None:
         """Called by ``open`` only."""
         self.folder = folder
-        self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
-        self._faults = Faults(folder, writable=there.writable)
+        writable = folders.prepared(folder)
+        self._table = Table(folder / folders.TABLE, writable=writable)
+        self._in_use: int | None = None  # a descriptor whose lock tells others that it is used
+        try:
+            self._segments = Segments(folder / folders.SEGMENTS)
+            if writable:
+                self._in_use = _prepared(folder, self._table, self._segments, version)
+            else:
+                _check(self._table.about("version"), version, folder)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self._table.close()
+            raise Unusable(f"{error}: {folder}") from error
+        except Unusable:
+            self._table.close()
+            raise
+        self._faults = Faults(folder, writable=writable)
         self.worth = Worth()
         self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
         self._dropped: set[Row] = set()  # rows of damaged entries
@@ -76,7 +92,7 @@ class Cache:
         with _opening:
             cache = _opened.get(place)
             if cache is None or cache._faults.broken:
-                cache = _opened[place] = cls(place, budget, opened(place, version))
+                cache = _opened[place] = cls(place, budget, version)
             cache._filling.budget = folders.limited(place, budget) if place == folders.in_memory() else budget
         log.flush()
         return cache
@@ -98,7 +114,7 @@ class Cache:
 
     def _look(self, places: Mapping[int, bytes]) -> dict[bytes, File | None]:
         """The entries of the files whose keys have these places, by key, from the table and from rows not in it yet."""
-        numbers = {place: self._numbers.at(place) for place in self._numbers.among([*places])}
+        numbers = self._numbers.at([*places])
         rows = {place: waiting for place in numbers if (waiting := self._filling.waiting(place))}
         for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(numbers.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer
@@ -132,14 +148,7 @@ class Cache:
 
         False if they are gone, or damaged, which is counted; the buffer's content is then undefined.
         """
-        begin, end = entry.span(first, last)
-        view = memoryview(out).cast("B")
-        if len(view) != end - begin:
-            raise ValueError(f"a buffer of {end - begin} bytes is needed, got {len(view)}")
-        if self._segments.read(((entry, first, last),), view):
-            return True
-        self._lost(entry)
-        return False
+        return not self.read_all([(entry, first, last)], out)
 
     def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
         """Read parts of many entries, one behind the other; return the positions of those that are damaged or gone."""
@@ -176,7 +185,7 @@ class Cache:
         """Count a damaged entry once, and have its row deleted."""
         if row not in self._dropped:
             self._dropped.add(row)
-            self._faults.entry()
+            counters.fallback(ENTRY)
             self._filling.drop(row)
 
     def put(
@@ -211,7 +220,7 @@ class Cache:
         sizes = [ends[-1] if len(ends) else 0 for *_, ends in files]
         longest = max(map(len, chain.from_iterable([each[1:] for each in files])), default=0)
         if longest > LONGEST or max(sizes, default=0) > LARGEST:
-            self._faults.too_large()
+            counters.fallback(TOO_LARGE)
             return [False] * len(files)
         kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
         entries = entries_of(files, kind, content, begins)
@@ -242,7 +251,7 @@ class Cache:
 
     def used(self) -> tuple[int, int]:
         """The bytes of the budget that are taken, and the budget."""
-        return self._faults.ask(self._table.used) or 0, self._filling.budget
+        return self._faults.ask(self._table.read, budgets.used) or 0, self._filling.budget
 
     def flush(self, *, if_due: bool = False) -> None:
         """Let all processes find what was put; ``if_due``: only if it has waited for long (called after each batch)."""
@@ -273,6 +282,73 @@ class Cache:
         self._ends = False
         self._known.clear()
 
+
+# -- opening a folder: made if there is nothing, begun anew if it is damaged, refused if it cannot be used --------
+
+
+def _prepared(folder: Path, table: Table, segments: Segments, version: str) -> int:
+    """Make or check a cache; return a descriptor whose lock tells others that it is in use."""
+    with folders.opening(folder):
+        in_use = _made(folder, table, version)
+        with table.transaction() as connection:  # while no process can add or remove any
+            segments.remove_others({number for (number,) in connection.execute("SELECT id FROM segments")})
+        table.hurry()
+    return in_use
+
+
+def _made(folder: Path, table: Table, version: str) -> int:
+    """Make or check the tables; return a descriptor whose lock tells others that they are in use."""
+    alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+    try:
+        damage = _damage(folder, table, version, alone=alone is not None)
+        if damage is not None and alone is None:
+            raise Unusable(f"it is damaged ({damage}), and others use it still: {folder}")
+        if damage is not None:
+            table.close()
+            folders.empty(folder)
+            table.make({"version": version})
+            log.note(log.WARNING, "the cache begins anew (%s): %s", damage, folder)
+    finally:
+        if alone is not None:
+            os.close(alone)
+    in_use = folders.locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
+    if in_use is None:
+        raise Unusable(f"it is being cleared: {folder}")
+    return in_use
+
+
+def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
+    """Check the table, or make one: the damage found, None if there is none. ``alone``: no other process uses it.
+
+    The user's folder in memory, which nobody has named, may as well have been another version's.
+    """
+    if (folder / folders.DAMAGED).exists():
+        return "an earlier run found it damaged"
+    try:
+        found = table.about("version")
+        if found is None:
+            table.make({"version": version})
+        elif found != version and alone and folder == folders.in_memory():
+            return f"it was of version {found!r}, not {version!r}"
+        else:
+            _check(found, version, folder)
+        if alone:
+            with table.transaction() as connection:
+                budgets.reopen(connection)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return error
+    return None
+
+
+def _check(found: str | None, version: str, folder: Path) -> None:
+    if found != version:
+        said = f"it is of version {found!r}, not {version!r}, and left as it is"
+        raise Unusable(f"{said} (`python -m accel cache clear` empties it): {folder}")
+
+
+# -- the caches of this process ------------------------------------------------------------------------------
 
 _opening = fork.Lock()
 _opened: dict[Path, Cache] = {}

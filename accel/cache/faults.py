@@ -75,11 +75,3 @@ class Faults:
             with suppress(OSError):
                 (self._folder / DAMAGED).touch(mode=0o600)
             self._count(f"the cache is damaged, and not used any more: {reason}")
-
-    def entry(self) -> None:
-        """Count a damaged entry."""
-        counters.fallback(ENTRY)
-
-    def too_large(self) -> None:
-        """Count content that is too large for an entry."""
-        counters.fallback(TOO_LARGE)

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, Wanted
+from accel.cache.budget import left as left_for
 from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of, sides
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
@@ -173,7 +174,7 @@ class Filling:
         when, left = self._left.get(shelf, (0.0, 0))
         if monotonic() > when + _FRESH:
             self._faults.mend(self._table)
-            left = self._faults.ask(self._table.left, shelf, self._worth.of(shelf), self.budget) or 0
+            left = self._faults.ask(self._table.read, left_for, shelf, self._worth.of(shelf), self.budget) or 0
             self._left[shelf] = monotonic(), left
         return size < left
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from accel.cache import budget
 from accel.cache import folder as folders
 from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT, unpacked
 from accel.cache.folder import Unusable
@@ -55,7 +56,7 @@ def survey(folder: Path) -> Survey:
     """
     table = _table(folder)
     try:
-        counts, contents = table.counts(), {kind: rest for kind, *rest in table.contents()}
+        counts, contents = table.counts(), {kind: rest for kind, *rest in table.read(budget.contents)}
         keys = counts.pop(-1)
         kinds = [Kind(kind, counts.get(kind, 0), *contents.get(kind, (0, 0))) for kind in sorted({*counts, *contents})]
         faults = _faults(folder, table) + table.faults(thorough=False)
@@ -79,7 +80,7 @@ def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verifie
         while rows := table.rows_after(last):
             for last, row in rows:
                 count += 1
-                if (said := _fault(last, row, segments)) is not None and (last, row) in table.rows(last):
+                if (said := _fault(last, row, segments)) is not None and (last, row) in table.rows_of([last]):
                     damaged.append(f"{NAMES.get(last % KINDS, last % KINDS)}, entry {last:x}: {said}")
                 each()
     except (sqlite3.Error, OSError) as error:

@@ -19,7 +19,6 @@ from tests.support.worth import changed
 
 pytestmark = linux
 BUDGET, FILES, EPOCHS = 4_000_000, 400, 10
-READING = 0.0003  # microseconds a byte
 
 
 class Pipeline(NamedTuple):
@@ -46,7 +45,6 @@ def epoch(cache: Cache, own: Pipeline, drawn: random.Random) -> tuple[int, int]:
         out = bytearray(own.size)
         if there is not None and cache.read(there.entries[own.kind], 0, 1, out):
             assert out == bytes([file % 256]) * own.size
-            cache.worth.read(READING * own.size, own.size)
             found += 1
             continue
         took = own.making * drawn.choice([0.8, 1.0, 1.2, 1.2, 30.0 if drawn.random() < 0.02 else 0.8])

@@ -213,7 +213,7 @@ def _rows(found: Sequence[Known], keys: Sequence[bytes]) -> npt.NDArray[np.int64
     return rows
 
 
-def _names(paths: Sequence[Any], read: Keys | None) -> list[bytes | None]:
+def _names(paths: Sequence[Any], read: Keys | None = None) -> list[bytes | None]:
     """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted.
 
     ``read``: see ``opened_together``.

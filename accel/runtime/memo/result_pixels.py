@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from time import thread_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,24 +104,14 @@ class Unread(Sources):
 
     def read(self, out: Pixels) -> bool:
         """Read all, one behind the other; False if one is damaged, and each must be read by itself."""
-        begun = thread_time()
         if self._cache.read_all([(entry, 0, entry.parts) for entry in self._entries], out):
             return False
-        self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
         self.used(len(self))
         return True
 
     def asked(self) -> reading.Together | None:
         """All results in the form that compiled code reads; None if each must be read by itself."""
-        if self._cache.worth.asks:
-            self._measure()
         return self._cache.together(self._entries)
-
-    def _measure(self) -> None:
-        """Measure how long reading one result takes."""
-        entry, out, begun = self._entries[0], _parts.take(self._entries[0].size), thread_time()
-        if self._cache.read(entry, 0, entry.parts, out):
-            self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
 
     def used(self, count: int) -> None:
         """Count results that were read and are sound."""
