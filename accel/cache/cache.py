@@ -20,7 +20,7 @@ from accel.cache.entry import (
     LONGEST,
     Entry,
     File,
-    Given,
+    NewEntry,
     entries_of,
     packed,
     packed_key,
@@ -41,7 +41,7 @@ from accel.system.memory import Key
 
 _KNOWN = 1 << 13  # files whose entries a process remembers
 _PATIENCE = 20  # attempts to write to the table when the cache is closed
-_BELIEVED = 0.25  # seconds between looks for changes by other processes
+_RECHECKED = 0.25  # seconds between looks for changes by other processes
 
 
 class Cache:
@@ -131,7 +131,7 @@ class Cache:
             self._known.clear()
         self._numbers.renew(version)
         self._version = self._filling.written, version
-        self._known_until = 0.0 if version is None else monotonic() + _BELIEVED
+        self._known_until = 0.0 if version is None else monotonic() + _RECHECKED
 
     def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
         entries: dict[int, Entry] = {}
@@ -150,24 +150,24 @@ class Cache:
         """
         return not self.read_all([(entry, first, last)], out)
 
-    def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
+    def read_all(self, parts: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
         """Read parts of many entries, one behind the other; return the positions of those that are damaged or gone."""
-        spans = [entry.span(first, last) for entry, first, last in wanted]
+        spans = [entry.span(first, last) for entry, first, last in parts]
         starts = [*sides([end - begin for begin, end in spans])]
         view = memoryview(out).cast("B")
         if len(view) != starts[-1]:
             raise ValueError(f"a buffer of {starts[-1]} bytes is needed, got {len(view)}")
         lost, done = list[int](), 0
-        while done < len(wanted):
-            sound = self._segments.read(wanted[done:], view[starts[done] :])
+        while done < len(parts):
+            sound = self._segments.read(parts[done:], view[starts[done] :])
             done += sound
-            if done < len(wanted):
-                self._lost(wanted[done][0])
+            if done < len(parts):
+                self._lost(parts[done][0])
                 lost.append(done)
                 done += 1
         return lost
 
-    def together(self, entries: Sequence[Entry]) -> reading.Together | None:
+    def together(self, entries: Sequence[Entry]) -> reading.EntryTable | None:
         """Entries in the form that compiled code reads; None if each must be read by itself."""
         return reading.together(self._segments.files(entries), entries)
 
@@ -209,7 +209,7 @@ class Cache:
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
+        self, files: Sequence[NewEntry], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
         """Put entries of several files; return which of them are kept.
 
@@ -344,8 +344,8 @@ def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
 
 def _check(found: str | None, version: str, folder: Path) -> None:
     if found != version:
-        said = f"it is of version {found!r}, not {version!r}, and left as it is"
-        raise Unusable(f"{said} (`python -m accel cache clear` empties it): {folder}")
+        reason = f"it is of version {found!r}, not {version!r}, and left as it is"
+        raise Unusable(f"{reason} (`python -m accel cache clear` empties it): {folder}")
 
 
 # -- the caches of this process ------------------------------------------------------------------------------

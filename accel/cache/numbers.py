@@ -30,8 +30,8 @@ class Numbers:
 
     def renew(self, version: tuple[int, int] | None) -> None:
         """Read the numbers again if the table's version has changed and enough time has passed."""
-        begun = monotonic()
-        if version is None or version == self._version or begun < self._next:
+        start = monotonic()
+        if version is None or version == self._version or start < self._next:
             return
         found = self._faults.ask(self._table.numbers)
         if found is not None:
@@ -40,7 +40,7 @@ class Numbers:
             there = np.searchsorted(found, own) < np.searchsorted(found, own, "right")
             self._own.difference_update(own[there].tolist())
         now = monotonic()
-        self._next = now + _PART * (now - begun)
+        self._next = now + _PART * (now - start)
 
     def add(self, numbers: Iterable[int]) -> None:
         """Add numbers that this process puts in."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.cache import budget, segments
-from accel.cache.budget import Claim, Wanted
+from accel.cache.budget import Claim, ClaimRequest
 from accel.cache.entry import KINDS
 from accel.system import fork
 from accel.system.imports import LazyModule
@@ -141,12 +141,12 @@ class Table:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
-    def claim(self, wanted: Wanted) -> Claim | None:
+    def claim(self, request: ClaimRequest) -> Claim | None:
         """Claim bytes of a segment and of the budget; None if not enough are left."""
         locks: list[tuple[int, int]] = []
         try:
             with self.transaction() as connection:
-                claim = budget.claim(connection, wanted, locks)
+                claim = budget.claim(connection, request, locks)
                 if claim is None:
                     connection.execute("ROLLBACK")
         except BaseException:
@@ -240,7 +240,7 @@ def is_busy(error: Exception) -> bool:
 
 def is_damage(error: Exception) -> bool:
     """Whether the error means a damaged file, rather than a lack of disk, permission or memory."""
-    return isinstance(error, sqlite3.Error) and not any(said in str(error) for said in _NO_DAMAGE)
+    return isinstance(error, sqlite3.Error) and not any(text in str(error) for text in _NO_DAMAGE)
 
 
 # -- around a fork --------------------------------------------------------------------------------------------

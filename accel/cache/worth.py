@@ -66,17 +66,17 @@ class Worth:
         self._saved: dict[int, Rate] = {}
         self.first, self.by_index, self.hits, self.filling = Rate(), Rate(), Rate(), Rate()
 
-    def made(self, shelf: int, took: float, size: int) -> None:
+    def add_result(self, shelf: int, took: float, size: int) -> None:
         """Record the microseconds that making ``size`` bytes took, less those that reading them takes, as saved."""
-        self.saved(shelf, took - _READING * size, size)
+        self.add_saving(shelf, took - _READING * size, size)
 
-    def found(self, shelf: int, took: float, pixels: int, size: int) -> None:
+    def add_hits(self, shelf: int, took: float, pixels: int, size: int) -> None:
         """Record the microseconds that images of ``pixels`` took with all steps, using ``size`` bytes of the cache."""
         self.hits.add(took, pixels)
         if self.by_index.value and self.hits.value:
-            self.saved(shelf, (self.by_index.value - self.hits.value) * pixels, size)
+            self.add_saving(shelf, (self.by_index.value - self.hits.value) * pixels, size)
 
-    def saved(self, shelf: int, time: float, size: int) -> None:
+    def add_saving(self, shelf: int, time: float, size: int) -> None:
         """Record the microseconds that ``size`` bytes save each time they are found."""
         self._saved.setdefault(shelf, Rate()).add(max(time, 0.0), size)
 

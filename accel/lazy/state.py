@@ -7,7 +7,7 @@ state        ``progress``
 ============ =================== ============================================================================
 recorded     None                there are recipes, and nothing else
 part         ``Whole``           it is a view of a batch: when it is used, the whole batch is computed
-submitted    ``Part``            its values are computed, or will be, on the host or on a device
+submitted    ``TaskSlice``            its values are computed, or will be, on the host or on a device
 ready        a plain tensor      they were computed along with another's of its batch; the user has not seen them
 done         ``Done``            they are computed, and the user may have them
 ============ =================== ============================================================================
@@ -40,7 +40,7 @@ from accel.lazy.batch import Images, Whole, changing
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, finished, prefetch, torch_ops
-from accel.runtime.prefetch import Part
+from accel.runtime.prefetch import TaskSlice
 from accel.system import fork, log, memory
 from accel.system.memory import Allocate
 
@@ -113,7 +113,7 @@ class LazyState(Images):
     def recordable(self) -> bool:
         """Whether steps may be recorded on it: computed values may have been changed in place."""
         progress = self.progress
-        if progress is None or isinstance(progress, Part):
+        if progress is None or isinstance(progress, TaskSlice):
             return True
         return isinstance(progress, Whole) and bool(progress.lazy.recordable)
 
@@ -129,7 +129,7 @@ class LazyState(Images):
 
         The caller holds the lock.
         """
-        if isinstance(self.progress, Part):
+        if isinstance(self.progress, TaskSlice):
             values = self.take()
             if values is not None:
                 return values.to("cpu")
@@ -147,12 +147,12 @@ class LazyState(Images):
                 images = compute.tensors(self.recipes, interleaved=self.made[2], allocate=allocate)
             return self.shaped(images)
 
-    def take(self, part: Part | None = None) -> torch.Tensor | None:
+    def take(self, part: TaskSlice | None = None) -> torch.Tensor | None:
         """Take the values from the submission; None if it has none, or they were taken already.
 
         ``part``: the part to take them from, in place of its own.
         """
-        if isinstance(self.progress, Part):
+        if isinstance(self.progress, TaskSlice):
             part, self.progress = part or self.progress, None
         if part is None or part.steps != self.since[: len(part.steps)]:  # other steps were foreseen
             return None
@@ -240,7 +240,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
-    """Part of a batch, which is computed as a whole for it."""
+    """TaskSlice of a batch, which is computed as a whole for it."""
     value = materialize(batch, memory.results.empty)
     with shell.suspended():
         alias = lazy.progress.alias if isinstance(lazy.progress, Done) else None

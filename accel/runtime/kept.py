@@ -140,5 +140,5 @@ def limit() -> int:
 def memory() -> int:
     """The bytes of memory of this machine, or of this container if those are fewer."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    said = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
-    return min([machine, *(int(text) for text in said if text.strip().isdigit())])
+    limits = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
+    return min([machine, *(int(text) for text in limits if text.strip().isdigit())])

@@ -65,7 +65,7 @@ class Submission:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class TaskSlice:
     """Successive images of a task in a submission, those that belong to one lazy tensor.
 
     Attributes:
@@ -81,9 +81,9 @@ class Part:
     copied: bool = False
     _taken: bool = False
 
-    def twin(self, copied: bool = False) -> Part:
+    def twin(self, copied: bool = False) -> TaskSlice:
         """The same images for another tensor, as a copy if they are on a device, or if ``copied``."""
-        return Part(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
+        return TaskSlice(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
 
     def __str__(self) -> str:
         queue = self.submission.queue

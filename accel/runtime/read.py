@@ -67,7 +67,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
             if found is not None:
                 return found
         whole = picture(source, engine)
-        if isinstance(source, result_pixels.Result):
+        if isinstance(source, result_pixels.StoredResult):
             return source.region(wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # the file was not read when it was opened, and is another one now, or gone

@@ -181,8 +181,8 @@ def test_what_is_decoded_of_files_that_are_lacking(files: list[str], forms: tupl
     which = [*range(0, len(files), 2)]
     regions = []
     for recipes in (rows, list(rows)):
-        batch = result_lookup.Batch(recipes, lambda recipe: pytest.fail("nothing is damaged"))
-        batch.lacking = which
+        batch = result_lookup.BatchLookup(recipes, lambda recipe: pytest.fail("nothing is damaged"))
+        batch.uncached = which
         regions.append(batch.regions().tolist())
     assert regions[0] == regions[1]
 

@@ -159,7 +159,7 @@ def opened(
     except (OSError, ValueError, TypeError):  # Pillow will raise it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
-    known = None if file is None else believed(cache, file)
+    known = None if file is None else valid_entries(cache, file)
     if known is None or not (status is not None or os.access(path, os.R_OK)):
         return None
     return Source(None, known.header, name_of(path), selection, key=key, path=whole(path), cached=known)
@@ -175,14 +175,14 @@ def finds(selection: Selection) -> bool:
     return _finding.get(selection.options, True)
 
 
-class Unread(NamedTuple):
+class CachedFiles(NamedTuple):
     """Those files of many that the cache has entries of, which are not read, and their numbers, ascending."""
 
     numbers: Sequence[int]
     files: Files
 
 
-def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> Unread:
+def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> CachedFiles:
     """``opened`` for many files, none of them open.
 
     ``read``: the keys of the files, if they were read already; keys that cannot be trusted are looked up.
@@ -191,7 +191,7 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
     keys = {} if cache is None else {number: key for number, key in enumerate(_names(paths, read)) if key is not None}
     found = dict[int, Known]()
     for number, file in zip(keys, cache.look_all([*keys.values()]) if cache else (), strict=True):
-        if cache is not None and file is not None and (known := believed(cache, file)) is not None:
+        if cache is not None and file is not None and (known := valid_entries(cache, file)) is not None:
             found[number] = known
     _finding[selection.options] = _MANY * len(found) >= len(paths)
     own = [paths[number] for number in found]
@@ -199,7 +199,7 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
     names = [*map(name_of, own)]
     files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, names, selection)
     files.cached = dict(enumerate(zip(map(whole, own), found.values(), strict=True)))
-    return Unread([*found], files)
+    return CachedFiles([*found], files)
 
 
 def _rows(found: Sequence[Known], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
@@ -257,7 +257,7 @@ def known(key: Key | None, selection: Selection, header: Header | Raw | None = N
     """The usable entries that the cache has of the file with this key; None if there are none."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
-    return None if cache is None or file is None else believed(cache, file)
+    return None if cache is None or file is None else valid_entries(cache, file)
 
 
 def place(source: Source) -> Key | bytes:
@@ -281,16 +281,16 @@ def whole(path: Any) -> Any:
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def believed(cache: Cache, file: File) -> Known | None:
+def valid_entries(cache: Cache, file: File) -> Known | None:
     """The entries of a file that were made by the same versions of everything; None if there are none."""
     mark = tag()
-    if file.believed is None or file.believed[0] is not mark:
-        file.believed = mark, _believed(cache, file, mark)
-    known: Known | None = file.believed[1]
+    if file.derived is None or file.derived[0] is not mark:
+        file.derived = mark, _valid_entries(cache, file, mark)
+    known: Known | None = file.derived[1]
     return known
 
 
-def _believed(cache: Cache, file: File, mark: bytes) -> Known | None:
+def _valid_entries(cache: Cache, file: File, mark: bytes) -> Known | None:
     get = file.entries.get
     found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
     if found == _NOTHING or len(file.header) != _HEADER.size:
