@@ -39,7 +39,7 @@ from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
-from accel.runtime import compute, finished, prefetch, torch_ops
+from accel.runtime import compute, prefetch, torch_ops, worker_batches
 from accel.runtime.prefetch import TaskSlice
 from accel.system import fork, log, memory
 from accel.system.memory import Allocate
@@ -161,7 +161,7 @@ class LazyState(Images):
             if images is None:
                 return None
             steps = self.since[len(part.steps) :]
-            if images.device.type != "cpu" and not finished.exact(images.dtype, steps):
+            if images.device.type != "cpu" and not worker_batches.exact(images.dtype, steps):
                 return None
             return self.shaped(torch_ops.on_batch(images, steps) if steps else images)
 

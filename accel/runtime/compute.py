@@ -26,9 +26,9 @@ from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
 from accel.recipes.rows import Rows
 from accel.recipes.sources import Files, Sources
 from accel.runtime import first_pass, sharing, torch_ops
-from accel.runtime.finished import from_worker
 from accel.runtime.memo import cached, planes, results
 from accel.runtime.parallel import ParallelFor
+from accel.runtime.worker_batches import from_worker
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 

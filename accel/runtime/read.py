@@ -16,7 +16,7 @@ from accel.planning.plan import Decode
 from accel.recipes.options import Options
 from accel.recipes.recipe import Source
 from accel.recipes.sources import Files
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.runtime.memo import cached, indexes, planes, result_entries, result_pixels
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
@@ -118,4 +118,4 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
         except Exception:
             return None  # decoding the region will raise it
 
-    return kept.pixels(source, header.height * header.width * header.channels, whole)
+    return picture_memory.pixels(source, header.height * header.width * header.channels, whole)

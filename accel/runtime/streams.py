@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.system import fork
 
 _side: dict[tuple[torch.device, int], Any] = {}
@@ -73,7 +73,7 @@ def memory(device: torch.device) -> int:
     """The bytes of memory of a device that is in use; 0 if torch does not know."""
     module = _module(device)
     if module is None:
-        return kept.memory()
+        return picture_memory.memory()
     properties = getattr(module, "get_device_properties", lambda _: None)(device)
     return int(getattr(properties, "total_memory", 0))
 

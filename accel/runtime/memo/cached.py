@@ -56,10 +56,10 @@ _lock = fork.Lock()
 
 
 @dataclass(slots=True)
-class Known:
+class FileEntries:
     """The entries that a cache has of a file, except its stream index: a result, planes, or (of no JPEG) all pixels.
 
-    ``fills``: whether to put in its planes or pixels as it is decoded. ``said``: the result of ``packed``.
+    ``fills``: whether to put in its planes or pixels as it is decoded. ``header_bytes``: the result of ``packed``.
     ``raw``: whether the file is no JPEG, if the cache does not lack it; if it does, ``seconds``: the time that decoding
     all pixels took. ``last``: what was found last for some first steps (``result_entries.found_of``), all that changes.
     """
@@ -69,7 +69,7 @@ class Known:
     planes: Entry | None = None
     pixels: Entry | None = None
     fills: bool = False
-    said: bytes = b""
+    header_bytes: bytes = b""
     seconds: float = 0.0
     raw: bool = False
     last: tuple[Any, Any] = field(default=(None, None), init=False, compare=False)
@@ -77,11 +77,11 @@ class Known:
     @property
     def header(self) -> Header | Raw:
         """The header of the file, which there are entries of."""
-        return _header(self.said)
+        return _header(self.header_bytes)
 
     @property
     def has_exif(self) -> bool:
-        return bool(_HEADER.unpack(self.said)[1] & _EXIF)
+        return bool(_HEADER.unpack(self.header_bytes)[1] & _EXIF)
 
 
 def prepare(options: Options) -> None:
@@ -189,7 +189,7 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
     """
     cache = of(selection.options)
     keys = {} if cache is None else {number: key for number, key in enumerate(_names(paths, read)) if key is not None}
-    found = dict[int, Known]()
+    found = dict[int, FileEntries]()
     for number, file in zip(keys, cache.look_all([*keys.values()]) if cache else (), strict=True):
         if cache is not None and file is not None and (known := valid_entries(cache, file)) is not None:
             found[number] = known
@@ -202,14 +202,14 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
     return CachedFiles([*found], files)
 
 
-def _rows(found: Sequence[Known], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+def _rows(found: Sequence[FileEntries], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """``Files.known`` of files that are not read: int64 [files, FIELDS]."""
     rows = np.zeros((len(found), of_file.FIELDS), np.int64)
-    said = np.frombuffer(b"".join([known.said for known in found]), _SAID)
-    rows[:, of_file.STATE] = np.where(said["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
+    headers = np.frombuffer(b"".join([known.header_bytes for known in found]), _FIELDS)
+    rows[:, of_file.STATE] = np.where(headers["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
     rows[:, of_file.DEVICE : of_file.CHANGED + 1] = np.frombuffer(b"".join(keys), np.int64).reshape(-1, _OF_KEY)
-    rows[:, of_file.COMPONENTS] = np.where(said["mode"] == _RGB, COLOURED, 1)
-    rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = said["height"], said["width"]
+    rows[:, of_file.COMPONENTS] = np.where(headers["mode"] == _RGB, COLOURED, 1)
+    rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = headers["height"], headers["width"]
     return rows
 
 
@@ -249,11 +249,11 @@ def decoded(source: Source, seconds: float) -> Source:
     """Record in a source of pixels, of a file that the cache lacks, the seconds that decoding them took."""
     cache = of(source.selection.options)
     if cache is not None:
-        source.cached = Known(cache, seconds=seconds)
+        source.cached = FileEntries(cache, seconds=seconds)
     return source
 
 
-def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> Known | None:
+def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> FileEntries | None:
     """The usable entries that the cache has of the file with this key; None if there are none."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
@@ -281,23 +281,23 @@ def whole(path: Any) -> Any:
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def valid_entries(cache: Cache, file: File) -> Known | None:
+def valid_entries(cache: Cache, file: File) -> FileEntries | None:
     """The entries of a file that were made by the same versions of everything; None if there are none."""
     mark = tag()
     if file.derived is None or file.derived[0] is not mark:
         file.derived = mark, _valid_entries(cache, file, mark)
-    known: Known | None = file.derived[1]
+    known: FileEntries | None = file.derived[1]
     return known
 
 
-def _valid_entries(cache: Cache, file: File, mark: bytes) -> Known | None:
+def _valid_entries(cache: Cache, file: File, mark: bytes) -> FileEntries | None:
     get = file.entries.get
     found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
     if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
     result, planes, pixels = found
     raw = bool(_HEADER.unpack(file.header)[1] & _RAW)
-    return Known(cache, result, planes, pixels, said=file.header, raw=raw)
+    return FileEntries(cache, result, planes, pixels, header_bytes=file.header, raw=raw)
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:
@@ -314,14 +314,14 @@ def allowed(header: Header | Raw) -> bool:
     return True
 
 
-# -- what is said of a file ---------------------------------------------------------------------------------
+# -- headers of files ---------------------------------------------------------------------------------------
 
 _HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
-_SAID = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height", "<u4"), ("scan", "<u4")])
+_FIELDS = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height", "<u4"), ("scan", "<u4")])
 """``_HEADER`` as read for many files at once."""
 _MODES = ("", "L", "RGB")
 _RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
+_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of FileEntries's fields
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
@@ -329,8 +329,8 @@ _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 def packed(source: Source) -> bytes | None:
     """Pack the header that allows a file to be opened without reading it; None if it must be read."""
     header = source.header
-    if source.cached is not None and source.cached.said:
-        return source.cached.said  # type: ignore[no-any-return]
+    if source.cached is not None and source.cached.header_bytes:
+        return source.cached.header_bytes  # type: ignore[no-any-return]
     if isinstance(header, Raw):
         decoder = DECODERS.index(header.decoder) if header.decoder else 0
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, decoder)
@@ -372,8 +372,8 @@ _FRAME = slice(of_file.SCAN, of_file.WIDTH + 1)
 
 
 @lru_cache(maxsize=4096)
-def _header(said: bytes) -> Header | Raw:
-    mode, flags, width, height, scan = _HEADER.unpack(said)
+def _header(packed: bytes) -> Header | Raw:
+    mode, flags, width, height, scan = _HEADER.unpack(packed)
     if flags & _RAW:
         return Raw(width, height, _MODES[mode], DECODERS[scan])
     return Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)

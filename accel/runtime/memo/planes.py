@@ -148,7 +148,7 @@ def to_fill(source: Source) -> bool:
     cache = cached.of(source.selection.options)
     if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
-    source.cached = replace(source.cached or cached.Known(cache), fills=True)
+    source.cached = replace(source.cached or cached.FileEntries(cache), fills=True)
     return True
 
 
@@ -199,7 +199,7 @@ def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 def _mark(source: Source) -> None:
     cache = cached.of(source.selection.options)
     if cache is not None:
-        source.cached = replace(source.cached or cached.Known(cache), fills=True)
+        source.cached = replace(source.cached or cached.FileEntries(cache), fills=True)
 
 
 def room(cache: Cache, pixels: int) -> bool:

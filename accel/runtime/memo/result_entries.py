@@ -24,7 +24,7 @@ from accel.planning.prefix import pipeline, resamples, text
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Structure
 from accel.runtime.memo import cached
-from accel.runtime.memo.cached import Known
+from accel.runtime.memo.cached import FileEntries
 from accel.system import counters
 from accel.system.memory import Key
 
@@ -97,7 +97,7 @@ JPEG = _REFERENCES.index("pillow")
 """``reference_of`` a JPEG file that Pillow would open."""
 
 
-def result_entry_of(known: Known, prefix: Prefix) -> ResultEntry | None:
+def result_entry_of(known: FileEntries, prefix: Prefix) -> ResultEntry | None:
     """A result of a file that a recipe with these first steps may begin with; None if there is none."""
     if known.last[0] is not prefix:
         known.last = prefix, result_entry_in((known.result, known.pixels), prefix)
@@ -187,7 +187,7 @@ def pays_as_a_whole(source: Source) -> bool:
 
 
 def keep_all(source: Source) -> None:
-    """Keep all pixels of a file that is no JPEG, if it is marked (``Known.fills``) and there is room."""
+    """Keep all pixels of a file that is no JPEG, if it is marked (``FileEntries.fills``) and there is room."""
     known, raw = source.cached, source.header
     if known is None or not known.fills or not isinstance(raw, Raw):
         return
