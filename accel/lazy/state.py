@@ -7,7 +7,7 @@ state        ``progress``
 ============ =================== ============================================================================
 recorded     None                there are recipes, and nothing else
 part         ``Whole``           it is a view of a batch: when it is used, the whole batch is computed
-submitted    ``TaskSlice``            its values are computed, or will be, on the host or on a device
+submitted    ``TaskSlice``       its values are computed, or will be, on the host or on a device
 ready        a plain tensor      they were computed along with another's of its batch; the user has not seen them
 done         ``Done``            they are computed, and the user may have them
 ============ =================== ============================================================================
@@ -240,7 +240,7 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
-    """TaskSlice of a batch, which is computed as a whole for it."""
+    """Part of a batch, which is computed as a whole for it."""
     value = materialize(batch, memory.results.empty)
     with shell.suspended():
         alias = lazy.progress.alias if isinstance(lazy.progress, Done) else None

@@ -26,7 +26,6 @@ from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import Unusable, in_memory
-from accel.codec.engines import Data
 from accel.codec.files import fields as of_file
 from accel.codec.files import reader
 from accel.codec.foreign import DECODERS, PILLOW
@@ -61,7 +60,7 @@ class FileEntries:
 
     ``fills``: whether to put in its planes or pixels as it is decoded. ``header_bytes``: the result of ``packed``.
     ``raw``: whether the file is no JPEG, if the cache does not lack it; if it does, ``seconds``: the time that decoding
-    all pixels took. ``last``: what was found last for some first steps (``result_entries.found_of``), all that changes.
+    all pixels took. ``last``: the answer of ``result_entry_of`` to the last question, all that changes.
     """
 
     cache: Cache
@@ -321,7 +320,7 @@ _FIELDS = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height"
 """``_HEADER`` as read for many files at once."""
 _MODES = ("", "L", "RGB")
 _RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of FileEntries's fields
+_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of the fields of ``FileEntries``
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
@@ -334,20 +333,14 @@ def packed(source: Source) -> bytes | None:
     if isinstance(header, Raw):
         decoder = DECODERS.index(header.decoder) if header.decoder else 0
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, decoder)
-    return packed_header(header, source.data)
-
-
-def packed_header(header: Header, data: Data) -> bytes | None:
-    """``packed`` for a JPEG file whose bytes begin with ``data``."""
     if not (header.complete and header.ordinary) or header.pictures:
         return None
-    return packed_jpeg(
-        header.mode == "RGB", header.width, header.height, bytes(data[: header.scan]), header.progressive
-    )
+    head = bytes(source.data[: header.scan])
+    return _packed_jpeg(header.mode == "RGB", header.width, header.height, head, header.progressive)
 
 
-def packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
-    """``packed_header`` for a complete file of one picture; ``head``: its bytes before the first scan."""
+def _packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
+    """``packed`` for a complete JPEG file of one picture; ``head``: its bytes before the first scan."""
     flags = _PROGRESSIVE * progressive | _EXIF * (b"Exif" in head)
     return _HEADER.pack(_RGB if colour else _GREY, flags, width, height, len(head))
 
@@ -362,8 +355,7 @@ def packed_together(files: Files, numbers: Sequence[int]) -> list[bytes | None]:
             headers.append(packed(files[number]))
             continue
         head = bytes(content[starts[number] : starts[number] + scan])
-        mode = _RGB if components == COLOURED else _GREY
-        headers.append(_HEADER.pack(mode, _EXIF * (b"Exif" in head), width, height, scan))
+        headers.append(_packed_jpeg(components == COLOURED, width, height, head))
     return headers
 
 

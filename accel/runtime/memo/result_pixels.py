@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,15 +33,6 @@ Compute = Callable[[Recipe], npt.NDArray[np.uint8]]
 
 _parts = Scratch()
 _MOSTLY = 2  # results of at most so many times the pixels of a crop are read whole
-
-
-class ResultSources(Protocol):
-    """Makes the sources of a batch's results."""
-
-    selection: Selection
-
-    def result(self, number: int, found: ResultEntry) -> Source:
-        """The source of an image's result."""
 
 
 class StoredResult(Source):
@@ -79,17 +70,24 @@ class StoredResult(Source):
 
 
 class StoredResults(Sources):
-    """ResultSources of one mode that are not read yet; they are read together, or one by one as sources.
+    """Results of one mode that are not read yet; they are read together, or one by one as sources.
 
     Attributes:
         raws: the size of each. mode: of all.
     """
 
-    __slots__ = ("_batch", "_cache", "_entries", "_found", "_table", "mode", "raws")
+    __slots__ = ("_cache", "_entries", "_found", "_source_of", "_table", "mode", "raws")
 
-    def __init__(self, found: Sequence[ResultEntry], cache: Cache, batch: ResultSources) -> None:
-        super().__init__(batch.selection)
-        self._found, self._cache, self._batch = found, cache, batch
+    def __init__(
+        self,
+        found: Sequence[ResultEntry],
+        cache: Cache,
+        selection: Selection,
+        source_of: Callable[[int, ResultEntry], Source],
+    ) -> None:
+        """``source_of``: makes the source of an image's result, by the image's number."""
+        super().__init__(selection)
+        self._found, self._cache, self._source_of = found, cache, source_of
         self._entries, self.raws, _ = zip(*found, strict=True)
         self.mode, self._table = self.raws[0].mode, table_of(self.raws)
 
@@ -97,7 +95,7 @@ class StoredResults(Sources):
         return len(self._entries)
 
     def _one(self, place: int) -> Source:
-        return self._batch.result(place, self._found[place])
+        return self._source_of(place, self._found[place])
 
     def table(self) -> Numbers:
         return self._table

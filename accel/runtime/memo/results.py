@@ -182,7 +182,8 @@ def _sources(batch: BatchLookup, made: Sequence[ResultBlock]) -> Sequence[Source
     """The results of all images: unread, or in one piece of memory, if they are of one mode."""
     count = len(batch.known)
     if not made and len({own.raw.mode for own in batch.found.values()}) == 1:
-        return StoredResults([batch.found[number] for number in range(count)], batch.known[0].cache, batch)
+        found = [batch.found[number] for number in range(count)]
+        return StoredResults(found, batch.known[0].cache, batch.selection, batch.result)
     whole = _in_one_piece(batch, made[0][1]) if len(made) == 1 and [*made[0][0]] == [*range(count)] else None
     return whole or [source for _, source in sorted(_each(batch, made).items())]
 
