@@ -222,7 +222,7 @@ class Cache:
         if longest > LONGEST or max(sizes, default=0) > LARGEST:
             counters.fallback(TOO_LARGE)
             return [False] * len(files)
-        kind, begins = shelf % KINDS, [*sides(sizes)][:-1] if begins is None else begins
+        kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
         entries = entries_of(files, kind, content, begins)
         places = rows_of(entries)
         there, content = self._has_all(entries, places), memoryview(content).cast("B")

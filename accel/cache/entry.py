@@ -76,9 +76,8 @@ class Entry(NamedTuple):
 
     @property
     def charge(self) -> int:
-        """The bytes of the budget that it takes: the content, and twice its row, as table pages may be half full."""
-        row = _HEAD.size + len(self.numbers) + len(self.key) + len(self.header) + len(self.meta)
-        return self.size + 2 * (row + _OF_TABLE)
+        """The bytes of the budget that it takes."""
+        return charges_of([self], [self.size])[0]
 
     @property
     def size(self) -> int:
@@ -95,6 +94,15 @@ class Entry(NamedTuple):
     def is_as(self, other: Entry) -> bool:
         """Whether two entries are equal but for where they lie."""
         return self._replace(segment=0, offset=0) == other._replace(segment=0, offset=0)
+
+
+def charges_of(entries: Sequence[Entry], sizes: Sequence[int]) -> list[int]:
+    """The bytes of the budget that entries take, whose contents have these sizes: these, and twice their rows, as table
+    pages may be half full."""
+    return [
+        size + 2 * (_HEAD.size + len(numbers) + len(key) + len(header) + len(meta) + _OF_TABLE)
+        for (key, _, _, _, header, meta, numbers), size in zip(entries, sizes, strict=True)
+    ]
 
 
 def rows_of(entries: Sequence[Entry]) -> list[int]:
@@ -167,10 +175,17 @@ def sides(sizes: Iterable[int], begin: int = 0) -> Iterator[int]:
 
 def packed(entry: Entry) -> bytes:
     """Pack an entry into a row."""
-    key, kind, segment, offset, header, meta, numbers = entry
-    head = _CHECKED.pack(kind, segment, offset, entry.parts, len(key), len(header), len(meta))
-    row = b"".join((head, numbers, key, header, meta))
-    return crc32(row).to_bytes(4, byteorder) + row
+    return packed_at([entry], entry.segment, [entry.offset])[0]
+
+
+def packed_at(entries: Sequence[Entry], segment: int, offsets: Sequence[int]) -> list[bytes]:
+    """Pack entries into rows, with this segment and these offsets in place of their own."""
+    rows = list[bytes]()
+    for (key, kind, _, _, header, meta, numbers), offset in zip(entries, offsets, strict=True):
+        head = _CHECKED.pack(kind, segment, offset, len(numbers) // 12, len(key), len(header), len(meta))
+        row = b"".join((head, numbers, key, header, meta))
+        rows.append(crc32(row).to_bytes(4, byteorder) + row)
+    return rows
 
 
 def unpacked(row: Any) -> Entry | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from sys import byteorder
 from time import monotonic
 from typing import Any
 
 from accel.cache.budget import OWN, Claim, ClaimRequest
 from accel.cache.budget import left as left_for
-from accel.cache.entry import KINDS, Entry, packed
+from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of, sides
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
 from accel.cache.table import Row, Table
@@ -37,10 +38,21 @@ class _Piece:
     def takes(self, size: int, charge: int) -> bool:
         return charge <= self.left and (self.at == 0 or self.at + size <= self.limit)
 
-    def add(self, entry: Entry, size: int, charge: int) -> None:
-        """Add the row of an entry that was written."""
-        self.rows[entry.number] = packed(entry._replace(segment=self.claim.segment, offset=self.at))
-        self.at, self.left = self.at + size, self.left - charge
+    def fitting(self, sizes: Sequence[int], charges: Sequence[int]) -> int:
+        """How many of the next entries fit, at least the first, and at most as many as may wait together."""
+        count, at, left = 0, self.at, self.left
+        for size, charge in zip(sizes[: max(_ENTRIES - len(self.rows), 1)], charges, strict=False):
+            at, left = at + size, left - charge
+            if count and (at > self.limit or left < 0):
+                break
+            count += 1
+        return count
+
+    def add(self, entries: Sequence[Entry], sizes: Sequence[int], charges: Sequence[int]) -> None:
+        """Add the rows of entries that were written."""
+        *offsets, end = sides(sizes, self.at)
+        self.rows.update(zip(rows_of(entries), packed_at(entries, self.claim.segment, offsets), strict=True))
+        self.at, self.left = end, self.left - sum(charges)
 
 
 class Filling:
@@ -73,25 +85,32 @@ class Filling:
 
         Return which of them the cache then has: also those that were written, up to the first that had no room.
         """
-        kept = [*there]
+        kept, first = [*there], 0
+        sizes = [int.from_bytes(entry.numbers[-4:], byteorder) for entry in entries]
+        charges = charges_of(entries, sizes)
         with self._lock:
-            for number, (entry, begin) in enumerate(zip(entries, begins, strict=True)):
-                if kept[number]:
+            while first < len(entries):
+                if kept[first]:
+                    first += 1
                     continue
-                size, charge = entry.size, entry.charge
                 piece = self._pieces.get(shelf)
-                if piece is None or not piece.takes(size, charge):
-                    piece = self._claimed(shelf, size, charge)
+                if piece is None or not piece.takes(sizes[first], charges[first]):
+                    piece = self._claimed(shelf, sizes[first], charges[first])
                 if piece is None:
                     break
+                end = _together(first, kept, begins, sizes)
+                end = first + piece.fitting(sizes[first:end], charges[first:end])
                 try:
-                    self._segments.write(piece.file, piece.at, content[begin : begin + size])
+                    self._segments.write(
+                        piece.file, piece.at, content[begins[first] : begins[end - 1] + sizes[end - 1]]
+                    )
                 except OSError as error:
                     self._publish_all()
                     self._faults.stop(str(error))
                     break
-                piece.add(entry, size, charge)
-                kept[number] = True
+                piece.add(entries[first:end], sizes[first:end], charges[first:end])
+                kept[first:end] = [True] * (end - first)
+                first = end
                 self._since = self._since or monotonic()
                 if len(piece.rows) >= _ENTRIES:
                     self._publish_all()
@@ -205,3 +224,11 @@ class Filling:
                     os.close(own[1])
                 else:
                     release([own])
+
+
+def _together(first: int, kept: Sequence[bool], begins: Sequence[int], sizes: Sequence[int]) -> int:
+    """The end of the run of entries, from ``first`` on, that lie side by side and are not kept yet."""
+    end = first + 1
+    while end < len(kept) and not kept[end] and begins[end] == begins[end - 1] + sizes[end - 1]:
+        end += 1
+    return end
