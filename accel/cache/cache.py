@@ -115,6 +115,8 @@ class Cache:
     def _look(self, places: Mapping[int, bytes]) -> dict[bytes, File | None]:
         """The entries of the files whose keys have these places, by key, from the table and from rows not in it yet."""
         numbers = self._numbers.at([*places])
+        if not numbers:
+            return {}
         rows = {place: waiting for place in numbers if (waiting := self._filling.waiting(place))}
         for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(numbers.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer

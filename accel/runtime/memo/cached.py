@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -188,17 +188,27 @@ def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | Non
     """
     cache = of(selection.options)
     keys = {} if cache is None else {number: key for number, key in enumerate(_names(paths, read)) if key is not None}
-    found = dict[int, FileEntries]()
-    for number, file in zip(keys, cache.look_all([*keys.values()]) if cache else (), strict=True):
-        if cache is not None and file is not None and (known := valid_entries(cache, file)) is not None:
-            found[number] = known
+    found = {} if cache is None else _found(cache, keys)
     _finding[selection.options] = _MANY * len(found) >= len(paths)
     own = [paths[number] for number in found]
     rows = _rows([*found.values()], [keys[number] for number in found])
-    names = [*map(name_of, own)]
+    names = [path if type(path) is str else name_of(path) for path in own]
+    absolute = [path if type(path) is str and path.startswith("/") else whole(path) for path in own]
     files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, names, selection)
-    files.cached = dict(enumerate(zip(map(whole, own), found.values(), strict=True)))
+    files.cached = dict(enumerate(zip(absolute, found.values(), strict=True)))
     return CachedFiles([*found], files)
+
+
+def _found(cache: Cache, keys: Mapping[int, bytes]) -> dict[int, FileEntries]:
+    """The valid entries of the files with these keys, by the files' numbers."""
+    found, mark = dict[int, FileEntries](), tag()
+    for number, file in zip(keys, cache.look_all([*keys.values()]), strict=True):
+        if file is not None:
+            derived = file.derived
+            known = derived[1] if derived is not None and derived[0] is mark else valid_entries(cache, file)
+            if known is not None:
+                found[number] = known
+    return found
 
 
 def _rows(found: Sequence[FileEntries], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
