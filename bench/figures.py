@@ -179,6 +179,17 @@ TABLES: dict[str, Callable[[], str]] = {
         {str(number + 1): f"cache.json > epochs of training > {number}" for number in range(10)},
         {"files found": ("found", ".0%"), "time relative to `cache=None`": ("by none", ".2f")},
     ),
+    "filling by quarters": partial(
+        _grid,
+        "epochs together",
+        {
+            "train": "filling.json > train > whole > quarters > by the account",
+            "train, half the budget": "filling.json > train > half > quarters > by the account",
+            "train, files of 160 x 120": "filling.json > train, 160 x 120 > whole > quarters > by the account",
+            "eval, results by quarters too": "filling.json > eval > whole > quarters, results too > by the account",
+        },
+        {count: (count, ".2f") for count in ("1", "2", "5", "10", "30")},
+    ),
     "decoding on an H200": partial(
         _grid,
         "kernel",

@@ -35,7 +35,7 @@ _SUM = "id * 3 + shelf * 5 + size * 7 + charge * 11 + claimed * 13 + 17"
 _SUM_OF_SHELF = "id * 3 + worth * 5 + taken * 7 + 17"
 
 
-class Wanted(NamedTuple):
+class ClaimRequest(NamedTuple):
     """A request for bytes to write to: ``size`` of a segment, ``charge`` of the budget.
 
     ``shelf``; ``worth``: the picoseconds that a byte of it saves, None if this process has not measured it.
@@ -110,14 +110,14 @@ class Shelves:
         """Update the table with the measurement."""
         for shelf, measured in self._measured.items():
             known, taken = self._known.get(shelf, (measured, 0))
-            self._tell(connection, shelf, known + (measured - known) // _LEARNING, taken)
+            self._store(connection, shelf, known + (measured - known) // _LEARNING, taken)
 
     def take(self, connection: Any, shelf: int) -> None:
         """Record in the table that the shelf is taken back from."""
         worth, taken = self.worth(shelf), self._known.get(shelf, (0, 0))[1]
-        self._tell(connection, shelf, worth, max(taken, worth, 1))
+        self._store(connection, shelf, worth, max(taken, worth, 1))
 
-    def _tell(self, connection: Any, shelf: int, worth: int, taken: int) -> None:
+    def _store(self, connection: Any, shelf: int, worth: int, taken: int) -> None:
         if self._known.get(shelf) != (worth, taken):
             self._known[shelf] = worth, taken
             connection.execute("INSERT OR REPLACE INTO shelves VALUES (?, ?, ?, 0)", (shelf, worth, taken))
@@ -150,8 +150,8 @@ def written(connection: Any, claim: Claim, size: int, charge: int) -> bool:
         "UPDATE segments SET sum = sum + 7 * ? + 11 * ? - 13 * claimed, size = size + ?, charge = charge + ?,"
         " claimed = 0 WHERE id = ? AND size = ?"
     )
-    given = size, charge, size, charge, claim.segment, claim.offset
-    return bool(connection.execute(update, given).rowcount == 1)
+    values = size, charge, size, charge, claim.segment, claim.offset
+    return bool(connection.execute(update, values).rowcount == 1)
 
 
 # -- damage ---------------------------------------------------------------------------------------------------
@@ -207,37 +207,39 @@ def _seal(connection: Any, segment: int) -> None:
 # -- claims ---------------------------------------------------------------------------------------------------
 
 
-def claim(connection: Any, wanted: Wanted, held: list[tuple[int, int]]) -> Claim | None:
+def claim(connection: Any, request: ClaimRequest, locks: list[tuple[int, int]]) -> Claim | None:
     """Claim bytes; None if there are not enough, and then the caller must roll the transaction back.
 
-    ``held``: gets the segments whose locks were taken, and the descriptors that hold them.
+    ``locks``: gets the segments whose locks were taken, and the descriptors that hold them.
     """
-    shelves = Shelves(connection, wanted.shelf, wanted.worth)
+    shelves = Shelves(connection, request.shelf, request.worth)
     shelves.learn(connection)
-    left = wanted.budget - sum(shelves.charges.values()) - shelves.reserve(wanted.shelf, wanted.budget)
-    charge = max(wanted.charge, min(wanted.most, left // _OF_LEFT))
+    left = request.budget - sum(shelves.charges.values()) - shelves.reserve(request.shelf, request.budget)
+    charge = max(request.charge, min(request.most, left // _OF_LEFT))
     over = charge - left
-    if not shelves.grows(wanted.shelf):
+    if not shelves.grows(request.shelf):
         return None
-    if over > 0 and not _take_back(connection, shelves, wanted, over, held):
+    if over > 0 and not _take_back(connection, shelves, request, over, locks):
         return None
-    taken = tuple(held)
-    place = _place(connection, wanted)
+    taken = tuple(locks)
+    place = _place(connection, request)
     if place.file is not None:
-        held.append((place.segment, place.file))
+        locks.append((place.segment, place.file))
     update = "UPDATE segments SET sum = sum + 13 * (? - claimed), claimed = ? WHERE id = ?"
     connection.execute(update, (charge, charge, place.segment))
     return place._replace(taken=taken, charge=charge)
 
 
-def _take_back(connection: Any, shelves: Shelves, wanted: Wanted, over: int, held: list[tuple[int, int]]) -> bool:
+def _take_back(
+    connection: Any, shelves: Shelves, request: ClaimRequest, over: int, locks: list[tuple[int, int]]
+) -> bool:
     """Take segments back until ``over`` bytes are free, those of the least worth and the oldest first."""
     query = "SELECT id, charge + claimed FROM segments WHERE shelf = ? ORDER BY id LIMIT ?"
-    for shelf in shelves.yielding(wanted.shelf):
+    for shelf in shelves.yielding(request.shelf):
         for segment, freed in connection.execute(query, (shelf, _CANDIDATES)).fetchall():
-            file = OWN if wanted.own.get(shelf) == segment else wanted.lock(segment, False)
+            file = OWN if request.own.get(shelf) == segment else request.lock(segment, False)
             if file is not None:
-                held.append((segment, file))
+                locks.append((segment, file))
                 shelves.take(connection, shelf)
                 connection.execute("DELETE FROM entries WHERE segment = ?", (segment,))
                 connection.execute("DELETE FROM segments WHERE id = ?", (segment,))
@@ -247,23 +249,23 @@ def _take_back(connection: Any, shelves: Shelves, wanted: Wanted, over: int, hel
     return False
 
 
-def _place(connection: Any, wanted: Wanted) -> Claim:
+def _place(connection: Any, request: ClaimRequest) -> Claim:
     """Choose the segment to write to: the caller's own, else one that nobody is filling, else a new one."""
-    own = wanted.own.get(wanted.shelf)
+    own = request.own.get(request.shelf)
     if own is not None:
         query = "SELECT size FROM segments WHERE id = ? AND shelf = ?"
-        found = connection.execute(query, (own, wanted.shelf)).fetchone()
-        if found and (found[0] == 0 or found[0] + wanted.size <= wanted.limit):
+        found = connection.execute(query, (own, request.shelf)).fetchone()
+        if found and (found[0] == 0 or found[0] + request.size <= request.limit):
             return Claim(own, found[0])
     query = "SELECT id, size FROM segments WHERE shelf = ? AND size <= ? ORDER BY id DESC LIMIT ?"
-    left = wanted.limit - wanted.size
-    for segment, offset in connection.execute(query, (wanted.shelf, left, _CANDIDATES)).fetchall():
-        if segment != own and (file := wanted.lock(segment, False)) is not None:
+    left = request.limit - request.size
+    for segment, offset in connection.execute(query, (request.shelf, left, _CANDIDATES)).fetchall():
+        if segment != own and (file := request.lock(segment, False)) is not None:
             return Claim(segment, offset, file)
     insert = "INSERT INTO segments (shelf, size, charge, claimed) VALUES (?, 0, 0, 0)"
-    new = connection.execute(insert, (wanted.shelf,)).lastrowid
+    new = connection.execute(insert, (request.shelf,)).lastrowid
     _seal(connection, new)
-    file = wanted.lock(new, True)
+    file = request.lock(new, True)
     if file is None:
         raise OSError(f"the new segment {new} is somebody's already")
     return Claim(new, 0, file)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from multiprocessing.util import Finalize
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from accel.cache import budget as budgets
 from accel.cache import folder as folders
 from accel.cache import reading
 from accel.cache.entry import (
@@ -19,7 +20,7 @@ from accel.cache.entry import (
     LONGEST,
     Entry,
     File,
-    Given,
+    NewEntry,
     entries_of,
     packed,
     packed_key,
@@ -28,18 +29,19 @@ from accel.cache.entry import (
     sides,
     unpacked,
 )
-from accel.cache.faults import Faults
+from accel.cache.faults import ENTRY, TOO_LARGE, Faults
 from accel.cache.filling import Filling
+from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
-from accel.cache.opening import Opened, opened
-from accel.cache.table import Row
+from accel.cache.segments import Segments
+from accel.cache.table import Row, Table, is_damage, sqlite3
 from accel.cache.worth import Worth
-from accel.system import fork, log
+from accel.system import counters, fork, log
 from accel.system.memory import Key
 
 _KNOWN = 1 << 13  # files whose entries a process remembers
 _PATIENCE = 20  # attempts to write to the table when the cache is closed
-_BELIEVED = 0.25  # seconds between looks for changes by other processes
+_RECHECKED = 0.25  # seconds between looks for changes by other processes
 
 
 class Cache:
@@ -48,11 +50,25 @@ class Cache:
     Any thread may call any method, and a forked child has the cache as its parent had.
     """
 
-    def __init__(self, folder: Path, budget: int, there: Opened) -> None:
+    def __init__(self, folder: Path, budget: int, version: str) -> None:
         """Called by ``open`` only."""
         self.folder = folder
-        self._table, self._segments, self._in_use = there.table, there.segments, there.in_use
-        self._faults = Faults(folder, writable=there.writable)
+        writable = folders.prepared(folder)
+        self._table = Table(folder / folders.TABLE, writable=writable)
+        self._in_use: int | None = None  # a descriptor whose lock tells others that it is used
+        try:
+            self._segments = Segments(folder / folders.SEGMENTS)
+            if writable:
+                self._in_use = _prepared(folder, self._table, self._segments, version)
+            else:
+                _check(self._table.about("version"), version, folder)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self._table.close()
+            raise Unusable(f"{error}: {folder}") from error
+        except Unusable:
+            self._table.close()
+            raise
+        self._faults = Faults(folder, writable=writable)
         self.worth = Worth()
         self._filling = Filling(budget, self._table, self._segments, self._faults, self.worth)
         self._dropped: set[Row] = set()  # rows of damaged entries
@@ -76,7 +92,7 @@ class Cache:
         with _opening:
             cache = _opened.get(place)
             if cache is None or cache._faults.broken:
-                cache = _opened[place] = cls(place, budget, opened(place, version))
+                cache = _opened[place] = cls(place, budget, version)
             cache._filling.budget = folders.limited(place, budget) if place == folders.in_memory() else budget
         log.flush()
         return cache
@@ -93,18 +109,22 @@ class Cache:
         found = list(map(self._known.get, names))
         if None not in found or self._faults.broken:
             return found
-        places = {place_of(name): name for name, file in zip(names, found, strict=True) if file is None}
-        there = {place: numbers for place in self._numbers.among([*places]) if (numbers := self._numbers.at(place))}
-        if not there:
-            return found
-        rows = {place: waiting for place in there if (waiting := self._filling.waiting(place))}
-        for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(there.values())]) or ():
+        new = self._look({place_of(name): name for name, file in zip(names, found, strict=True) if file is None})
+        return [new.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
+
+    def _look(self, places: Mapping[int, bytes]) -> dict[bytes, File | None]:
+        """The entries of the files whose keys have these places, by key, from the table and from rows not in it yet."""
+        numbers = self._numbers.at([*places])
+        if not numbers:
+            return {}
+        rows = {place: waiting for place in numbers if (waiting := self._filling.waiting(place))}
+        for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(numbers.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer
-        made = {places[place]: self._file(places[place], own) for place, own in rows.items()}
-        for file in made.values():
+        found = {places[place]: self._file(places[place], own) for place, own in rows.items()}
+        for file in found.values():
             if file is not None and len(self._known) < _KNOWN:
                 self._known[next(iter(file.entries.values())).key] = file  # one object
-        return [made.get(name) if file is None else file for name, file in zip(names, found, strict=True)]
+        return found
 
     def _renew(self) -> None:
         """Forget what was found if the table has changed since."""
@@ -113,7 +133,7 @@ class Cache:
             self._known.clear()
         self._numbers.renew(version)
         self._version = self._filling.written, version
-        self._known_until = 0.0 if version is None else monotonic() + _BELIEVED
+        self._known_until = 0.0 if version is None else monotonic() + _RECHECKED
 
     def _file(self, name: bytes, rows: Sequence[Row]) -> File | None:
         entries: dict[int, Entry] = {}
@@ -130,33 +150,26 @@ class Cache:
 
         False if they are gone, or damaged, which is counted; the buffer's content is then undefined.
         """
-        begin, end = entry.span(first, last)
-        view = memoryview(out).cast("B")
-        if len(view) != end - begin:
-            raise ValueError(f"a buffer of {end - begin} bytes is needed, got {len(view)}")
-        if self._segments.read(((entry, first, last),), view):
-            return True
-        self._lost(entry)
-        return False
+        return not self.read_all([(entry, first, last)], out)
 
-    def read_all(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
+    def read_all(self, parts: Sequence[tuple[Entry, int, int]], out: Any) -> list[int]:
         """Read parts of many entries, one behind the other; return the positions of those that are damaged or gone."""
-        spans = [entry.span(first, last) for entry, first, last in wanted]
+        spans = [entry.span(first, last) for entry, first, last in parts]
         starts = [*sides([end - begin for begin, end in spans])]
         view = memoryview(out).cast("B")
         if len(view) != starts[-1]:
             raise ValueError(f"a buffer of {starts[-1]} bytes is needed, got {len(view)}")
         lost, done = list[int](), 0
-        while done < len(wanted):
-            sound = self._segments.read(wanted[done:], view[starts[done] :])
+        while done < len(parts):
+            sound = self._segments.read(parts[done:], view[starts[done] :])
             done += sound
-            if done < len(wanted):
-                self._lost(wanted[done][0])
+            if done < len(parts):
+                self._lost(parts[done][0])
                 lost.append(done)
                 done += 1
         return lost
 
-    def together(self, entries: Sequence[Entry]) -> reading.Together | None:
+    def together(self, entries: Sequence[Entry]) -> reading.EntryTable | None:
         """Entries in the form that compiled code reads; None if each must be read by itself."""
         return reading.together(self._segments.files(entries), entries)
 
@@ -174,7 +187,7 @@ class Cache:
         """Count a damaged entry once, and have its row deleted."""
         if row not in self._dropped:
             self._dropped.add(row)
-            self._faults.entry()
+            counters.fallback(ENTRY)
             self._filling.drop(row)
 
     def put(
@@ -198,7 +211,7 @@ class Cache:
         return self.put_all([(key, header, meta, ends)], shelf, content)[0]
 
     def put_all(
-        self, files: Sequence[Given], shelf: int, content: Any, begins: Sequence[int] | None = None
+        self, files: Sequence[NewEntry], shelf: int, content: Any, begins: Sequence[int] | None = None
     ) -> list[bool]:
         """Put entries of several files; return which of them are kept.
 
@@ -209,7 +222,7 @@ class Cache:
         sizes = [ends[-1] if len(ends) else 0 for *_, ends in files]
         longest = max(map(len, chain.from_iterable([each[1:] for each in files])), default=0)
         if longest > LONGEST or max(sizes, default=0) > LARGEST:
-            self._faults.too_large()
+            counters.fallback(TOO_LARGE)
             return [False] * len(files)
         kind, begins = shelf % KINDS, [*sides(sizes)] if begins is None else begins
         entries = entries_of(files, kind, content, begins)
@@ -240,7 +253,7 @@ class Cache:
 
     def used(self) -> tuple[int, int]:
         """The bytes of the budget that are taken, and the budget."""
-        return self._faults.ask(self._table.used) or 0, self._filling.budget
+        return self._faults.ask(self._table.read, budgets.used) or 0, self._filling.budget
 
     def flush(self, *, if_due: bool = False) -> None:
         """Let all processes find what was put; ``if_due``: only if it has waited for long (called after each batch)."""
@@ -271,6 +284,73 @@ class Cache:
         self._ends = False
         self._known.clear()
 
+
+# -- opening a folder: made if there is nothing, begun anew if it is damaged, refused if it cannot be used --------
+
+
+def _prepared(folder: Path, table: Table, segments: Segments, version: str) -> int:
+    """Make or check a cache; return a descriptor whose lock tells others that it is in use."""
+    with folders.opening(folder):
+        in_use = _made(folder, table, version)
+        with table.transaction() as connection:  # while no process can add or remove any
+            segments.remove_others({number for (number,) in connection.execute("SELECT id FROM segments")})
+        table.hurry()
+    return in_use
+
+
+def _made(folder: Path, table: Table, version: str) -> int:
+    """Make or check the tables; return a descriptor whose lock tells others that they are in use."""
+    alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+    try:
+        damage = _damage(folder, table, version, alone=alone is not None)
+        if damage is not None and alone is None:
+            raise Unusable(f"it is damaged ({damage}), and others use it still: {folder}")
+        if damage is not None:
+            table.close()
+            folders.empty(folder)
+            table.make({"version": version})
+            log.note(log.WARNING, "the cache begins anew (%s): %s", damage, folder)
+    finally:
+        if alone is not None:
+            os.close(alone)
+    in_use = folders.locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
+    if in_use is None:
+        raise Unusable(f"it is being cleared: {folder}")
+    return in_use
+
+
+def _damage(folder: Path, table: Table, version: str, *, alone: bool) -> Any:
+    """Check the table, or make one: the damage found, None if there is none. ``alone``: no other process uses it.
+
+    The user's folder in memory, which nobody has named, may as well have been another version's.
+    """
+    if (folder / folders.DAMAGED).exists():
+        return "an earlier run found it damaged"
+    try:
+        found = table.about("version")
+        if found is None:
+            table.make({"version": version})
+        elif found != version and alone and folder == folders.in_memory():
+            return f"it was of version {found!r}, not {version!r}"
+        else:
+            _check(found, version, folder)
+        if alone:
+            with table.transaction() as connection:
+                budgets.reopen(connection)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return error
+    return None
+
+
+def _check(found: str | None, version: str, folder: Path) -> None:
+    if found != version:
+        reason = f"it is of version {found!r}, not {version!r}, and left as it is"
+        raise Unusable(f"{reason} (`python -m accel cache clear` empties it): {folder}")
+
+
+# -- the caches of this process ------------------------------------------------------------------------------
 
 _opening = fork.Lock()
 _opened: dict[Path, Cache] = {}

@@ -30,7 +30,7 @@ FORMAT = 4
 LARGEST, LONGEST = (1 << 32) - 1, (1 << 16) - 1
 """Limits of an entry. ``LARGEST``: its bytes. ``LONGEST``: its parts, and the bytes of its key, header or meta."""
 
-Given = tuple[Key | bytes, bytes, bytes, Sequence[int]]
+NewEntry = tuple[Key | bytes, bytes, bytes, Sequence[int]]
 """The key, header, meta and ends of parts of an entry to put in: all but its content."""
 
 _OF_TABLE = 64  # bytes that the table needs for a row besides the row's own
@@ -113,14 +113,14 @@ def rows_of(entries: Sequence[Entry]) -> list[int]:
 class File:
     """The cache's entries of one file, by kind, and the header that was put in with them.
 
-    ``believed``: what the caller derives from these, remembered for the next look-up.
+    ``derived``: what the caller derives from these, remembered for the next look-up.
     """
 
-    __slots__ = ("believed", "entries", "header")
+    __slots__ = ("derived", "entries", "header")
 
     def __init__(self, header: bytes, entries: dict[int, Entry]) -> None:
         self.header, self.entries = header, entries
-        self.believed: Any = None
+        self.derived: Any = None
 
 
 def packed_key(key: Key | bytes) -> bytes:
@@ -142,18 +142,18 @@ def numbers_of(
     ``rows``: the entries' ``Entry.number``. ``begins``: where each content begins; None if they lie side by side.
     """
     begins = [*sides(map(size_of, ends))] if begins is None else begins
-    said = [array("I", each).tobytes() for each in ends]
+    tables = [array("I", each).tobytes() for each in ends]
     counts = [*map(len, ends)]
-    of_bytes = digests(content, begins[: len(ends)], counts, np.frombuffer(b"".join(said), np.uint32))
+    of_bytes = digests(content, begins[: len(ends)], counts, np.frombuffer(b"".join(tables), np.uint32))
     found = (of_bytes ^ np.repeat(np.array(rows, np.int64), counts)).tobytes()
     numbers, at = list[bytes](), 0
-    for each in said:
+    for each in tables:
         numbers.append(found[at : at + 2 * len(each)] + each)
         at += 2 * len(each)
     return numbers
 
 
-def entries_of(files: Sequence[Given], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
+def entries_of(files: Sequence[NewEntry], kind: int, content: Any, begins: Sequence[int]) -> list[Entry]:
     """Make the entries of files whose contents begin at ``begins``; their segments and offsets are not set yet."""
     keys = [key if isinstance(key, bytes) else packed_key(key) for key, *_ in files]
     numbers = numbers_of(content, [each[-1] for each in files], [place_of(key) + kind for key in keys], begins)

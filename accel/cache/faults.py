@@ -28,18 +28,18 @@ class Faults:
         if not writable:
             self.stop("the folder is read-only")
 
-    def ask(self, table: Callable[..., Result], *given: object) -> Result | None:
+    def ask(self, table: Callable[..., Result], *args: object) -> Result | None:
         """Call a method of the table that reads; None if it fails, for now or for good."""
         try:
-            return table(*given)
+            return table(*args)
         except (sqlite3.Error, OSError, MemoryError, ValueError, OverflowError) as error:
             self._found(error, "the cache cannot be read: ", self._count)
         return None
 
-    def change(self, table: Callable[..., Result], *given: object) -> Result | None:
+    def change(self, table: Callable[..., Result], *args: object) -> Result | None:
         """Call a method of the table that writes; None if it fails. If it fails for good, nothing more is written."""
         try:
-            return table(*given)
+            return table(*args)
         except (sqlite3.Error, OSError, MemoryError, ValueError, OverflowError) as error:
             self._found(error, "", self.stop)
         return None
@@ -50,14 +50,14 @@ class Faults:
         if found:
             counters.fallback(SEGMENT)
 
-    def _found(self, error: Exception, said: str, otherwise: Callable[[str], None]) -> None:
+    def _found(self, error: Exception, prefix: str, otherwise: Callable[[str], None]) -> None:
         if is_damage(error):
             self.give_up(str(error))
         elif isinstance(error, FileNotFoundError):
             self.broken = True
             self._count(f"the cache is gone: {error}")
         elif not is_busy(error):
-            otherwise(f"{said}{error}")
+            otherwise(f"{prefix}{error}")
 
     def _count(self, reason: str) -> None:
         counters.fallback(f"{reason}: {self._folder}")
@@ -75,11 +75,3 @@ class Faults:
             with suppress(OSError):
                 (self._folder / DAMAGED).touch(mode=0o600)
             self._count(f"the cache is damaged, and not used any more: {reason}")
-
-    def entry(self) -> None:
-        """Count a damaged entry."""
-        counters.fallback(ENTRY)
-
-    def too_large(self) -> None:
-        """Count content that is too large for an entry."""
-        counters.fallback(TOO_LARGE)

@@ -12,7 +12,8 @@ from sys import byteorder
 from time import monotonic
 from typing import Any
 
-from accel.cache.budget import OWN, Claim, Wanted
+from accel.cache.budget import OWN, Claim, ClaimRequest
+from accel.cache.budget import left as left_for
 from accel.cache.entry import KINDS, Entry, charges_of, packed_at, rows_of, sides
 from accel.cache.faults import Faults
 from accel.cache.segments import Segments, release
@@ -104,7 +105,7 @@ class Filling:
                         piece.file, piece.at, content[begins[first] : begins[end - 1] + sizes[end - 1]]
                     )
                 except OSError as error:
-                    self._tell_all()
+                    self._publish_all()
                     self._faults.stop(str(error))
                     break
                 piece.add(entries[first:end], sizes[first:end], charges[first:end])
@@ -112,18 +113,18 @@ class Filling:
                 first = end
                 self._since = self._since or monotonic()
                 if len(piece.rows) >= _ENTRIES:
-                    self._tell_all()
+                    self._publish_all()
         return kept
 
     def _claimed(self, shelf: int, size: int, charge: int) -> _Piece | None:
         """Claim a piece of a segment for an entry of this size and later ones; None if there is no room."""
-        if not self._tell(shelf):
+        if not self._publish(shelf):
             return None
         self._faults.mend(self._table)
         own = {each: segment for each, (segment, _) in self._own.items()}
         given = size, charge, _AT_ONCE, self.budget, self._limit, own, self._segments.lock
-        wanted = Wanted(shelf, self._worth.of(shelf), *given)
-        claim = self._faults.change(self._table.claim, wanted)
+        request = ClaimRequest(shelf, self._worth.of(shelf), *given)
+        claim = self._faults.change(self._table.claim, request)
         self._left.pop(shelf, None)
         if claim is None:
             return None
@@ -173,7 +174,7 @@ class Filling:
         when, left = self._left.get(shelf, (0.0, 0))
         if monotonic() > when + _FRESH:
             self._faults.mend(self._table)
-            left = self._faults.ask(self._table.left, shelf, self._worth.of(shelf), self.budget) or 0
+            left = self._faults.ask(self._table.read, left_for, shelf, self._worth.of(shelf), self.budget) or 0
             self._left[shelf] = monotonic(), left
         return size < left
 
@@ -186,32 +187,32 @@ class Filling:
         if self._since is None:
             return False
         with self._lock:
-            while not self._tell_all() and tries > 1:
+            while not self._publish_all() and tries > 1:
                 tries -= 1
         return True
 
-    def _tell_all(self) -> bool:
+    def _publish_all(self) -> bool:
         """Add all rows to the table; False if some still wait because another process writes."""
         if self._dropped and self.writes():
             self._faults.change(self._table.drop, self._dropped)
         self._dropped = []
-        told = [self._tell(shelf) for shelf in sorted(self._pieces)]
-        self._since = None if all(told) else monotonic()
-        return all(told)
+        published = [self._publish(shelf) for shelf in sorted(self._pieces)]
+        self._since = None if all(published) else monotonic()
+        return all(published)
 
-    def _tell(self, shelf: int) -> bool:
+    def _publish(self, shelf: int) -> bool:
         """Add a piece's rows to the table, and give back the rest of the piece; False if another process writes."""
         piece = self._pieces.get(shelf)
         if piece is None:
             return True
         self.written += 1
         charge = piece.claim.charge - piece.left
-        told = self._faults.change(self._table.add, piece.rows, piece.claim, piece.at - piece.claim.offset, charge)
-        if told is None and self.writes():
+        published = self._faults.change(self._table.add, piece.rows, piece.claim, piece.at - piece.claim.offset, charge)
+        if published is None and self.writes():
             return False
         del self._pieces[shelf]
         self._left.pop(shelf, None)
-        if told is not True:
+        if published is not True:
             self.let_go(shelf)  # the segment's next writer overwrites this
         return True
 

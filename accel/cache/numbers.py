@@ -6,8 +6,6 @@ small part of the time. Until then an entry of another process may not be found,
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
@@ -25,50 +23,37 @@ class Numbers:
 
     def __init__(self, table: Table, faults: Faults) -> None:
         self._table, self._faults = table, faults
-        self._there = array("q")
+        self._there = np.empty(0, np.int64)  # ascending
         self._own = set[int]()  # put in by this process since they were read
         self._version: tuple[int, int] | None = None
         self._next = 0.0
 
     def renew(self, version: tuple[int, int] | None) -> None:
         """Read the numbers again if the table's version has changed and enough time has passed."""
-        begun = monotonic()
-        if version is None or version == self._version or begun < self._next:
+        start = monotonic()
+        if version is None or version == self._version or start < self._next:
             return
         found = self._faults.ask(self._table.numbers)
         if found is not None:
             self._there, self._version = found, version
-            self._own.difference_update([number for number in tuple(self._own) if self._has(number)])  # others add
+            own = np.array([*self._own], np.int64)  # other threads add to them meanwhile
+            there = np.searchsorted(found, own) < np.searchsorted(found, own, "right")
+            self._own.difference_update(own[there].tolist())
         now = monotonic()
-        self._next = now + _PART * (now - begun)
+        self._next = now + _PART * (now - start)
 
     def add(self, numbers: Iterable[int]) -> None:
         """Add numbers that this process puts in."""
         self._own.update(numbers)
 
-    def among(self, places: Sequence[int]) -> list[int]:
-        """The places that have rows."""
-        there = np.frombuffer(self._there, np.int64)
-        wanted, apart = np.array(places, np.int64), self._own.isdisjoint
-        begins, ends = np.searchsorted(there, wanted), np.searchsorted(there, wanted + KINDS)
-        has = (begins < ends).tolist()
-        return [
-            place
-            for place, known in zip(places, has, strict=True)
-            if known or not apart(range(place, place + KINDS))  # looked up, not walked: there may be millions
-        ]
-
-    def at(self, place: int) -> list[int]:
-        """The numbers of the rows at a place."""
-        there, found = self._there, list[int]()
-        at = bisect_left(there, place)
-        while at < len(there) and there[at] < place + KINDS:
-            found.append(there[at])
-            at += 1
-        if self._own:
-            found += [number for number in range(place, place + KINDS) if number in self._own and number not in found]
+    def at(self, places: Sequence[int]) -> dict[int, list[int]]:
+        """The numbers of the rows at each of these places that has any."""
+        there, looked = self._there, np.array(places, np.int64)
+        begins = np.searchsorted(there, looked).tolist()
+        ends = np.searchsorted(there, looked + (KINDS - 1), "right").tolist()
+        spans = zip(places, begins, ends, strict=True)
+        found = {place: there[begin:end].tolist() for place, begin, end in spans if begin < end}
+        for place in places if self._own else ():
+            if own := self._own.intersection(range(place, place + KINDS)):
+                found[place] = sorted(own.union(found.get(place, ())))
         return found
-
-    def _has(self, number: int) -> bool:
-        at = bisect_left(self._there, number)
-        return at < len(self._there) and self._there[at] == number

@@ -23,6 +23,18 @@ def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: 
 
 
 @njit
+def _filled(call: int, descriptor: int, place: int, size: int, begin: int) -> bool:
+    """Read ``size`` bytes of a file, from ``begin`` on, to an address; False if it has fewer, or cannot be read."""
+    done = i64(0)
+    while done < size:
+        got = _pread(call, descriptor, place + done, size - done, begin + done)
+        if got <= 0:
+            return False
+        done += got
+    return True
+
+
+@njit
 def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
     """Read parts of entries, one behind the other; return the number of entries up to the first that is damaged.
 
@@ -41,14 +53,9 @@ def read(call: int, wanted: Any, numbers: Any, out: Any, sums: Any) -> int:
         size = i64(numbers[ends + last - 1]) - begin if last > 0 else i64(0)
         if size < 0 or size > len(out) - at:
             return entry
-        done = i64(0)
-        while done < size:
-            place = _address(pointer_to(out)) + at + done
-            at_file = wanted[entry, rd.OFFSET] + begin + done
-            got = _pread(call, wanted[entry, rd.DESCRIPTOR], place, size - done, at_file)
-            if got <= 0:
-                return entry
-            done += got
+        place = _address(pointer_to(out)) + at
+        if not _filled(call, wanted[entry, rd.DESCRIPTOR], place, size, wanted[entry, rd.OFFSET] + begin):
+            return entry
         before, number = i64(0), u64(wanted[entry, rd.NUMBER])
         for part in range(first, last):
             end = i64(numbers[ends + part]) - begin

@@ -53,14 +53,14 @@ class Segments:
         if hasattr(self, "_folder"):
             close(self._folder)
 
-    def read(self, wanted: Sequence[tuple[Entry, int, int]], out: Any) -> int:
+    def read(self, parts: Sequence[tuple[Entry, int, int]], out: Any) -> int:
         """Read parts of entries, from a first one to one behind the last, side by side into a buffer.
 
         Return the number of entries up to the first that does not match its digests or whose segment cannot be read.
         """
-        files = self.files([entry for entry, _, _ in wanted])
-        asked = [(file.descriptor, *each) for file, each in zip(files, wanted, strict=False)]
-        return reading.read(asked, memoryview(out)) if asked else 0
+        files = self.files([entry for entry, _, _ in parts])
+        opened = [(file.descriptor, *each) for file, each in zip(files, parts, strict=False)]
+        return reading.read(opened, memoryview(out)) if opened else 0
 
     def files(self, entries: Iterable[Entry]) -> list[File]:
         """The files of entries' segments, up to the first that cannot be opened; each is open while referenced."""

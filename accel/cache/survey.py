@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from accel.cache import budget
 from accel.cache import folder as folders
 from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT, unpacked
 from accel.cache.folder import Unusable
@@ -17,7 +18,7 @@ NAMES = {INDEX: "stream indexes", RESULT: "results", PIXELS: "pictures", PLANES:
 """The names of the kinds, for people."""
 
 
-class Kind(NamedTuple):
+class KindSummary(NamedTuple):
     """The number of entries and segments of one kind, and the bytes of its segments."""
 
     kind: int
@@ -26,20 +27,20 @@ class Kind(NamedTuple):
     size: int
 
 
-class Survey(NamedTuple):
+class Summary(NamedTuple):
     """A summary of a cache: ``keys`` is the number of files that have entries, ``size`` its bytes on the disk.
 
     ``faults``: the faults that a quick check finds.
     """
 
     version: str
-    kinds: list[Kind]
+    kinds: list[KindSummary]
     keys: int
     size: int
     faults: list[str]
 
 
-class Verified(NamedTuple):
+class Verification(NamedTuple):
     """The number of entries read, and descriptions of the damaged ones and of the table's faults."""
 
     entries: int
@@ -47,7 +48,7 @@ class Verified(NamedTuple):
     faults: list[str]
 
 
-def survey(folder: Path) -> Survey:
+def survey(folder: Path) -> Summary:
     """Summarize the cache in a folder.
 
     Raises:
@@ -55,18 +56,20 @@ def survey(folder: Path) -> Survey:
     """
     table = _table(folder)
     try:
-        counts, contents = table.counts(), {kind: rest for kind, *rest in table.contents()}
+        counts, contents = table.counts(), {kind: rest for kind, *rest in table.read(budget.contents)}
         keys = counts.pop(-1)
-        kinds = [Kind(kind, counts.get(kind, 0), *contents.get(kind, (0, 0))) for kind in sorted({*counts, *contents})]
+        kinds = [
+            KindSummary(kind, counts.get(kind, 0), *contents.get(kind, (0, 0))) for kind in sorted({*counts, *contents})
+        ]
         faults = _faults(folder, table) + table.faults(thorough=False)
-        return Survey(table.about("version") or "unknown", kinds, keys, folders.size_of(folder), faults)
+        return Summary(table.about("version") or "unknown", kinds, keys, folders.size_of(folder), faults)
     except (sqlite3.Error, OSError) as error:
         raise Unusable(f"its table cannot be read: {error}: {folder}") from error
     finally:
         table.close()
 
 
-def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verified:
+def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verification:
     """Read and check all entries; ``each`` is called after every one.
 
     Raises:
@@ -79,14 +82,14 @@ def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verifie
         while rows := table.rows_after(last):
             for last, row in rows:
                 count += 1
-                if (said := _fault(last, row, segments)) is not None and (last, row) in table.rows(last):
-                    damaged.append(f"{NAMES.get(last % KINDS, last % KINDS)}, entry {last:x}: {said}")
+                if (fault := _fault(last, row, segments)) is not None and (last, row) in table.rows_of([last]):
+                    damaged.append(f"{NAMES.get(last % KINDS, last % KINDS)}, entry {last:x}: {fault}")
                 each()
     except (sqlite3.Error, OSError) as error:
         raise Unusable(f"its table cannot be read: {error}: {folder}") from error
     finally:
         table.close()
-    return Verified(count, damaged, faults)
+    return Verification(count, damaged, faults)
 
 
 def _faults(folder: Path, table: Table) -> list[str]:

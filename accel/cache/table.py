@@ -8,22 +8,24 @@ would write.
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import numpy as np
+import numpy.typing as npt
 
 from accel.cache import budget, segments
-from accel.cache.budget import Claim, Wanted
+from accel.cache.budget import Claim, ClaimRequest
 from accel.cache.entry import KINDS
 from accel.system import fork
 from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
+
+Result = TypeVar("Result")
 
 Row = tuple[int, Any]
 """A row: its number (``entry.place_of`` of its key, plus its kind), and the bytes that ``entry.packed`` made."""
@@ -36,15 +38,20 @@ _MADE = (
     "CREATE TABLE entries (id INTEGER PRIMARY KEY, segment INTEGER, row BLOB)",
     "CREATE INDEX of_segment ON entries (segment)",
 )
-_ROWS = "SELECT id, row FROM entries WHERE id BETWEEN ? AND ?"
 _TOGETHER = 32  # rows that are asked for at once
 _ROW = "SELECT id, row FROM entries WHERE id = ?"
 _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
 _INDEXED = "entries INDEXED BY of_segment"  # the SQL index, a tenth of the size of the rows
 _NUMBERS = f"SELECT id FROM {_INDEXED}"
 _NO_DAMAGE = (
-    *("locked", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory"),
+    "locked",
     "locking protocol",
+    "disk I/O",
+    "is full",
+    "readonly",
+    "read-only",
+    "unable to open",
+    "out of memory",
 )
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
 
@@ -60,95 +67,67 @@ class Table:
         self._folder: tuple[int, int] | None = None  # device and inode
         _tables.add(self)
 
-    # -- what is asked ----------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
-    def rows(self, place: int) -> list[Row]:
-        """The rows at a place."""
+    def read(self, query: Callable[..., Result], *args: Any) -> Result:
+        """Call a function of the connection that only reads."""
+        with _lock:
+            return query(self._connection or self._connect(), *args)
+
+    def _select(self, query: str, *args: Any) -> list[Any]:
         with _lock:
             connection = self._connection or self._connect()
-            return connection.execute(_ROWS, (place, place + KINDS - 1)).fetchall()  # type: ignore[no-any-return]
+            return connection.execute(query, args).fetchall()  # type: ignore[no-any-return]
 
     def rows_of(self, numbers: Sequence[int]) -> list[Row]:
         """The rows with these numbers."""
         found: list[Row] = []
-        if not numbers:
-            return found
+        few = numbers if len(numbers) < _TOGETHER // 4 else ()
         with _lock:
-            connection = self._connection or self._connect()
-            few = numbers if len(numbers) < _TOGETHER // 4 else ()
+            execute = (self._connection or self._connect()).execute
             for number in few:
-                found += connection.execute(_ROW, (number,)).fetchall()
+                found += execute(_ROW, (number,)).fetchall()
             for first in range(0, 0 if few else len(numbers), _TOGETHER):
-                asked = numbers[first : first + _TOGETHER]
+                some = numbers[first : first + _TOGETHER]
                 # the same statement for any count, so that sqlite3 keeps it prepared
-                found += connection.execute(_ROWS_OF, (*asked, *[asked[0]] * (_TOGETHER - len(asked)))).fetchall()
+                found += execute(_ROWS_OF, (*some, *[some[0]] * (_TOGETHER - len(some)))).fetchall()
         return found
 
-    def numbers(self) -> array[int]:
+    def numbers(self) -> npt.NDArray[np.int64]:
         """The numbers of all rows, ascending."""
         with _lock:
             connection = self._connection or self._connect()
-            found = np.fromiter((number for (number,) in connection.execute(_NUMBERS)), np.int64)
-        return array("q", np.sort(found).tobytes())
+            return np.sort(np.fromiter((number for (number,) in connection.execute(_NUMBERS)), np.int64))
 
     def rows_after(self, number: int, count: int = 256) -> list[Row]:
         """The next ``count`` rows after a number, in ascending order."""
-        with _lock:
-            connection = self._connection or self._connect()
-            query = "SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?"
-            return connection.execute(query, (number, count)).fetchall()  # type: ignore[no-any-return]
+        return self._select("SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?", number, count)
 
     def version(self) -> tuple[int, int]:
         """A value that changes when another process changes the table."""
         with _lock:
-            connection = self._connection or self._connect()
-            return self._connections, connection.execute("PRAGMA data_version").fetchone()[0]
+            [(version,)] = self._select("PRAGMA data_version")
+            return self._connections, version
 
     def about(self, name: str) -> str | None:
         """A property of the whole cache, such as its version; None if it is not there."""
-        with _lock:
-            connection = self._connection or self._connect()
-            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
-                return None
-            found = connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
-        return found[0] if found else None
-
-    def used(self) -> int:
-        """The bytes of the budget that are taken."""
-        with _lock:
-            return budget.used(self._connection or self._connect())
-
-    def left(self, shelf: int, worth: int | None, size: int) -> int:
-        """The bytes of a budget of ``size`` left for a shelf; ``worth``: as measured here, None if it was not."""
-        with _lock:
-            return budget.left(self._connection or self._connect(), shelf, worth, size)
-
-    def reopen(self) -> None:
-        """Let all shelves grow again, and release what killed processes had claimed."""
-        with self._transaction() as connection:
-            budget.reopen(connection)
-
-    def contents(self) -> list[tuple[int, int, int]]:
-        """For each kind: the kind, the number of its segments, and their bytes; damaged rows are left out."""
-        with _lock:
-            return budget.contents(self._connection or self._connect())
+        if not self._select("SELECT 1 FROM sqlite_master WHERE name = 'about'"):
+            return None
+        found = self._select("SELECT value FROM about WHERE name = ?", name)
+        return found[0][0] if found else None
 
     def counts(self) -> dict[int, int]:
         """The number of entries of each kind; at -1, the number of keys that have any."""
-        with _lock:
-            connection = self._connection or self._connect()
-            kinds = connection.execute(f"SELECT id & {KINDS - 1}, count(*) FROM {_INDEXED} GROUP BY 1").fetchall()
-            keys = connection.execute(f"SELECT count(DISTINCT id & {-KINDS}) FROM {_INDEXED}").fetchone()
-        return {**dict(kinds), -1: keys[0]}
+        kinds = self._select(f"SELECT id & {KINDS - 1}, count(*) FROM {_INDEXED} GROUP BY 1")
+        [(keys,)] = self._select(f"SELECT count(DISTINCT id & {-KINDS}) FROM {_INDEXED}")
+        return {**dict(kinds), -1: keys}
 
     def faults(self, *, thorough: bool = True) -> list[str]:
         """Descriptions of the table's faults; ``thorough``: sqlite3 checks its whole file."""
-        with _lock:
-            connection = self._connection or self._connect()
-            found = connection.execute("PRAGMA integrity_check(10)").fetchall() if thorough else []
-            return [text for (text,) in found if text != "ok"] + budget.faults(connection)
+        found = self._select("PRAGMA integrity_check(10)") if thorough else []
+        return [text for (text,) in found if text != "ok"] + self.read(budget.faults)
 
-    # -- what is changed ----------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------
 
     def make(self, about: dict[str, str]) -> None:
         """Make the tables, none of which may exist, and write the properties of the whole cache."""
@@ -157,29 +136,29 @@ class Table:
             connection = self._connect()
             self._file.chmod(0o600)  # sqlite3's log file gets the same mode
             connection.execute("PRAGMA journal_mode=WAL")
-            with self._transaction():
+            with self.transaction():
                 for statement in _MADE:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
-    def claim(self, wanted: Wanted) -> Claim | None:
+    def claim(self, request: ClaimRequest) -> Claim | None:
         """Claim bytes of a segment and of the budget; None if not enough are left."""
-        held: list[tuple[int, int]] = []
+        locks: list[tuple[int, int]] = []
         try:
-            with self._transaction() as connection:
-                claim = budget.claim(connection, wanted, held)
+            with self.transaction() as connection:
+                claim = budget.claim(connection, request, locks)
                 if claim is None:
                     connection.execute("ROLLBACK")
         except BaseException:
-            segments.release(held)
+            segments.release(locks)
             raise
         if claim is None:
-            segments.release(held)
+            segments.release(locks)
         return claim
 
     def add(self, rows: Mapping[int, Any], claim: Claim, size: int, charge: int) -> bool:
         """Add the rows of entries that were written; False if the segment was taken back meanwhile."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             there = budget.written(connection, claim, size, charge)
             if there:
                 insert = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)"
@@ -188,29 +167,24 @@ class Table:
 
     def mend(self) -> int:
         """Mend the damaged rows of segments; return how many there were."""
-        with _lock:
-            if not budget.damaged(self._connection or self._connect()):
-                return 0
-        with self._transaction() as connection:
+        if not self.read(budget.damaged):
+            return 0
+        with self.transaction() as connection:
             return budget.mend(connection)
 
     def drop(self, rows: Iterable[Row]) -> None:
         """Delete rows that have not changed since."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.executemany("DELETE FROM entries WHERE id = ? AND row IS ?", rows)
-
-    def tell_segments(self, known: Callable[[set[int]], None]) -> None:
-        """Call ``known`` with all segments while no process can add or remove any."""
-        with self._transaction() as connection:
-            known({segment for (segment,) in connection.execute("SELECT id FROM segments")})
 
     # -- the connection -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[Any]:
+    def transaction(self) -> Iterator[Any]:
+        """The connection, in a transaction that no other process can write in, which is rolled back on an error."""
         with _lock:
             connection = self._connection or self._connect()
-            connection.execute(begin)
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 if connection.in_transaction:
@@ -266,7 +240,7 @@ def is_busy(error: Exception) -> bool:
 
 def is_damage(error: Exception) -> bool:
     """Whether the error means a damaged file, rather than a lack of disk, permission or memory."""
-    return isinstance(error, sqlite3.Error) and not any(said in str(error) for said in _NO_DAMAGE)
+    return isinstance(error, sqlite3.Error) and not any(text in str(error) for text in _NO_DAMAGE)
 
 
 # -- around a fork --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ ASSUMED = {INDEX: 64_000, RESULT: 4000, PIXELS: 4000, PLANES: 1500}
 DOUBLE = 2
 """The factor by which a byte must save more than the bytes that are taken back for it."""
 
-_READING = 0.0003  # microseconds to read a byte, until that is measured
+_READING = 0.0003  # microseconds to read and check a byte
 _PIPELINES = 64  # shelves of results
 _WILD = 4  # measurements are capped at so many times the mean: in longer ones something was compiled or waited for
 _LAST = 100  # the mean is over about so many measurements
@@ -64,29 +64,19 @@ class Worth:
 
     def __init__(self) -> None:
         self._saved: dict[int, Rate] = {}
-        self._reading = Rate()
         self.first, self.by_index, self.hits, self.filling = Rate(), Rate(), Rate(), Rate()
 
-    @property
-    def asks(self) -> bool:
-        """Whether reading should still be timed: a few measurements are enough."""
-        return self._reading.count < _LAST
-
-    def read(self, took: float, size: int) -> None:
-        """Record the microseconds that reading and checking ``size`` bytes took."""
-        self._reading.add(took, size)
-
-    def made(self, shelf: int, took: float, size: int) -> None:
+    def add_result(self, shelf: int, took: float, size: int) -> None:
         """Record the microseconds that making ``size`` bytes took, less those that reading them takes, as saved."""
-        self.saved(shelf, took - (self._reading.value or _READING) * size, size)
+        self.add_saving(shelf, took - _READING * size, size)
 
-    def found(self, shelf: int, took: float, pixels: int, size: int) -> None:
+    def add_hits(self, shelf: int, took: float, pixels: int, size: int) -> None:
         """Record the microseconds that images of ``pixels`` took with all steps, using ``size`` bytes of the cache."""
         self.hits.add(took, pixels)
         if self.by_index.value and self.hits.value:
-            self.saved(shelf, (self.by_index.value - self.hits.value) * pixels, size)
+            self.add_saving(shelf, (self.by_index.value - self.hits.value) * pixels, size)
 
-    def saved(self, shelf: int, time: float, size: int) -> None:
+    def add_saving(self, shelf: int, time: float, size: int) -> None:
         """Record the microseconds that ``size`` bytes save each time they are found."""
         self._saved.setdefault(shelf, Rate()).add(max(time, 0.0), size)
 

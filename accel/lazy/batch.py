@@ -22,7 +22,7 @@ from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.recipes.rows import Rows, joined, then
 from accel.runtime import compute
-from accel.runtime.prefetch import Part, Submission
+from accel.runtime.prefetch import Submission, TaskSlice
 from accel.runtime.task import Task
 from accel.system import fork
 from accel.system.memory import Allocate
@@ -72,9 +72,9 @@ class Images:
         return selection_of(self.recipes)
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> TaskSlice | None:
         """Its part of a submission; None if it has none."""
-        return self.progress if isinstance(self.progress, Part) else None
+        return self.progress if isinstance(self.progress, TaskSlice) else None
 
     @property
     def started(self) -> bool:
@@ -86,10 +86,10 @@ class Images:
         """Whether others will be computed with it."""
         return self.member is not None and self.member.number in self.member.batch.together
 
-    def submitted(self, part: Part) -> None:
+    def submitted(self, part: TaskSlice) -> None:
         """Have the values taken from a submission, unless they are computed already."""
         with changing:
-            if not self.started or isinstance(self.progress, Part):
+            if not self.started or isinstance(self.progress, TaskSlice):
                 self.since, self.progress = (), part
 
     def succeed(self, other: Images, progress: Any, since: tuple[Step, ...]) -> None:
@@ -225,7 +225,7 @@ def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> Submissio
     return submission
 
 
-def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[Submission, list[Part]]:
+def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[Submission, list[TaskSlice]]:
     """Make one submission, with one task for all with results of the same shape and dtype, and each one's part of it.
 
     ``foreseen``: casts and memory orders that are expected to be recorded next, by the place in the batch.
@@ -243,7 +243,7 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
     owners = Counter(key for key, _ in places)
     tasks = {key: Task(joined(each), key[1], owners[key], _size(key[0], key[2], each)) for key, each in alike.items()}
     submission = Submission(tuple(tasks.values()))
-    return submission, [Part(submission, tasks[key], first, key[2]) for key, first in places]
+    return submission, [TaskSlice(submission, tasks[key], first, key[2]) for key, first in places]
 
 
 def _size(made: Any, steps: tuple[Step, ...], recipes: Sequence[Sequence[Recipe]]) -> int:

@@ -20,7 +20,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.recipes.recipe import Recipe
-from accel.runtime import kept, read
+from accel.runtime import picture_memory, read
 from accel.runtime.parallel import ParallelFor
 from accel.system import log
 
@@ -40,7 +40,7 @@ def compute(dataset: Any, threads: int | None) -> None:
     samples = [value for value in found if isinstance(value, LazyTensorBase)]
     images = [value for value in found if isinstance(value, LazyImage)]
     size = sum(sample.nbytes for sample in samples) + sum(3 * image.width * image.height for image in images)
-    if not found or size > kept.memory() // 2:
+    if not found or size > picture_memory.memory() // 2:
         return
     log.note(log.INFO, "what the dataset holds is computed before its workers start: %d images", len(found))
     for start in range(0, len(samples), _AT_ONCE):

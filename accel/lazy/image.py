@@ -25,7 +25,7 @@ from accel.ops import OPS
 from accel.ops.index import PadMode
 from accel.ops.layout import INTERLEAVED, PLANAR, Layout
 from accel.recipes.recipe import Recipe, Source, Step
-from accel.runtime import compute, kept
+from accel.runtime import compute, picture_memory
 from accel.system import counters, log
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class LazyImage(LazyImageBase):
             source.shared = True
         elif source.asked > 1 and not backend_of(source.selection).devices:
             width, height = self._size
-            if kept.values_fit(3 * width * height):
+            if picture_memory.values_fit(3 * width * height):
                 self.keep_pixels()
 
     def keep_pixels(self) -> None:

@@ -13,7 +13,7 @@ from accel.processes import uses
 from accel.recipes.options import AcceleratorOptions, Selection
 from accel.recipes.rows import Rows
 from accel.runtime import prefetch, streams, task
-from accel.runtime.prefetch import Part, PrefetchQueue
+from accel.runtime.prefetch import PrefetchQueue, TaskSlice
 from accel.system import log
 
 
@@ -69,7 +69,7 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     return submitted_or_computed(lazy, device).to(device)
 
 
-def submitted_or_computed(lazy: LazyState, device: torch.device, part: Part | None = None) -> torch.Tensor:
+def submitted_or_computed(lazy: LazyState, device: torch.device, part: TaskSlice | None = None) -> torch.Tensor:
     """The values from the submission (of ``part``, if it is given), or else computed on ``device`` now."""
     value = lazy.take(part)
     if value is None:

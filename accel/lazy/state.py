@@ -7,7 +7,7 @@ state        ``progress``
 ============ =================== ============================================================================
 recorded     None                there are recipes, and nothing else
 part         ``Whole``           it is a view of a batch: when it is used, the whole batch is computed
-submitted    ``Part``            its values are computed, or will be, on the host or on a device
+submitted    ``TaskSlice``       its values are computed, or will be, on the host or on a device
 ready        a plain tensor      they were computed along with another's of its batch; the user has not seen them
 done         ``Done``            they are computed, and the user may have them
 ============ =================== ============================================================================
@@ -41,8 +41,8 @@ from accel.ops.helpers import in_memory
 from accel.ops.layout import PLANAR, Layout
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
-from accel.runtime import compute, finished, prefetch, torch_ops
-from accel.runtime.prefetch import Part
+from accel.runtime import compute, prefetch, torch_ops, worker_batches
+from accel.runtime.prefetch import TaskSlice
 from accel.system import fork, log, memory
 from accel.system.memory import Allocate
 
@@ -114,7 +114,7 @@ class LazyState(Images):
     def recordable(self) -> bool:
         """Whether steps may be recorded on it: computed values may have been changed in place."""
         progress = self.progress
-        if progress is None or isinstance(progress, Part):
+        if progress is None or isinstance(progress, TaskSlice):
             return True
         return isinstance(progress, Whole) and bool(progress.lazy.recordable)
 
@@ -130,7 +130,7 @@ class LazyState(Images):
 
         The caller holds the lock.
         """
-        if isinstance(self.progress, Part):
+        if isinstance(self.progress, TaskSlice):
             values = self.take()
             if values is not None:
                 return self._in_layout(values.to("cpu"))
@@ -148,12 +148,12 @@ class LazyState(Images):
                 images = compute.tensors(self.recipes, interleaved=self.made[2], allocate=allocate)
             return self.shaped(images)
 
-    def take(self, part: Part | None = None) -> torch.Tensor | None:
+    def take(self, part: TaskSlice | None = None) -> torch.Tensor | None:
         """Take the values from the submission; None if it has none, or they were taken already.
 
         ``part``: the part to take them from, in place of its own.
         """
-        if isinstance(self.progress, Part):
+        if isinstance(self.progress, TaskSlice):
             part, self.progress = part or self.progress, None
         if part is None or part.steps != self.since[: len(part.steps)]:  # other steps were foreseen
             return None
@@ -162,7 +162,7 @@ class LazyState(Images):
             if images is None:
                 return None
             steps = self.since[len(part.steps) :]
-            if images.device.type != "cpu" and not finished.exact(images.dtype, steps):
+            if images.device.type != "cpu" and not worker_batches.exact(images.dtype, steps):
                 return None
             return self.shaped(torch_ops.on_batch(images, steps) if steps else images)
 

@@ -19,7 +19,7 @@ from accel.ops.layout import INTERLEAVED
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe
 from accel.runtime import task
-from accel.runtime.prefetch import Part
+from accel.runtime.prefetch import TaskSlice
 from accel.runtime.task import Task
 from accel.system import fork, log, memory
 
@@ -79,7 +79,7 @@ class Future(concurrent.futures.Future[Any]):
         self._results: list[Any] | None = None
         self._lock = fork.Lock()
         self._process = os.getpid()
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, TaskSlice] = {}
         for selection in dict.fromkeys(lazy.selection for _, lazy in items if lazy is not None):
             self._launch(selection)
         self._unfinished = {part.task for part in self._parts.values()}

@@ -26,7 +26,7 @@ from accel.ops.layout import INTERLEAVED, PLANAR
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
 from accel.recipes.recipe import Step, selection_of
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.system import memory
 from accel.system.private_names import private
 
@@ -72,7 +72,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
     on_device = backend_of(selection).devices
     if again and not on_device:
         size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
-        if kept.values_fit(size):  # the user keeps the samples, which with torchvision have values
+        if picture_memory.values_fit(size):  # the user keeps the samples, which with torchvision have values
             for lazy in again:
                 for recipe in lazy.recipes:
                     recipe.source.asked = 0  # the values are kept, so the file's pixels need not be

@@ -64,7 +64,7 @@ class Source:
             then; None for others.
         key: the key of the file, or of the content in memory, that ``data`` is all of; None if no key can be trusted.
         asked: how often it was decoded or looked up. shared: whether several images were recorded from it.
-        picture: its decoded pixels, where they are kept (``accel.runtime.kept``).
+        picture: its decoded pixels, where they are kept (``accel.runtime.picture_memory``).
         path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
             others. cached: what the cache knows of the file behind ``path`` (``runtime.memo.cached``); None: nothing.
         buffer: the memory that ``data`` is a view of, which is used for other files when the source is gone.

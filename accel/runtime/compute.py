@@ -26,9 +26,9 @@ from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
 from accel.recipes.rows import Rows
 from accel.recipes.sources import Files, Sources
 from accel.runtime import first_pass, sharing, torch_ops
-from accel.runtime.finished import from_worker
 from accel.runtime.memo import cached, planes, results
 from accel.runtime.parallel import ParallelFor
+from accel.runtime.worker_batches import from_worker
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 
@@ -48,8 +48,8 @@ def tensors(
         interleaved: strided as torch's channels_last.
         allocate: returns the memory for the result.
 
-            Raises:
-                DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
+    Raises:
+        DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
     return only(several([(recipes, interleaved)], allocate))
 
@@ -65,21 +65,17 @@ def several(
             (results.applied(each, host_of(selection_of(each)), _on_host, planes.mark_affordable, pixels), interleaved)
             for each, interleaved in batches
         ]
-    if len(batches) == 1 and not has_tail(batches[0][0]):
-        return _run_all(selection_of(batches[0][0]), [_host_plan(*batches[0])], allocate)
-    done: dict[int, torch.Tensor | Exception] = {}
-    places: dict[Selection, list[int]] = {}
+    places: dict[tuple[Selection, bool], list[int]] = {}
     for place, (recipes, _) in enumerate(batches):
-        places.setdefault(selection_of(recipes), []).append(place)
-    for selection, own in places.items():
-        plain = [place for place in own if not has_tail(batches[place][0])]
-        if plain:
-            plans = [_host_plan(*batches[place]) for place in plain]
-            done.update(zip(plain, _run_all(selection, plans, allocate), strict=True))
-        others = [place for place in own if place not in done]
-        if others:
-            finished = _finished([batches[place] for place in others], selection, allocate)
-            done.update(zip(others, finished, strict=True))
+        places.setdefault((selection_of(recipes), has_tail(recipes)), []).append(place)
+    done: dict[int, torch.Tensor | Exception] = {}
+    for (selection, tailed), own in places.items():
+        some = [batches[place] for place in own]
+        if tailed:
+            made = _finished(some, selection, allocate)
+        else:
+            made = _run_all(selection, [_host_plan(*each) for each in some], allocate)
+        done.update(zip(own, made, strict=True))
     return [done[place] for place in range(len(batches))]
 
 

@@ -27,9 +27,8 @@ from accel.backend import backend_of
 from accel.errors import DecodeError
 from accel.recipes.options import AcceleratorOptions, Selection
 from accel.recipes.recipe import Recipe, Step, selection_of
-from accel.runtime import streams, task, work_queue
-from accel.runtime.task import Task
-from accel.runtime.work_queue import WorkQueue
+from accel.runtime import streams, task
+from accel.runtime.task import Task, WorkQueue
 from accel.system import counters, fork
 
 _LAUNCHERS = 3  # for each device: one uploads while the others wait for their decoders
@@ -66,7 +65,7 @@ class Submission:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class TaskSlice:
     """Successive images of a task in a submission, those that belong to one lazy tensor.
 
     Attributes:
@@ -82,9 +81,9 @@ class Part:
     copied: bool = False
     _taken: bool = False
 
-    def twin(self, copied: bool = False) -> Part:
+    def twin(self, copied: bool = False) -> TaskSlice:
         """The same images for another tensor, as a copy if they are on a device, or if ``copied``."""
-        return Part(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
+        return TaskSlice(self.submission, self.task, self.first, self.steps, shared=True, copied=copied or self.copied)
 
     def __str__(self) -> str:
         queue = self.submission.queue
@@ -156,7 +155,7 @@ class PrefetchQueue:
 
     def set_device(self, device: torch.device) -> None:
         """Start submissions on this device from now on."""
-        launchers = work_queue.named(str(device), _LAUNCHERS)
+        launchers = task.queue_named(str(device), _LAUNCHERS)
 
         def set_device() -> None:
             self.device, self._launchers = device, launchers

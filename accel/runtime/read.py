@@ -16,7 +16,7 @@ from accel.planning.plan import Decode
 from accel.recipes.options import Options
 from accel.recipes.recipe import Source
 from accel.recipes.sources import Files
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.runtime.memo import cached, indexes, planes, result_entries, result_pixels
 from accel.system.memory import Scratch
 from accel.system.replaced import replaced
@@ -67,7 +67,7 @@ def pixels(wanted: Decode, of: int, options: Options, engine: str = "auto") -> P
             if found is not None:
                 return found
         whole = picture(source, engine)
-        if isinstance(source, result_pixels.Result):
+        if isinstance(source, result_pixels.StoredResult):
             return source.region(wanted.box, wanted.channels)
         data = source.data
     except DecodeError as error:  # the file was not read when it was opened, and is another one now, or gone
@@ -118,4 +118,4 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
         except Exception:
             return None  # decoding the region will raise it
 
-    return kept.pixels(source, header.height * header.width * header.channels, whole)
+    return picture_memory.pixels(source, header.height * header.width * header.channels, whole)

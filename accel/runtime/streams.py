@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.system import fork
 
 _side: dict[tuple[torch.device, int], Any] = {}
@@ -73,7 +73,7 @@ def memory(device: torch.device) -> int:
     """The bytes of memory of a device that is in use; 0 if torch does not know."""
     module = _module(device)
     if module is None:
-        return kept.memory()
+        return picture_memory.memory()
     properties = getattr(module, "get_device_properties", lambda _: None)(device)
     return int(getattr(properties, "total_memory", 0))
 
@@ -90,9 +90,7 @@ def _module(device: torch.device) -> Any:
 
 
 def _leave() -> None:
-    if (
-        _side
-    ):  # there is more of the parent's GPU in this child: what is garbage in a cycle must not be collected either
+    if _side:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
         gc.freeze()
     fork.leave_to_parent(_side.copy())
     _side.clear()

@@ -1,18 +1,74 @@
-"""Tasks: images of one shape and dtype, computed ahead of use, on the host or on a device."""
+"""Tasks: images of one shape and dtype, computed ahead of use, on the host or on a device.
+
+They run on queues with threads of their own, made when first needed, and anew in a forked child.
+"""
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import torch
 
 from accel.recipes.recipe import Recipe
-from accel.runtime import compute, streams, work_queue
-from accel.system import fork
+from accel.runtime import compute, streams
+from accel.system import fork, log
 from accel.system.cores import cores
+
+Work = Callable[[bool], None]
+"""A function that a queue calls with True, or with False if the interpreter ends before its turn."""
+
+
+class WorkQueue:
+    """A queue of work for a few threads, first in, first out."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._ending = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"accel-{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, work: Work) -> None:
+        """Add work. Never waits, so a finaliser, which may run inside any other call, may call it."""
+        if self._ending:
+            work(False)
+        else:
+            self._queue.put(work)
+
+    def end(self) -> None:
+        """Wait for the work that is running; what is still queued is called with False."""
+        self._ending = True
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        log.is_ours()
+        while (work := self._queue.get()) is not None:
+            work(not self._ending)
+            del work  # release it, and what it refers to, before waiting for the next
+
+
+_queues: dict[str, WorkQueue] = {}
+_lock = fork.Lock()
+
+
+def queue_named(name: str, threads: int) -> WorkQueue:
+    """The queue of this name, made with so many threads if there is none."""
+    with _lock:
+        if name not in _queues:
+            _queues[name] = WorkQueue(name, threads)
+        return _queues[name]
 
 
 class Task:
@@ -72,7 +128,7 @@ def _launch(recipes: Sequence[Recipe], interleaved: bool, device: torch.device) 
 
 
 def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None:
-    """Run tasks one after another, for a ``work_queue``; cancel them if not ``now``, as the interpreter is ending."""
+    """Run tasks one after another, for a ``WorkQueue``; cancel them if not ``now``, as the interpreter is ending."""
     for task in tasks:
         if now:
             task.run(device)
@@ -83,13 +139,21 @@ def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None
 
 def start_on_host(tasks: Sequence[Task]) -> None:
     """Run tasks on threads of the host, side by side."""
-    queue = work_queue.named("host", cores())
+    queue = queue_named("host", cores())
     for task in tasks:
         on_host.add(task)
         queue.put(partial(run, (task,), None))
 
 
+def _end() -> None:
+    for each in _queues.values():
+        each.end()
+
+
+atexit.register(_end)
+
 on_host: set[Task] = set()
 """Tasks that were queued on the host and have not run."""
 
 fork.register(in_child=on_host.clear)
+fork.register(in_child=_queues.clear)

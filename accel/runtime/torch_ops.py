@@ -88,6 +88,15 @@ def _applied(bases: Sequence[torch.Tensor], values: torch.Tensor, step: Step, th
     return tensor_op(name).apply(values, *given)
 
 
+def _applied_together(
+    bases: Sequence[torch.Tensor], images: Sequence[torch.Tensor], step: Step, threads: int | None
+) -> Sequence[torch.Tensor] | torch.Tensor:
+    """A step applied to several images, in one call."""
+    if len(images) == 1:
+        return [_applied(bases, images[0], step, threads)]
+    return _applied(bases, torch.stack(list(images)), step, threads)
+
+
 def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: bool) -> torch.Tensor:
     """Finish images that plans made, on their device.
 
@@ -97,17 +106,12 @@ def on_device(whole: TailedPlans, made: Sequence[torch.Tensor], interleaved: boo
     with arithmetic.as_recorded(bases[0].device.type):
         images = [bases[tail.base] for tail in whole.tails]
         recorded = [list(_steps(tail.kernels)) for tail in whole.tails]
-        left = max(map(len, recorded))
-        while left:
+        for left in range(max(map(len, recorded)), 0, -1):
             now = [(n, *steps[-left], images[n]) for n, steps in enumerate(recorded) if len(steps) >= left]
             for step, threads, numbers in _batched(now):
-                if len(numbers) == 1:
-                    images[numbers[0]] = _applied(bases, images[numbers[0]], step, threads)
-                else:
-                    batch = _applied(bases, torch.stack([images[n] for n in numbers]), step, threads)
-                    for n, image in zip(numbers, batch, strict=True):
-                        images[n] = image
-            left -= 1
+                values = _applied_together(bases, [images[n] for n in numbers], step, threads)
+                for n, image in zip(numbers, values, strict=True):
+                    images[n] = image
         for image in images[1:]:
             _check_alike(image, images[0])
         order = torch.channels_last if interleaved else torch.contiguous_format

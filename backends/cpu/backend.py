@@ -27,7 +27,7 @@ from accel.planning.plan import Decode, Plan, bits
 from accel.recipes.sources import Files, Sources
 from accel.runtime import read
 from accel.runtime.memo import cached
-from accel.runtime.memo.result_pixels import Unread
+from accel.runtime.memo.result_pixels import StoredResults
 from accel.runtime.parallel import ParallelFor
 from accel.system import fork
 from accel.system.memory import Allocate
@@ -131,7 +131,7 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> Sequence[Share]:
         """The images of the plan that compiled calls process together; all others are run one by one."""
         sources, shared = plan.rows.sources, list[Share]()
-        if isinstance(sources, Unread) and (sources.mode == "RGB") == (plan.columns.channels == 3):
+        if isinstance(sources, StoredResults) and (sources.mode == "RGB") == (plan.columns.channels == 3):
             return [Share(plan.columns, regions.ResultRegions(plan.columns, sources))]
         if isinstance(sources, Sources) and not isinstance(sources, Files):
             return ()

@@ -28,7 +28,7 @@ from accel.recipes.rows import Numbers
 from accel.recipes.sources import Files
 from accel.runtime import read
 from accel.runtime.memo import cached, pace, planes
-from accel.runtime.memo.result_pixels import Unread
+from accel.runtime.memo.result_pixels import StoredResults
 from accel.system.memory import Scratch
 from accel.system.native import units
 from accel.system.native.calls import Call
@@ -198,7 +198,7 @@ class FileRegions(Regions):
                 selection = sources[0].selection
                 widths = np.array([sources[each].header.width for each in positions.tolist()], np.int64)
             pixels, done = pace.pixels_of_all(widths, self.boxes[positions]), int(block.words[sh.COUNT_DONE])
-            planes.decoded_together(selection, len(positions), pixels, len(sources), used, done, took)
+            planes.add_decodes(selection, len(positions), pixels, len(sources), used, done, took)
         if left:
             self._ask(left, -1)
 
@@ -256,7 +256,7 @@ class PlaneRegions(Regions):
     def finish(self, block: Block, left: list[int], took: float) -> None:
         widths = np.array([source.header.width for source in self._sources], np.int64)
         pixels = pace.pixels_of_all(widths, self.boxes[self.positions])
-        planes.used(self._sources, pixels, len(self.boxes), int(block.words[sh.COUNT_DONE]), took)
+        planes.add_hits(self._sources, pixels, len(self.boxes), int(block.words[sh.COUNT_DONE]), took)
 
 
 _parts = Scratch()
@@ -269,15 +269,15 @@ class ResultRegions(Regions):
     reader = _READ_RESULT
     decodes = False
 
-    def __init__(self, columns: Columns, results: Unread) -> None:
+    def __init__(self, columns: Columns, results: StoredResults) -> None:
         self._results, self.boxes, self.axes = results, columns.boxes.copy(), columns.axes.copy()
-        self._entries = results.asked()
+        self._entries = results.entry_table()
         there = self._entries is not None and self._show_bands(columns, self._entries)
         self.positions = np.arange(len(results) if there else 0, dtype=np.int64)
         self.others = range(0 if there else len(results))
         self.room = int((self.boxes[:, 2] * self.boxes[:, 3]).max()) * columns.channels
 
-    def _show_bands(self, columns: Columns, entries: reading.Together) -> bool:
+    def _show_bands(self, columns: Columns, entries: reading.EntryTable) -> bool:
         """Have the bands read that hold the rows of each box; False if an entry's bands are not as expected."""
         _, rows, numbers, begins = entries
         heights, widths, _ = self._results.sizes()
@@ -301,4 +301,4 @@ class ResultRegions(Regions):
         return {sh.READ: reading.call(pixels), sh.ROWS: rows, sh.NUMBERS: numbers, sh.BEGINS: begins}
 
     def finish(self, block: Block, left: list[int], took: float) -> None:
-        self._results.used(int(block.words[sh.COUNT_DONE]))
+        self._results.add_hits(int(block.words[sh.COUNT_DONE]))

@@ -10,7 +10,7 @@ import torch
 
 from accel.backends.cuda.device import Device
 from accel.planning.plan import Plan
-from accel.runtime import kept
+from accel.runtime import picture_memory
 
 _MOST = 16 << 30
 _SHARE = 8  # one part in so many of the device's free memory: three batches may be computed at a time, beside a model
@@ -30,7 +30,7 @@ class Budget:
         if size > self._largest:
             self._limit = max(min(self._device.free_memory() // _SHARE, _MOST), 1)  # before another thread may read it
             self._largest = size
-        on_host = kept.memory() // _HOST_SHARE
+        on_host = picture_memory.memory() // _HOST_SHARE
         return self._limit if sent is not None and sent <= on_host else max(min(self._limit, on_host), 1)
 
     def in_chunks(

@@ -17,7 +17,7 @@ from accel.cache.entry import INDEX, PLANES, RESULT, Entry, numbers_of, packed_k
 from accel.cache.faults import TOO_LARGE
 from accel.cache.filling import Filling
 from accel.cache.folder import Unusable
-from accel.cache.numbers import Numbers
+from accel.cache.table import Table
 from accel.system import log
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
 from tests.support.processes import finished, in_child, in_threads, linux, started
@@ -53,14 +53,15 @@ def test_parts_are_read_by_themselves(folder: Path) -> None:
 
 def test_what_is_put_while_the_numbers_are_read_again_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread puts it in."""
-    cache, has, late = filled(folder, 1), Numbers._has, [1]
+    cache, numbers, late = filled(folder, 1), Table.numbers, [1]
 
-    def has_later(self: Numbers, number: int) -> bool:
+    def late_numbers(self: Table) -> Any:
+        found = numbers(self)
         while late:
             assert put(cache, late.pop(), PLANES)
-        return has(self, number)
+        return found
 
-    monkeypatch.setattr(Numbers, "_has", has_later)
+    monkeypatch.setattr(Table, "numbers", late_numbers)
     cache._numbers.renew((-1, -1))  # another version
     assert not late
     cache.flush()

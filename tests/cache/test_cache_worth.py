@@ -19,7 +19,6 @@ from tests.support.worth import changed
 
 pytestmark = linux
 BUDGET, FILES, EPOCHS = 4_000_000, 400, 10
-READING = 0.0003  # microseconds a byte
 
 
 class Pipeline(NamedTuple):
@@ -46,11 +45,10 @@ def epoch(cache: Cache, own: Pipeline, drawn: random.Random) -> tuple[int, int]:
         out = bytearray(own.size)
         if there is not None and cache.read(there.entries[own.kind], 0, 1, out):
             assert out == bytes([file % 256]) * own.size
-            cache.worth.read(READING * own.size, own.size)
             found += 1
             continue
         took = own.making * drawn.choice([0.8, 1.0, 1.2, 1.2, 30.0 if drawn.random() < 0.02 else 0.8])
-        cache.worth.made(own.shelf, took, own.size)
+        cache.worth.add_result(own.shelf, took, own.size)
         if cache.room(own.shelf, own.size):
             content = bytes([file % 256]) * own.size
             written += cache.put(own.name(file), b"header", own.shelf, content)
@@ -140,15 +138,15 @@ def test_indexes_come_first_whatever_is_measured(folder: Path, other: Pipeline) 
 
 def test_the_first_measure_is_not_believed_and_wild_ones_hardly() -> None:
     own = Worth()
-    own.made(RESULT, 500_000.0, 1000)
+    own.add_result(RESULT, 500_000.0, 1000)
     assert own.of(RESULT) is None
     for _ in range(20):
-        own.made(RESULT, 5.3, 1000)
-    own.made(RESULT, 100_000.0, 1000)
+        own.add_result(RESULT, 5.3, 1000)
+    own.add_result(RESULT, 100_000.0, 1000)
     assert own.of(RESULT) is not None
     assert 5000 <= (own.of(RESULT) or 0) < 6000
-    own.made(PLANES, 0.0, 1000)
-    own.made(PLANES, 0.0, 1000)
+    own.add_result(PLANES, 0.0, 1000)
+    own.add_result(PLANES, 0.0, 1000)
     assert own.of(PLANES) == 0, "what takes longer to read saves nothing"
 
 
@@ -156,7 +154,7 @@ def test_a_thread_that_came_too_late_for_any_image_measured_nothing() -> None:
     own = Worth()
     for images in (16, 0, 16, 0, 16):
         own.by_index.add(500.0 * images + 1, images)
-        own.found(PLANES, 250.0 * images + 1, images, 1000 * images)
+        own.add_hits(PLANES, 250.0 * images + 1, images, 1000 * images)
     assert own.of(PLANES) is not None
     assert 240_000 <= (own.of(PLANES) or 0) <= 260_000
 
@@ -173,11 +171,11 @@ def test_a_measure_that_another_thread_has_not_added_yet() -> None:
 def test_planes_save_what_images_take_without_them_and_no_step_of_theirs() -> None:
     own = Worth()
     for _ in range(3):
-        own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
+        own.add_hits(PLANES, 270.0 * 32, 32, 32 * 250_000)
         assert own.of(PLANES) is None, "nothing to compare it with"
     for _ in range(3):
         own.by_index.add(540.0 * 20, 20)
-        own.found(PLANES, 270.0 * 32, 32, 32 * 250_000)
+        own.add_hits(PLANES, 270.0 * 32, 32, 32 * 250_000)
     assert own.of(PLANES) == 1080
 
 

@@ -15,7 +15,7 @@ import accel
 from accel.backend import host_of
 from accel.codec import engines
 from accel.recipes.recipe import Source
-from accel.runtime import kept, read
+from accel.runtime import picture_memory, read
 from tests.support import helpers
 from tests.support.helpers import is_lazy, open_rgb
 
@@ -208,17 +208,17 @@ def test_what_is_kept_goes_with_its_image(paths: list[Path]) -> None:
             torch.stack([CROP(image) for image in images]).sum()
         pictures = [image.recipe.source.picture for image in images]  # type: ignore[attr-defined]
         assert all(picture is not None and picture.pixels is not None for picture in pictures)
-        assert kept._shelf._bytes >= len(paths) * WIDTH * HEIGHT
-        gone = kept._shelf._bytes
+        assert picture_memory._all._bytes >= len(paths) * WIDTH * HEIGHT
+        gone = picture_memory._all._bytes
         del images, pictures
         again = converted(paths[0])
         for _ in range(2):
             CROP(again).sum()
-        assert kept._shelf._bytes <= gone - (len(paths) - 2) * WIDTH * HEIGHT * 3
+        assert picture_memory._all._bytes <= gone - (len(paths) - 2) * WIDTH * HEIGHT * 3
 
 
 def test_nothing_is_kept_beyond_the_bound(paths: list[Path], decodes: Decodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "memory", lambda: 1024)
+    monkeypatch.setattr(picture_memory, "memory", lambda: 1024)
     dataset = lambda: Cached([converted(path) for path in paths], CROP)  # noqa: E731
     before = accel.stats()["kept"]
     helpers.assert_equal_runs(lambda: list(epochs(dataset(), num_workers=2)) + list(epochs(dataset())))

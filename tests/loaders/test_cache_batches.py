@@ -18,7 +18,7 @@ from accel.recipes.rows import Rows
 from accel.recipes.sources import Files, Pictures, PicturesApart
 from accel.runtime import compute
 from accel.runtime.memo import result_entries, result_lookup
-from accel.runtime.memo.result_pixels import Unread
+from accel.runtime.memo.result_pixels import StoredResults
 from tests.support import helpers, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
@@ -67,7 +67,7 @@ def test_a_batch_of_results_is_rows(
     for number in range(2):
         check(dataset, place, number + 2)
     assert counts() == {"results used": 2 * COUNT}
-    assert [isinstance(sources, Unread) for sources in planned] == [True] * 2
+    assert [isinstance(sources, StoredResults) for sources in planned] == [True] * 2
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -234,7 +234,7 @@ def test_of_a_batch_that_is_there_no_source_is_made(folder: Path, place: str, mo
 
     for number in range(2):
         check(dataset, place, number)
-    for cls, name in ((Files, "_one"), (Files, "_unread"), (Unread, "_one")):
+    for cls, name in ((Files, "_one"), (Files, "_unread"), (StoredResults, "_one")):
         monkeypatch.setattr(cls, name, counted(getattr(cls, name)))
     check(dataset, place, 2)
     assert sorted(set(made)) == sorted(made)

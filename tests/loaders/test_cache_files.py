@@ -151,14 +151,17 @@ def test_keys_by_path(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None
 def test_places_that_have_numbers() -> None:
     numbers, rng = Numbers(None, None), random.Random(3)  # type: ignore[arg-type]
     places = [rng.randrange(-(1 << 59), 1 << 59) * KINDS for _ in range(300)]
-    for place in (*places[:100], -(1 << 63)):
-        numbers._there.append(place + rng.randrange(KINDS))
-    numbers._there = type(numbers._there)("q", sorted(numbers._there))
-    for place in places[50:150]:
-        numbers.add([place + rng.randrange(KINDS)])
+    in_table = [place + rng.randrange(KINDS) for place in (*places[:100], -(1 << 63))]
+    numbers._there = np.sort(np.array(in_table))
+    own = [place + rng.randrange(KINDS) for place in places[50:150]]
+    numbers.add(own)
+    expected = dict[int, list[int]]()
+    for number in sorted({*in_table, *own}):
+        expected.setdefault(number // KINDS * KINDS, []).append(number)
     asked = [*places, -(1 << 63), (1 << 63) - KINDS]
-    assert numbers.among(asked) == [place for place in asked if numbers.at(place)] == [*places[:150], -(1 << 63)]
-    assert Numbers(None, None).among(asked) == []  # type: ignore[arg-type]
+    assert numbers.at(asked) == expected
+    assert {*expected} == {*places[:150], -(1 << 63)}
+    assert Numbers(None, None).at(asked) == {}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("forms", [
@@ -178,8 +181,8 @@ def test_what_is_decoded_of_files_that_are_lacking(files: list[str], forms: tupl
     which = [*range(0, len(files), 2)]
     regions = []
     for recipes in (rows, list(rows)):
-        batch = result_lookup.Batch(recipes, lambda recipe: pytest.fail("nothing is damaged"))
-        batch.lacking = which
+        batch = result_lookup.BatchLookup(recipes, lambda recipe: pytest.fail("nothing is damaged"))
+        batch.uncached = which
         regions.append(batch.regions().tolist())
     assert regions[0] == regions[1]
 

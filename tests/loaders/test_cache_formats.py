@@ -423,7 +423,7 @@ def test_these_tests_notice_wrong_pixels(
         other = T.Compose([T.Resize(50), T.CenterCrop(48), T.ToTensor()])
         monkeypatch.setattr(result_entries.Prefix, "text", lambda prefix, count: b"()")
         monkeypatch.setattr(result_entries, "text", lambda steps: b"()")
-        monkeypatch.setattr(result_lookup, "kind_of", result_entries.kind_of.__wrapped__)
+        monkeypatch.setattr(result_lookup, "spec_of", result_entries.spec_of.__wrapped__)
         datasets.append(Each(files * 12, lambda path: other(_of_bytes(path))))
 
     def epochs() -> None:

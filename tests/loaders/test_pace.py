@@ -38,8 +38,8 @@ def batch(own: pace.Pace, there: set[int], numbers: range, slow: float, number: 
         without += slow * WITHOUT * DECODING * region
         took = slow * region * (READING if each in there else BY_INDEX if number else DECODING)
         if each in there:
-            worth.found(PLANES, took, region, WHOLE)
-            own.found(region, 1)
+            worth.add_hits(PLANES, took, region, WHOLE)
+            own.add_hits(region, 1)
         elif each in fills:
             took = slow * FILLING * WHOLE
             worth.filling.add(took, WHOLE)
@@ -106,9 +106,9 @@ def test_files_of_which_none_is_saved_anything_pay_nothing_in() -> None:
     for _ in range(10):
         worth.first.add(100.0, WHOLE)
         worth.by_index.add(100.0, WHOLE)
-        worth.found(PLANES, 150.0, WHOLE, WHOLE)
+        worth.add_hits(PLANES, 150.0, WHOLE, WHOLE)
     for indexed in (False, True) * 50:
-        own.found(WHOLE, 1)
+        own.add_hits(WHOLE, 1)
         assert choose(own, [BOXES[0]], indexed=indexed) == []
 
 
@@ -117,9 +117,9 @@ def test_what_the_first_epoch_takes_longer_is_paid_back_first() -> None:
     own._advance = 0.0
     choose(own, [BOXES[0]] * 10, indexed=False)
     credit = own.credit
-    own.found(WHOLE, 1)
+    own.add_hits(WHOLE, 1)
     assert own.credit == credit
-    own.found(10 * WHOLE, 10)
+    own.add_hits(10 * WHOLE, 10)
     assert own.credit > credit
 
 

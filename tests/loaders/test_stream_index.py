@@ -20,7 +20,7 @@ import accel
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.lazy import jpeg_file
 from accel.recipes.recipe import Source
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from accel.system import memory
 from tests.support import helpers
 from tests.support.helpers import Files, assert_same, open_rgb
@@ -164,7 +164,7 @@ def test_views_of_a_picture_that_cannot_be_kept_have_it_at_once(
 
     check(Files(files, views))
     assert counts()[1] == 0
-    monkeypatch.setattr(kept, "limit", lambda: 0)
+    monkeypatch.setattr(picture_memory, "limit", lambda: 0)
     helpers.assert_equal_runs(lambda: epoch(Files(files, views)), threads=1)
     made, used, dropped = counts()
     assert (made, dropped) == (COUNT, 0)

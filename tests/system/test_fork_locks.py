@@ -25,7 +25,7 @@ from accel.codec import engines
 from accel.lazy import batch as companions
 from accel.lazy import shell
 from accel.processes import switch
-from accel.runtime import prefetch, work_queue
+from accel.runtime import prefetch, task
 from accel.system import counters, fork, imports
 from tests.support import helpers
 from tests.support.helpers import assert_same
@@ -80,7 +80,7 @@ def computes() -> bool:
 LOCKS: dict[str, Any] = {
     "instances": registry._instances_lock,
     "queues": prefetch._lock,
-    "pools": work_queue._lock,
+    "pools": task._lock,
 }
 WAITED_FOR: dict[str, Any] = {
     "switch": switch._lock,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import PIL
 import torch
 import torchvision
@@ -25,7 +26,6 @@ from accel.cache import entry
 from accel.cache.cache import Cache
 from accel.cache.entry import PIXELS, PLANES, RESULT, Entry, File, packed_key
 from accel.cache.folder import Unusable, in_memory
-from accel.codec.engines import Data
 from accel.codec.files import fields as of_file
 from accel.codec.files import reader
 from accel.codec.foreign import DECODERS, PILLOW
@@ -55,12 +55,12 @@ _lock = fork.Lock()
 
 
 @dataclass(slots=True)
-class Known:
+class FileEntries:
     """The entries that a cache has of a file, except its stream index: a result, planes, or (of no JPEG) all pixels.
 
-    ``fills``: whether to put in its planes or pixels as it is decoded. ``said``: the result of ``packed``.
+    ``fills``: whether to put in its planes or pixels as it is decoded. ``header_bytes``: the result of ``packed``.
     ``raw``: whether the file is no JPEG, if the cache does not lack it; if it does, ``seconds``: the time that decoding
-    all pixels took. ``last``: what was found last for some first steps (``result_entries.found_of``), all that changes.
+    all pixels took. ``last``: the answer of ``result_entry_of`` to the last question, all that changes.
     """
 
     cache: Cache
@@ -68,7 +68,7 @@ class Known:
     planes: Entry | None = None
     pixels: Entry | None = None
     fills: bool = False
-    said: bytes = b""
+    header_bytes: bytes = b""
     seconds: float = 0.0
     raw: bool = False
     last: tuple[Any, Any] = field(default=(None, None), init=False, compare=False)
@@ -76,11 +76,11 @@ class Known:
     @property
     def header(self) -> Header | Raw:
         """The header of the file, which there are entries of."""
-        return _header(self.said)
+        return _header(self.header_bytes)
 
     @property
     def has_exif(self) -> bool:
-        return bool(_HEADER.unpack(self.said)[1] & _EXIF)
+        return bool(_HEADER.unpack(self.header_bytes)[1] & _EXIF)
 
 
 def prepare(options: Options) -> None:
@@ -158,7 +158,7 @@ def opened(
     except (OSError, ValueError, TypeError):  # Pillow will raise it
         return None
     file = None if key is None else cache.look(_place(key, decoder))
-    known = None if file is None else believed(cache, file)
+    known = None if file is None else valid_entries(cache, file)
     if known is None or not (status is not None or os.access(path, os.R_OK)):
         return None
     return Source(None, known.header, name_of(path), selection, key=key, path=whole(path), cached=known)
@@ -174,52 +174,69 @@ def finds(selection: Selection) -> bool:
     return _finding.get(selection.options, True)
 
 
-class Unread(NamedTuple):
+class CachedFiles(NamedTuple):
     """Those files of many that the cache has entries of, which are not read, and their numbers, ascending."""
 
     numbers: Sequence[int]
     files: Files
 
 
-def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> Unread:
+def opened_together(paths: Sequence[Any], selection: Selection, read: Keys | None = None) -> CachedFiles:
     """``opened`` for many files, none of them open.
 
     ``read``: the keys of the files, if they were read already; keys that cannot be trusted are looked up.
     """
-    cache, mark, numbers = of(selection.options), tag(), list[int]()
+    cache = of(selection.options)
+    keys = {} if cache is None else {number: key for number, key in enumerate(_names(paths, read)) if key is not None}
+    found = {} if cache is None else _found(cache, keys)
+    _finding[selection.options] = _MANY * len(found) >= len(paths)
+    own = [paths[number] for number in found]
+    rows = _rows([*found.values()], [keys[number] for number in found])
+    names = [path if type(path) is str else name_of(path) for path in own]
+    absolute = [path if type(path) is str and path.startswith("/") else whole(path) for path in own]
+    files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, names, selection)
+    files.cached = dict(enumerate(zip(absolute, found.values(), strict=True)))
+    return CachedFiles([*found], files)
+
+
+def _found(cache: Cache, keys: Mapping[int, bytes]) -> dict[int, FileEntries]:
+    """The valid entries of the files with these keys, by the files' numbers."""
+    found, mark = dict[int, FileEntries](), tag()
+    for number, file in zip(keys, cache.look_all([*keys.values()]), strict=True):
+        if file is not None:
+            derived = file.derived
+            known = derived[1] if derived is not None and derived[0] is mark else valid_entries(cache, file)
+            if known is not None:
+                found[number] = known
+    return found
+
+
+def _rows(found: Sequence[FileEntries], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """``Files.known`` of files that are not read: int64 [files, FIELDS]."""
+    rows = np.zeros((len(found), of_file.FIELDS), np.int64)
+    headers = np.frombuffer(b"".join([known.header_bytes for known in found]), _FIELDS)
+    rows[:, of_file.STATE] = np.where(headers["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
+    rows[:, of_file.DEVICE : of_file.CHANGED + 1] = np.frombuffer(b"".join(keys), np.int64).reshape(-1, _OF_KEY)
+    rows[:, of_file.COMPONENTS] = np.where(headers["mode"] == _RGB, COLOURED, 1)
+    rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = headers["height"], headers["width"]
+    return rows
+
+
+def _names(paths: Sequence[Any], read: Keys | None = None) -> list[bytes | None]:
+    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted.
+
+    ``read``: see ``opened_together``.
+    """
     names: list[bytes | None] = [None] * len(paths) if read is None else read.packed()
     others = [number for number, name in enumerate(names) if name is None]
-    for number, name in zip(others, _names([paths[number] for number in others]), strict=True):
-        names[number] = name
-    there = {} if cache is None else {number: name for number, name in enumerate(names) if name is not None}
-    found = list[tuple[Any, Known]]()
-    for number, file in zip(there, cache.look_all([*there.values()]) if cache is not None else (), strict=True):
-        last = None if file is None else file.believed
-        known = last[1] if last is not None and last[0] is mark else file and cache and believed(cache, file)
-        if known:
-            path = paths[number]
-            found.append((path if type(path) is str and path.startswith("/") else whole(path), known))
-            numbers.append(number)
-    _finding[selection.options] = _MANY * len(found) >= len(paths)
-    rows = np.zeros((len(found), of_file.FIELDS), np.int64)
-    said = np.frombuffer(b"".join([known.said for _, known in found]), _SAID)
-    keys = np.frombuffer(b"".join([there[number] for number in numbers]), np.int64)
-    rows[:, of_file.STATE] = np.where(said["flags"] & (_PROGRESSIVE | _RAW), of_file.OTHER, of_file.PLAIN)
-    rows[:, of_file.DEVICE : of_file.CHANGED + 1] = keys.reshape(-1, _OF_KEY)
-    rows[:, of_file.COMPONENTS] = np.where(said["mode"] == _RGB, COLOURED, 1)
-    rows[:, of_file.HEIGHT], rows[:, of_file.WIDTH] = said["height"], said["width"]
-    shown = [paths[number] if type(paths[number]) is str else name_of(paths[number]) for number in numbers]
-    files = Files(np.empty(0, np.uint8), np.zeros((len(found), 2), np.int64), rows, {}, shown, selection)
-    files.cached = dict(enumerate(found))
-    return Unread(numbers, files)
-
-
-def _names(paths: Sequence[Any]) -> list[bytes | None]:
-    """The packed keys of files; None for one that is not there, not readable, or whose key cannot be trusted."""
-    keys = reader.keys(paths)
+    keys = reader.keys([paths[number] for number in others])
     if keys is not None:
-        return keys.packed()
-    return [None if key is None else packed_key(key) for key in map(_key, paths)]
+        looked = keys.packed()
+    else:
+        looked = [None if (key := _key(paths[number])) is None else packed_key(key) for number in others]
+    for number, name in zip(others, looked, strict=True):
+        names[number] = name
+    return names
 
 
 def _key(path: Any) -> Key | None:
@@ -241,15 +258,15 @@ def decoded(source: Source, seconds: float) -> Source:
     """Record in a source of pixels, of a file that the cache lacks, the seconds that decoding them took."""
     cache = of(source.selection.options)
     if cache is not None:
-        source.cached = Known(cache, seconds=seconds)
+        source.cached = FileEntries(cache, seconds=seconds)
     return source
 
 
-def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> Known | None:
+def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> FileEntries | None:
     """The usable entries that the cache has of the file with this key; None if there are none."""
     cache = of(selection.options)
     file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
-    return None if cache is None or file is None else believed(cache, file)
+    return None if cache is None or file is None else valid_entries(cache, file)
 
 
 def place(source: Source) -> Key | bytes:
@@ -273,23 +290,23 @@ def whole(path: Any) -> Any:
     return os.path.join(os.getcwdb() if isinstance(name, bytes) else os.getcwd(), name)
 
 
-def believed(cache: Cache, file: File) -> Known | None:
+def valid_entries(cache: Cache, file: File) -> FileEntries | None:
     """The entries of a file that were made by the same versions of everything; None if there are none."""
     mark = tag()
-    if file.believed is None or file.believed[0] is not mark:
-        file.believed = mark, _believed(cache, file, mark)
-    known: Known | None = file.believed[1]
+    if file.derived is None or file.derived[0] is not mark:
+        file.derived = mark, _valid_entries(cache, file, mark)
+    known: FileEntries | None = file.derived[1]
     return known
 
 
-def _believed(cache: Cache, file: File, mark: bytes) -> Known | None:
+def _valid_entries(cache: Cache, file: File, mark: bytes) -> FileEntries | None:
     get = file.entries.get
     found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
     if found == _NOTHING or len(file.header) != _HEADER.size:
         return None
     result, planes, pixels = found
     raw = bool(_HEADER.unpack(file.header)[1] & _RAW)
-    return Known(cache, result, planes, pixels, said=file.header, raw=raw)
+    return FileEntries(cache, result, planes, pixels, header_bytes=file.header, raw=raw)
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:
@@ -306,19 +323,14 @@ def allowed(header: Header | Raw) -> bool:
     return True
 
 
-# -- what is said of a file ---------------------------------------------------------------------------------
+# -- headers of files ---------------------------------------------------------------------------------------
 
 _HEADER = struct.Struct("<BBIII")  # mode, flags, width, height, scan or decoder
-_SAID = np.dtype({
-    "names": ["mode", "flags", "width", "height"],
-    "formats": ["u1", "u1", "<u4", "<u4"],
-    "offsets": [0, 1, 2, 6],
-    "itemsize": _HEADER.size,
-})  # fmt: skip
-"""The fields of ``_HEADER`` that are read for many files at once."""
+_FIELDS = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height", "<u4"), ("scan", "<u4")])
+"""``_HEADER`` as read for many files at once."""
 _MODES = ("", "L", "RGB")
 _RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of Known's fields
+_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of the fields of ``FileEntries``
 _NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
@@ -326,25 +338,19 @@ _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 def packed(source: Source) -> bytes | None:
     """Pack the header that allows a file to be opened without reading it; None if it must be read."""
     header = source.header
-    if source.cached is not None and source.cached.said:
-        return source.cached.said  # type: ignore[no-any-return]
+    if source.cached is not None and source.cached.header_bytes:
+        return source.cached.header_bytes  # type: ignore[no-any-return]
     if isinstance(header, Raw):
         decoder = DECODERS.index(header.decoder) if header.decoder else 0
         return _HEADER.pack(_MODES.index(header.mode), _RAW, header.width, header.height, decoder)
-    return packed_header(header, source.data)
-
-
-def packed_header(header: Header, data: Data) -> bytes | None:
-    """``packed`` for a JPEG file whose bytes begin with ``data``."""
     if not (header.complete and header.ordinary) or header.pictures:
         return None
-    return packed_jpeg(
-        header.mode == "RGB", header.width, header.height, bytes(data[: header.scan]), header.progressive
-    )
+    head = bytes(source.data[: header.scan])
+    return _packed_jpeg(header.mode == "RGB", header.width, header.height, head, header.progressive)
 
 
-def packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
-    """``packed_header`` for a complete file of one picture; ``head``: its bytes before the first scan."""
+def _packed_jpeg(colour: bool, width: int, height: int, head: bytes, progressive: bool = False) -> bytes:
+    """``packed`` for a complete JPEG file of one picture; ``head``: its bytes before the first scan."""
     flags = _PROGRESSIVE * progressive | _EXIF * (b"Exif" in head)
     return _HEADER.pack(_RGB if colour else _GREY, flags, width, height, len(head))
 
@@ -359,8 +365,7 @@ def packed_together(files: Files, numbers: Sequence[int]) -> list[bytes | None]:
             headers.append(packed(files[number]))
             continue
         head = bytes(content[starts[number] : starts[number] + scan])
-        mode = _RGB if components == COLOURED else _GREY
-        headers.append(_HEADER.pack(mode, _EXIF * (b"Exif" in head), width, height, scan))
+        headers.append(_packed_jpeg(components == COLOURED, width, height, head))
     return headers
 
 
@@ -369,8 +374,8 @@ _FRAME = slice(of_file.SCAN, of_file.WIDTH + 1)
 
 
 @lru_cache(maxsize=4096)
-def _header(said: bytes) -> Header | Raw:
-    mode, flags, width, height, scan = _HEADER.unpack(said)
+def _header(packed: bytes) -> Header | Raw:
+    mode, flags, width, height, scan = _HEADER.unpack(packed)
     if flags & _RAW:
         return Raw(width, height, _MODES[mode], DECODERS[scan])
     return Header(width, height, _MODES[mode], bool(flags & _PROGRESSIVE), scan=scan)
@@ -379,8 +384,6 @@ def _header(said: bytes) -> Header | Raw:
 @cache
 def tag() -> bytes:
     """A digest of the versions of everything that affects pixels, with which every entry's meta begins."""
-    parts = (
-        *(VERSION, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__),
-        *(str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")),
-    )
+    parts = [VERSION, __version__, platform.machine(), torch.__version__, torchvision.__version__, PIL.__version__]
+    parts += [str(features.version(name)) for name in ("jpg", "libjpeg_turbo", "webp", "zlib", "libtiff", "avif")]
     return blake2b(" ".join(parts).encode(), digest_size=MARK).digest()

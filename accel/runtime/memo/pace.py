@@ -62,7 +62,7 @@ class Pace:
         """
         by_index, decoded = self._times(self._worth.by_index, _BY_INDEX), int(regions.sum())
         if indexed:
-            self._saved(decoded, by_index, len(regions))
+            self._add_savings(decoded, by_index, len(regions))
         else:
             ahead = FIRST * decoded
             self.credit += ahead
@@ -91,11 +91,11 @@ class Pace:
         first = self._worth.first.value
         return rate.value / first if rate.value and first else assumed
 
-    def found(self, pixels: int, files: int) -> None:
+    def add_hits(self, pixels: int, files: int) -> None:
         """Pay in for ``files`` files found in the cache, whose regions have ``pixels`` pixels."""
-        self._saved(pixels, self._times(self._worth.hits, _READING), files)
+        self._add_savings(pixels, self._times(self._worth.hits, _READING), files)
 
-    def _saved(self, pixels: int, took: float, files: int) -> None:
+    def _add_savings(self, pixels: int, took: float, files: int) -> None:
         """Pay in the savings of files that were looked up; ``took``: their time, relative to a first decode."""
         self._owed -= (1 - _INDEXING - took) * pixels - _LOOKING * files
         self.credit -= LATER * min(self._owed, 0.0)

@@ -48,18 +48,18 @@ def packed(source: Source, box: Box) -> planes.PackedPlanes | None:
     return planes.PackedPlanes(meta, first, parts)
 
 
-class Together(NamedTuple):
+class PlaneTable(NamedTuple):
     """The planes of many files in a cache, for compiled code that reads them (``reading_kernels``).
 
     Attributes:
         files: the files to read, which must be kept open. largest: the bytes of the largest entry.
-        descriptions: uint16 [files, META_SIZE]. asked, numbers, begins: see ``reading.Together``; new for each call.
+        descriptions: uint16 [files, META_SIZE]. rows, numbers, begins: see ``reading.EntryTable``; new for each call.
     """
 
     files: Sequence[Any]
     largest: int
     descriptions: npt.NDArray[np.uint16]
-    asked: reading.Numbers
+    rows: reading.Numbers
     numbers: npt.NDArray[np.uint32]
     begins: reading.Numbers
 
@@ -72,20 +72,20 @@ def has(source: Source) -> bool:
     return isinstance(source.header, Header) and len(known.planes.meta) == cached.MARK + 2 * META_SIZE
 
 
-def together(sources: Sequence[Source]) -> Together | None:
+def together(sources: Sequence[Source]) -> PlaneTable | None:
     """The planes of files for which ``has`` is true; None if they must be read one by one."""
     caches = {source.cached.cache for source in sources}
     if len(caches) != 1:
         return None
     entries = [source.cached.planes for source in sources]
-    asked = caches.pop().together(entries)
-    if asked is None:
+    table = caches.pop().together(entries)
+    if table is None:
         return None
     meta = np.frombuffer(b"".join([entry.meta[cached.MARK :] for entry in entries]), np.uint16).reshape(-1, META_SIZE)
-    return Together(asked.held, max(entry.size for entry in entries), meta, *asked[1:])
+    return PlaneTable(table.files, max(entry.size for entry in entries), meta, *table[1:])
 
 
-def used(sources: Sequence[Source], regions: int, of: int, count: int, took: float) -> None:
+def add_hits(sources: Sequence[Source], regions: int, of: int, count: int, took: float) -> None:
     """Record that regions of ``count`` of these files were read, in ``took`` microseconds with all steps; the savings
     pay for other files.
 
@@ -99,23 +99,21 @@ def used(sources: Sequence[Source], regions: int, of: int, count: int, took: flo
     size = round(part * sum(source.cached.planes.size for source in sources))
     regions = round(part * regions)
     if _tells(len(sources), of):
-        cache.worth.found(PLANES, took, regions, size)
-    pace.of(cache).found(regions, count)
+        cache.worth.add_hits(PLANES, took, regions, size)
+    pace.of(cache).add_hits(regions, count)
 
 
-def decoded_together(
-    selection: Selection, files: int, regions: int, of: int, used: int, count: int, took: float
-) -> None:
+def add_decodes(selection: Selection, files: int, regions: int, of: int, indexed: int, count: int, took: float) -> None:
     """Record that regions of ``count`` files were decoded, in ``took`` microseconds with all steps.
 
     Args:
         files: the number that several threads decoded together. regions: the sum of their ``pace.pixels``.
         of: the number of files in the batch.
-        used: the number of files that had an index: none the first time. If only some had, the time is not used.
+        indexed: the number of files that had an index: none the first time. If only some had, the time is not used.
     """
     cache = cached.of(selection.options) if count else None
-    if cache is not None and _tells(files, of) and not 0 < used < _MOST * count:
-        rate = cache.worth.by_index if used else cache.worth.first
+    if cache is not None and _tells(files, of) and not 0 < indexed < _MOST * count:
+        rate = cache.worth.by_index if indexed else cache.worth.first
         rate.add(took, round(regions * count / files))
 
 
@@ -135,7 +133,7 @@ def region(source: Source, box: Box, channels: int) -> Pixels | None:
     out = _pixels.take(box[2] * box[3] * channels).reshape(box[2], box[3], channels)
     pixels = planes.region(found.meta, found.parts, found.first, box, channels, out)
     if pixels is not None:
-        pace.of(known.cache).found(pace.pixels(source.header, box), 1)
+        pace.of(known.cache).add_hits(pace.pixels(source.header, box), 1)
     return pixels
 
 
@@ -150,7 +148,7 @@ def to_fill(source: Source) -> bool:
     cache = cached.of(source.selection.options)
     if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
-    source.cached = replace(source.cached or cached.Known(cache), fills=True)
+    source.cached = replace(source.cached or cached.FileEntries(cache), fills=True)
     return True
 
 
@@ -201,7 +199,7 @@ def _of_each(sources: Sequence[Source]) -> tuple[npt.NDArray[np.bool_], npt.NDAr
 def _mark(source: Source) -> None:
     cache = cached.of(source.selection.options)
     if cache is not None:
-        source.cached = replace(source.cached or cached.Known(cache), fills=True)
+        source.cached = replace(source.cached or cached.FileEntries(cache), fills=True)
 
 
 def room(cache: Cache, pixels: int) -> bool:
@@ -223,11 +221,11 @@ def decoded(source: Source, box: Box, channels: int, engine: str) -> Pixels | No
         or not fits(source, engine)
     ):
         return None
-    data, begun = source.data, thread_time()
-    said, made = cached.packed(source), planes.encode(data, box, channels=channels)
-    if said is None or made is None:
+    data, start = source.data, thread_time()
+    header_bytes, made = cached.packed(source), planes.encode(data, box, channels=channels)
+    if header_bytes is None or made is None:
         return None
-    if known.cache.put(key, said, PLANES, made.content, cached.tag() + made.meta, made.ends):
+    if known.cache.put(key, header_bytes, PLANES, made.content, cached.tag() + made.meta, made.ends):
         counters.count(counters.PLANES)
-        known.cache.worth.filling.add(1e6 * (thread_time() - begun), header.height * header.width)
+        known.cache.worth.filling.add(1e6 * (thread_time() - start), header.height * header.width)
     return made.pixels

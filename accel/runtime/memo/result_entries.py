@@ -24,7 +24,7 @@ from accel.planning.prefix import pipeline, resamples, text
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Structure
 from accel.runtime.memo import cached
-from accel.runtime.memo.cached import Known
+from accel.runtime.memo.cached import FileEntries
 from accel.system import counters
 from accel.system.memory import Key
 
@@ -43,7 +43,7 @@ def size_of(raw: Raw) -> int:
     return raw.height * raw.width * raw.channels
 
 
-class Found(NamedTuple):
+class ResultEntry(NamedTuple):
     """An entry that is a result, the size and mode of its pixels, and the number of steps that it is the result of."""
 
     entry: Entry
@@ -97,15 +97,15 @@ JPEG = _REFERENCES.index("pillow")
 """``reference_of`` a JPEG file that Pillow would open."""
 
 
-def found_of(known: Known, prefix: Prefix) -> Found | None:
+def result_entry_of(known: FileEntries, prefix: Prefix) -> ResultEntry | None:
     """A result of a file that a recipe with these first steps may begin with; None if there is none."""
     if known.last[0] is not prefix:
-        known.last = prefix, found_in((known.result, known.pixels), prefix)
-    found: Found | None = known.last[1]
+        known.last = prefix, result_entry_in((known.result, known.pixels), prefix)
+    found: ResultEntry | None = known.last[1]
     return found
 
 
-def found_in(entries: Sequence[Entry | None], prefix: Prefix) -> Found | None:
+def result_entry_in(entries: Sequence[Entry | None], prefix: Prefix) -> ResultEntry | None:
     """The first of the entries that is a result of some of the first steps; None if none is."""
     for entry in entries:
         if entry is None or not entry.meta.startswith(cached.tag()):
@@ -115,7 +115,7 @@ def found_in(entries: Sequence[Entry | None], prefix: Prefix) -> Found | None:
         if reference != prefix.reference or count > len(prefix.steps) or entry.size != size_of(raw):
             continue
         if entry.meta[cached.MARK + _META.size :] == prefix.text(count):
-            return Found(entry, raw, count)
+            return ResultEntry(entry, raw, count)
     return None
 
 
@@ -134,7 +134,7 @@ def made_of(entry: Entry) -> tuple[str, Raw, Steps] | None:
     return _REFERENCES[reference], Raw(width, height, _MODES[mode]), steps
 
 
-class Kind(NamedTuple):
+class ResultSpec(NamedTuple):
     """Properties shared by all results of pictures of one size by the same steps.
 
     Attributes:
@@ -154,7 +154,7 @@ class Kind(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def kind_of(prefix: Prefix, height: int, width: int, count: int) -> Kind:
+def spec_of(prefix: Prefix, height: int, width: int, count: int) -> ResultSpec:
     """The kind of the results of a prefix of pictures of ``count`` channels."""
     steps, size = prefix.steps, (height, width)
     depth = 3 if any(name == "convert" for name, _ in steps) else count
@@ -167,7 +167,7 @@ def kind_of(prefix: Prefix, height: int, width: int, count: int) -> Kind:
         meta = _META.pack(prefix.reference, _MODES.index(raw.mode), len(steps), raw.width, raw.height) + of_steps
     most = max(3 * height * width, _SMALL) if resamples(steps) else height * width
     pays = bool(steps) and meta is not None and own <= most
-    return Kind(raw, shelf_of(RESULT, pipeline((height, width), steps)), meta, _ends(raw), own, len(steps), pays)
+    return ResultSpec(raw, shelf_of(RESULT, pipeline((height, width), steps)), meta, _ends(raw), own, len(steps), pays)
 
 
 def variant(key: Key | bytes, prefix: Prefix) -> bytes:
@@ -187,17 +187,15 @@ def pays_as_a_whole(source: Source) -> bool:
 
 
 def keep_all(source: Source) -> None:
-    """Keep all pixels of a file that is no JPEG, if it is marked (``Known.fills``) and there is room."""
+    """Keep all pixels of a file that is no JPEG, if it is marked (``FileEntries.fills``) and there is room."""
     known, raw = source.cached, source.header
     if known is None or not known.fills or not isinstance(raw, Raw):
         return
     source.cached = replace(known, fills=False)
     content = memoryview(source.data).cast("B")
-    known.cache.worth.made(PIXELS, 1e6 * known.seconds, content.nbytes)
-    header, kind = (
-        cached.packed(source),
-        kind_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, raw.channels),
-    )
+    known.cache.worth.add_result(PIXELS, 1e6 * known.seconds, content.nbytes)
+    header = cached.packed(source)
+    kind = spec_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, raw.channels)
     if header is not None and kind.meta is not None and known.cache.room(PIXELS, content.nbytes):
         files = [(cached.place(source), header, cached.tag() + kind.meta, kind.ends)]
         counters.count(counters.RESULTS, sum(known.cache.put_all(files, PIXELS, content)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +26,23 @@ from accel.recipes.sources import Files, sizes_of, table_of
 from accel.runtime.memo import cached
 from accel.runtime.memo.result_entries import (
     JPEG,
-    Found,
-    Kind,
     Prefix,
-    found_in,
-    found_of,
-    kind_of,
+    ResultEntry,
+    ResultSpec,
     pays_as_a_whole,
     prefix_of,
     prefix_of_row,
     reference_of,
+    result_entry_in,
+    result_entry_of,
+    spec_of,
     steps_of,
     variant,
 )
-from accel.runtime.memo.result_pixels import Compute, Result, converted, split
+from accel.runtime.memo.result_pixels import Compute, StoredResult, converted, split
 from accel.system.memory import Key
 
-_NOTED, _ASKED = 16, 2
+_LEARNT, _CHECKED = 16, 2
 """The number of images of a batch from which is learnt which steps come each time where that is not known; and of those
 by which is seen whether it is."""
 
@@ -57,14 +57,14 @@ takes as long as planning an image by itself."""
 prefixes = Prefixes()
 
 
-class Wanted(NamedTuple):
+class MissingResult(NamedTuple):
     """A result to be made: the key to keep it by, None if it is not kept; and its kind."""
 
     key: Key | bytes | None
-    kind: Kind
+    kind: ResultSpec
 
 
-class Batch:
+class BatchLookup:
     """A batch in columns, and what becomes of its images.
 
     Attributes:
@@ -73,8 +73,8 @@ class Batch:
         halves: their structure before and after these; None if they are different steps.
         sources: the images' sources. files: the same if they are ``Files``, else None. known: what a cache has of each.
         prefixes: the steps themselves, or all where that is not known; None if an image's steps branch.
-        found, wanted: by the images' numbers, the results that they begin with, and those to be made.
-        lacking: the numbers of those whose planes or pixels may be put in.
+        found, missing: by the images' numbers, the results that they begin with, and those to be made.
+        uncached: the numbers of those whose planes or pixels may be put in.
     """
 
     sources: Sequence[Source]
@@ -91,23 +91,15 @@ class Batch:
             self.sources, table = self.rows.sources, self.rows.table()
             self._structure = _on_pixels(self.rows.structure)
         self.files = self.sources if isinstance(self.sources, Files) else None
-        if self.files is None:
-            self.known = [source.cached for source in self.sources]
-            self._references = [reference_of(source.header) for source in self.sources]
-        else:
-            self.known = self.files.of_cache()
-            raw = [each is not None and each.raw for each in self.known]
-            self._references = [
-                reference_of(each.header) if own else JPEG for each, own in zip(self.known, raw, strict=True)
-            ]
+        self.known, self._references = _known_of(self.sources)
         heights, widths, coloured = sizes_of(table)
         self._heights, self._widths = heights.tolist(), widths.tolist()
         self._channels = np.where(coloured, 3, 1).tolist()
         self.halves: tuple[Structure, Structure] | None = None
-        self.found: dict[int, Found] = {}
-        self.wanted: dict[int, Wanted] = {}
-        self.lacking: list[int] = []
-        self._results: dict[tuple[int, int], Result] = {}
+        self.found: dict[int, ResultEntry] = {}
+        self.missing: dict[int, MissingResult] = {}
+        self.uncached: list[int] = []
+        self._results: dict[tuple[int, int], StoredResult] = {}
         self._look()
 
     # -- look up --------------------------------------------------------------------------------------------
@@ -147,16 +139,16 @@ class Batch:
 
         Of rows that is judged by a few images.
         """
-        looked = ENOUGH if next(_again) else _ASKED
+        looked = ENOUGH if next(_again) else _CHECKED
         some = [*self._of_sizes(looked)]
         if self.rows is not None:
-            counts = {_without_convert(prefixes.length(*each), each[1]) for each in some[:_ASKED]}
+            counts = {_without_convert(prefixes.length(*each), each[1]) for each in some[:_CHECKED]}
             if len(counts) == 1 and (count := counts.pop()) is not None:
-                if looked > _ASKED:
+                if looked > _CHECKED:
                     prefixes.note(some)
                 lengths: list[int | None] = (count + converted(self.rows)).tolist()
                 return lengths
-        prefixes.note([*self._of_sizes(_NOTED)])
+        prefixes.note([*self._of_sizes(_LEARNT)])
         every = range(len(self.known))
         return [
             None if (steps := self._steps(number)) is None else prefixes.length(self._size(number), steps)
@@ -179,7 +171,7 @@ class Batch:
             return None if tail and _branches(tail) else on_pixels
         return None if self._structure is None else self._structure.steps(self.rows.numbers[number].tolist())
 
-    def _find(self, lengths: Sequence[int | None]) -> list[Found | None]:
+    def _find(self, lengths: Sequence[int | None]) -> list[ResultEntry | None]:
         """Look for results of the first ``lengths`` steps on pixels of each image, or of fewer; of all where that is
         None."""
         self.lengths, self.prefixes = lengths, self._first(lengths)
@@ -188,7 +180,7 @@ class Batch:
             if known is None or prefix is None
             else known.last[1]
             if known.last[0] is prefix
-            else found_of(known, prefix)
+            else result_entry_of(known, prefix)
             for known, prefix in zip(self.known, self.prefixes, strict=True)
         ]
 
@@ -227,17 +219,17 @@ class Batch:
         for number in numbers:
             known, prefix, key = self.known[number], self.prefixes[number], self._keys[number]
             assert prefix is not None
-            kind, there = kind_of(prefix, self._heights[number], self._widths[number], self._channels[number]), None
+            kind, there = spec_of(prefix, self._heights[number], self._widths[number], self._channels[number]), None
             if kind.pays and key is not None and known is not None and known.result is not None:
                 key = variant(key, prefix)  # another result has the file's own key
                 file = known.cache.look(key)
-                there = None if file is None else found_in([file.entries.get(RESULT)], prefix)
+                there = None if file is None else result_entry_in([file.entries.get(RESULT)], prefix)
             if not kind.pays:
                 others.append(number)
             elif there is not None:
                 self.found[number] = there
             else:
-                self.wanted[number] = Wanted(key, kind)
+                self.missing[number] = MissingResult(key, kind)
         return others
 
     def _without(self, numbers: Sequence[int]) -> None:
@@ -248,47 +240,47 @@ class Batch:
                 self.found[number] = own
             elif known is None or known.planes is None:
                 is_jpeg = known is None and self.files is not None
-                self.lacking += [number] if is_jpeg or pays_as_a_whole(self.sources[number]) else []
+                self.uncached += [number] if is_jpeg or pays_as_a_whole(self.sources[number]) else []
 
-    def _own(self, number: int) -> Found | None:
+    def _own(self, number: int) -> ResultEntry | None:
         """A result of some first steps of an image, from which the wanted one can be made."""
         known, prefix = self.known[number], self.prefixes[number]
-        return None if known is None or prefix is None else found_of(known, prefix)
+        return None if known is None or prefix is None else result_entry_of(known, prefix)
 
     def _fit(self) -> None:
         """Want no more results than the cache has room for."""
         shelves: dict[int, list[int]] = {}
-        for number, (_, kind) in self.wanted.items():
+        for number, (_, kind) in self.missing.items():
             shelves.setdefault(kind.shelf, []).append(number)
         for shelf, numbers in shelves.items():
-            sizes = [self.wanted[number].kind.size for number in numbers]
+            sizes = [self.missing[number].kind.size for number in numbers]
             small = [] if self.in_use.room(shelf, sum(sizes)) else zip(numbers, sizes, strict=True)
             full = [number for number, size in small if not self.in_use.room(shelf, size)]
             for number in full:
-                del self.wanted[number]
+                del self.missing[number]
             self.found |= {number: own for number in full if (own := self._own(number)) is not None}
 
     def _along(self) -> None:
         """Want results, not to be kept, of the other images too, so that all begin alike and are rows; not if decoding
         only the others' regions takes much less."""
-        count, there = len(self.known), self.found.keys() | self.wanted.keys()
+        count, there = len(self.known), self.found.keys() | self.missing.keys()
         if self.halves is None or not 0 < len(there) < count or backend_of(self.selection).devices:
             return
         others = [number for number in range(count) if number not in there]
         sizes = zip(self.prefixes, self._heights, self._widths, self._channels, strict=True)
-        kinds = [kind_of(prefix, *size) for prefix, *size in sizes if prefix is not None]
+        kinds = [spec_of(prefix, *size) for prefix, *size in sizes if prefix is not None]
         alike = all(own.length == kinds[number].length for number, own in self.found.items())
         if alike and sum([self._heights[each] * self._widths[each] for each in others]) <= ALONG * count:
-            self.wanted |= {each: Wanted(None, kinds[each]) for each in others}
-            self.wanted = dict(sorted(self.wanted.items()))
-            self.lacking = self.lacking if self.found else []  # whatever is missing is made; files are put in later
+            self.missing |= {each: MissingResult(None, kinds[each]) for each in others}
+            self.missing = dict(sorted(self.missing.items()))
+            self.uncached = self.uncached if self.found else []  # whatever is missing is made; files are put in later
 
     def regions(self) -> Numbers:
         """The pixels that a first decode of each file that is lacking covers: all rows down to the end of the crop."""
-        which = np.array(self.lacking, np.int64)
+        which = np.array(self.uncached, np.int64)
         heights, widths = np.array(self._heights)[which], np.array(self._widths)[which]
         if self.rows is None:
-            ends = np.array([_bottom(self._heights[each], self._steps(each) or ()) for each in self.lacking], np.int64)
+            ends = np.array([_bottom(self._heights[each], self._steps(each) or ()) for each in self.uncached], np.int64)
         elif self.rows.structure.forms:
             ends = _bottoms(self.rows.structure.forms[0], self.rows.numbers[which], heights)
         else:
@@ -314,13 +306,13 @@ class Batch:
             return cached.packed_together(self.files, numbers)
         return [cached.packed(self.sources[number]) for number in numbers]
 
-    def result(self, number: int, found: Found) -> Result:
+    def result(self, number: int, found: ResultEntry) -> StoredResult:
         """The source of a result, the same object for all recipes of a file."""
         source, (entry, raw, length) = self.sources[number], found
         known, prefix = self._results.get((id(source), length)), self.prefixes[number]
         if known is None:
             assert prefix is not None
-            known = Result(Recipe(source, prefix.steps[:length]), entry, raw, self._compute)
+            known = StoredResult(Recipe(source, prefix.steps[:length]), entry, raw, self._compute)
             self._results[id(source), length] = known
         return known
 
@@ -339,6 +331,14 @@ class Batch:
         before, _ = self.halves
         own = self.sources if len(numbers) == len(self.known) else [self.sources[number] for number in numbers]
         return Rows(own, before, self.rows.numbers[numbers][:, : before.columns])
+
+
+def _known_of(sources: Sequence[Source]) -> tuple[list[Any], list[int]]:
+    """What a cache has of each source, and the decoder of each (``reference_of``)."""
+    if not isinstance(sources, Files):
+        return [source.cached for source in sources], [reference_of(source.header) for source in sources]
+    known = sources.of_cache()
+    return known, [JPEG if each is None or not each.raw else reference_of(each.header) for each in known]
 
 
 def _without_convert(count: int | None, steps: Steps) -> int | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from time import thread_time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Form, Numbers, Rows, Structure
 from accel.recipes.sources import Pictures, Sources, table_of
-from accel.runtime.memo.result_entries import Found
+from accel.runtime.memo.result_entries import ResultEntry
 from accel.system import counters, memory
 from accel.system.memory import Scratch
 
@@ -36,16 +35,7 @@ _parts = Scratch()
 _MOSTLY = 2  # results of at most so many times the pixels of a crop are read whole
 
 
-class Results(Protocol):
-    """Makes the sources of a batch's results."""
-
-    selection: Selection
-
-    def result(self, number: int, found: Found) -> Source:
-        """The source of an image's result."""
-
-
-class Result(Source):
+class StoredResult(Source):
     """A source of pixels that a cache has; if they are damaged, the recipe that they are ``of`` is computed anew."""
 
     __slots__ = ("compute", "entry", "of")
@@ -79,18 +69,25 @@ class Result(Source):
         return whole.reshape(self.header.height, self.header.width, -1)
 
 
-class Unread(Sources):
+class StoredResults(Sources):
     """Results of one mode that are not read yet; they are read together, or one by one as sources.
 
     Attributes:
         raws: the size of each. mode: of all.
     """
 
-    __slots__ = ("_batch", "_cache", "_entries", "_found", "_table", "mode", "raws")
+    __slots__ = ("_cache", "_entries", "_found", "_source_of", "_table", "mode", "raws")
 
-    def __init__(self, found: Sequence[Found], cache: Cache, batch: Results) -> None:
-        super().__init__(batch.selection)
-        self._found, self._cache, self._batch = found, cache, batch
+    def __init__(
+        self,
+        found: Sequence[ResultEntry],
+        cache: Cache,
+        selection: Selection,
+        source_of: Callable[[int, ResultEntry], Source],
+    ) -> None:
+        """``source_of``: makes the source of an image's result, by the image's number."""
+        super().__init__(selection)
+        self._found, self._cache, self._source_of = found, cache, source_of
         self._entries, self.raws, _ = zip(*found, strict=True)
         self.mode, self._table = self.raws[0].mode, table_of(self.raws)
 
@@ -98,33 +95,23 @@ class Unread(Sources):
         return len(self._entries)
 
     def _one(self, place: int) -> Source:
-        return self._batch.result(place, self._found[place])
+        return self._source_of(place, self._found[place])
 
     def table(self) -> Numbers:
         return self._table
 
     def read(self, out: Pixels) -> bool:
         """Read all, one behind the other; False if one is damaged, and each must be read by itself."""
-        begun = thread_time()
         if self._cache.read_all([(entry, 0, entry.parts) for entry in self._entries], out):
             return False
-        self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
-        self.used(len(self))
+        self.add_hits(len(self))
         return True
 
-    def asked(self) -> reading.Together | None:
+    def entry_table(self) -> reading.EntryTable | None:
         """All results in the form that compiled code reads; None if each must be read by itself."""
-        if self._cache.worth.asks:
-            self._measure()
         return self._cache.together(self._entries)
 
-    def _measure(self) -> None:
-        """Measure how long reading one result takes."""
-        entry, out, begun = self._entries[0], _parts.take(self._entries[0].size), thread_time()
-        if self._cache.read(entry, 0, entry.parts, out):
-            self._cache.worth.read(1e6 * (thread_time() - begun), out.nbytes)
-
-    def used(self, count: int) -> None:
+    def add_hits(self, count: int) -> None:
         """Count results that were read and are sound."""
         counters.count(counters.RESULT_HITS, count)
 
@@ -137,7 +124,7 @@ def on_device(sources: Sequence[Source], structure: Structure, row: Sequence[int
 
     ``structure``, ``row``: the steps after the pixels.
     """
-    if isinstance(sources, Unread):
+    if isinstance(sources, StoredResults):
         return _read(sources) if _shows_most(structure, row, sources.raws[0]) else None
     return sources if isinstance(sources, Pictures) else None
 
@@ -180,7 +167,7 @@ def _shows_most(structure: Structure, row: Sequence[int], result: Raw) -> bool:
     return bool(_MOSTLY * height * width >= result.height * result.width)
 
 
-def _read(together: Unread) -> Pictures | None:
+def _read(together: StoredResults) -> Pictures | None:
     """Read all results into one array; None if they have several sizes, or one is damaged."""
     header = together.raws[0]
     if any(each != header for each in together.raws):

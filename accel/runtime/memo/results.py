@@ -27,16 +27,16 @@ from accel.recipes.rows import Pictures, Rows
 from accel.recipes.sources import PicturesApart
 from accel.runtime.memo import cached
 from accel.runtime.memo.planes import Fill
-from accel.runtime.memo.result_entries import Kind, found_in, prefix_of, reference_of, variant
-from accel.runtime.memo.result_lookup import Batch
-from accel.runtime.memo.result_pixels import Compute, Unread, on_device
+from accel.runtime.memo.result_entries import ResultSpec, prefix_of, reference_of, result_entry_in, variant
+from accel.runtime.memo.result_lookup import BatchLookup
+from accel.runtime.memo.result_pixels import Compute, StoredResults, on_device
 from accel.system import counters
 from accel.system.memory import Key
 
 Run = Callable[[Selection, Sequence[Plan]], list[Tensor | Exception]]
 """Runs plans on a backend, with results on the host."""
 
-Made = tuple[Sequence[int], Pixels]
+ResultBlock = tuple[Sequence[int], Pixels]
 """The numbers of images, and the pixels of their results, side by side."""
 
 
@@ -49,10 +49,10 @@ def applied(recipes: Sequence[Recipe], backend: Backend, run: Run, fill: Fill, c
             or all pixels should be kept.
         compute: computes the pixels of a recipe, in place of a damaged entry.
     """
-    batch = Batch(recipes, compute)
-    if batch.lacking:
-        fill(batch.sources, np.array(batch.lacking, np.int64), batch.regions())
-    made = _made(batch, backend, run) if batch.wanted else []
+    batch = BatchLookup(recipes, compute)
+    if batch.uncached:
+        fill(batch.sources, np.array(batch.uncached, np.int64), batch.regions())
+    made = _made(batch, backend, run) if batch.missing else []
     for each in made:
         _keep(batch, *each)
     return _after(batch, made) if batch.found or made else recipes
@@ -61,16 +61,16 @@ def applied(recipes: Sequence[Recipe], backend: Backend, run: Run, fill: Fill, c
 # -- compute ------------------------------------------------------------------------------------------------
 
 
-def _made(batch: Batch, backend: Backend, run: Run) -> list[Made]:
+def _made(batch: BatchLookup, backend: Backend, run: Run) -> list[ResultBlock]:
     """Make the results that are wanted; return those of each plan, without those of files that cannot be decoded:
     running their recipes will raise the error."""
-    plans = _plans(batch, [*batch.wanted], backend)
+    plans = _plans(batch, [*batch.missing], backend)
     # indexes are useful for files that another pipeline has decoded, and for those that will be decoded again
-    again = any(key is None for key, _ in batch.wanted.values())
-    selection = strict(batch.selection, indexed=again or stream_index.knows(batch.file_key(next(iter(batch.wanted)))))
+    again = any(key is None for key, _ in batch.missing.values())
+    selection = strict(batch.selection, indexed=again or stream_index.knows(batch.file_key(next(iter(batch.missing)))))
     since = process_time()
     done = run(selection, [plan for _, plan in plans])
-    _took(batch, process_time() - since)
+    _add_saving(batch, process_time() - since)
     found = [(numbers, values) for (numbers, _), values in zip(plans, done, strict=True)]
     failed = [numbers for numbers, values in found if len(numbers) > 1 and not isinstance(values, Tensor)]
     if failed:  # at least one of each is damaged; the others are kept
@@ -80,7 +80,7 @@ def _made(batch: Batch, backend: Backend, run: Run) -> list[Made]:
     return [(numbers, _in_memory(values)) for numbers, values in found if isinstance(values, Tensor)]
 
 
-def _plans(batch: Batch, numbers: Sequence[int], backend: Backend) -> list[tuple[Sequence[int], Plan]]:
+def _plans(batch: BatchLookup, numbers: Sequence[int], backend: Backend) -> list[tuple[Sequence[int], Plan]]:
     """Interleaved plans of images of any sizes, each with the images' numbers."""
     rows = batch.rows_before(numbers) or Rows.of([batch.recipe_of(number) for number in numbers])
     if rows is not None:
@@ -90,7 +90,7 @@ def _plans(batch: Batch, numbers: Sequence[int], backend: Backend) -> list[tuple
     return _one_by_one(batch, numbers)
 
 
-def _one_by_one(batch: Batch, numbers: Sequence[int]) -> list[tuple[Sequence[int], Plan]]:
+def _one_by_one(batch: BatchLookup, numbers: Sequence[int]) -> list[tuple[Sequence[int], Plan]]:
     given = [(source, *parts(steps)) for source, steps in map(batch.recipe_of, numbers)]
     return [([numbers[each] for each in places], plan) for plan, places in plans_of(given, (True,) * len(given))]
 
@@ -106,15 +106,15 @@ def strict(selection: Selection, *, indexed: bool) -> Selection:
     return selection._replace(options=dataclasses.replace(options, on_error="raise", cache=cache))
 
 
-def _took(batch: Batch, seconds: float) -> None:
+def _add_saving(batch: BatchLookup, seconds: float) -> None:
     """Record the time that making all results took, as what they save (less reading them)."""
     sizes: dict[int, int] = {}
-    for key, kind in batch.wanted.values():
+    for key, kind in batch.missing.values():
         if key is not None:
             sizes[kind.shelf] = sizes.get(kind.shelf, 0) + kind.size
-    whole = sum([kind.size for _, kind in batch.wanted.values()])
+    whole = sum([kind.size for _, kind in batch.missing.values()])
     for shelf, own in sizes.items():
-        batch.in_use.worth.made(shelf, 1e6 * seconds * own / whole, own)
+        batch.in_use.worth.add_result(shelf, 1e6 * seconds * own / whole, own)
 
 
 def _in_memory(values: Tensor) -> Pixels:
@@ -126,11 +126,11 @@ def _in_memory(values: Tensor) -> Pixels:
 # -- keep ---------------------------------------------------------------------------------------------------
 
 
-def _keep(batch: Batch, numbers: Sequence[int], pixels: Pixels) -> None:
+def _keep(batch: BatchLookup, numbers: Sequence[int], pixels: Pixels) -> None:
     """Keep the results that have keys."""
-    shelves: dict[int, dict[Key | bytes, tuple[int, int, Kind]]] = {}
+    shelves: dict[int, dict[Key | bytes, tuple[int, int, ResultSpec]]] = {}
     for number, begin, kind in _places(batch, numbers):
-        if (key := batch.wanted[number].key) is not None:
+        if (key := batch.missing[number].key) is not None:
             shelves.setdefault(kind.shelf, {}).setdefault(key, (number, begin, kind))
     for shelf, own in shelves.items():
         mark, headers = cached.tag(), batch.headers([number for number, *_ in own.values()])
@@ -142,11 +142,11 @@ def _keep(batch: Batch, numbers: Sequence[int], pixels: Pixels) -> None:
         counters.count(counters.RESULTS, sum(batch.in_use.put_all(files, shelf, pixels.data, begins)))
 
 
-def _places(batch: Batch, numbers: Sequence[int]) -> list[tuple[int, int, Kind]]:
+def _places(batch: BatchLookup, numbers: Sequence[int]) -> list[tuple[int, int, ResultSpec]]:
     """Where the pixels of each result begin, side by side, and its kind."""
     found, begin = [], 0
     for number in numbers:
-        kind = batch.wanted[number].kind
+        kind = batch.missing[number].kind
         found.append((number, begin, kind))
         begin += kind.size
     return found
@@ -155,11 +155,11 @@ def _places(batch: Batch, numbers: Sequence[int]) -> list[tuple[int, int, Kind]]
 # -- begin with results -------------------------------------------------------------------------------------
 
 
-def _after(batch: Batch, made: Sequence[Made]) -> Sequence[Recipe]:
+def _after(batch: BatchLookup, made: Sequence[ResultBlock]) -> Sequence[Recipe]:
     """The recipes that begin with the results that were found or made."""
     recipes, rows = batch.recipes, batch.rows
     lengths = {number: own.length for number, own in batch.found.items()}
-    lengths |= {number: batch.wanted[number].kind.length for numbers, _ in made for number in numbers}
+    lengths |= {number: batch.missing[number].kind.length for numbers, _ in made for number in numbers}
     if rows is not None and len(lengths) == len(batch.known):
         given = [lengths[number] for number in range(len(lengths))]
         halves = batch.halves if given == batch.lengths else batch.split(given)
@@ -171,32 +171,37 @@ def _after(batch: Batch, made: Sequence[Made]) -> Sequence[Recipe]:
                 sources = on_device(_sources(batch, made), structure, numbers[0].tolist())
             if sources is not None:
                 return Rows(sources, structure, numbers)
-    begun = list(recipes)
+    after = list(recipes)
     for number, source in _each(batch, made).items():
         on_pixels, on_values, tail = parts(recipes[number].steps)
-        begun[number] = Recipe(source, (*on_pixels[lengths[number] :], *on_values, *tail))
-    return begun
+        after[number] = Recipe(source, (*on_pixels[lengths[number] :], *on_values, *tail))
+    return after
 
 
-def _sources(batch: Batch, made: Sequence[Made]) -> Sequence[Source]:
+def _sources(batch: BatchLookup, made: Sequence[ResultBlock]) -> Sequence[Source]:
     """The results of all images: unread, or in one piece of memory, if they are of one mode."""
     count = len(batch.known)
     if not made and len({own.raw.mode for own in batch.found.values()}) == 1:
-        return Unread([batch.found[number] for number in range(count)], batch.known[0].cache, batch)
-    if len(made) == 1 and [*made[0][0]] == [*range(count)]:
-        (numbers, pixels), name = made[0], "results that a cache takes"
-        raws = [kind.raw for _, kind in batch.wanted.values()]
-        (_, height, mode, _), selection = raws[0], batch.selection
-        if raws.count(raws[0]) == count:
-            shape = (count, height, -1, 3) if mode == "RGB" else (count, height, -1)
-            return Pictures(pixels.reshape(shape), name, selection)
-        if all(raw.mode == mode for raw in raws):
-            places = [(begin, kind.raw.height, kind.raw.width) for _, begin, kind in _places(batch, numbers)]
-            return PicturesApart(pixels, np.array(places, np.int64), mode, name, selection)
-    return [source for _, source in sorted(_each(batch, made).items())]
+        found = [batch.found[number] for number in range(count)]
+        return StoredResults(found, batch.known[0].cache, batch.selection, batch.result)
+    whole = _in_one_piece(batch, made[0][1]) if len(made) == 1 and [*made[0][0]] == [*range(count)] else None
+    return whole or [source for _, source in sorted(_each(batch, made).items())]
 
 
-def _each(batch: Batch, made: Sequence[Made]) -> dict[int, Source]:
+def _in_one_piece(batch: BatchLookup, pixels: Pixels) -> Pictures | PicturesApart | None:
+    """The results of all images, made by one plan; None if they are of several modes."""
+    raws, name = [kind.raw for _, kind in batch.missing.values()], "results that a cache takes"
+    _, height, mode, _ = raws[0]
+    if raws.count(raws[0]) == len(raws):
+        shape = (len(raws), height, -1, 3) if mode == "RGB" else (len(raws), height, -1)
+        return Pictures(pixels.reshape(shape), name, batch.selection)
+    if any(raw.mode != mode for raw in raws):
+        return None
+    places = [(begin, kind.raw.height, kind.raw.width) for _, begin, kind in _places(batch, range(len(raws)))]
+    return PicturesApart(pixels, np.array(places, np.int64), mode, name, batch.selection)
+
+
+def _each(batch: BatchLookup, made: Sequence[ResultBlock]) -> dict[int, Source]:
     """The results that were found or made, each as a source."""
     found: dict[int, Source] = {number: batch.result(number, own) for number, own in batch.found.items()}
     for numbers, pixels in made:
@@ -221,7 +226,7 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
         file = known.cache.look(variant(cached.place(source), prefix_of(reference, on_pixels[:count])))
         entries += [] if file is None else [file.entries.get(RESULT)]
     for entry in (*entries, known.pixels):
-        if (found := found_in([entry], prefix)) is not None:
+        if (found := result_entry_in([entry], prefix)) is not None:
             yield found.entry, on_pixels[: found.length]
     if known.planes is not None:
         yield known.planes, None

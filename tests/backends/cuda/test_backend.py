@@ -21,7 +21,7 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
 from accel.planning.plan import Plan, plan
 from accel.processes.switch import current
-from accel.runtime import kept
+from accel.runtime import picture_memory
 from rig.batches import noise
 from tests.support.cuda import (
     DEVICE,
@@ -124,7 +124,7 @@ class Asked(host.HostDevice):
 
 def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And again for a larger batch than before, or where memory ran out; a batch of 1,024 is not split."""
-    monkeypatch.setattr(kept, "memory", lambda: 128 << 30)
+    monkeypatch.setattr(picture_memory, "memory", lambda: 128 << 30)
     planned, device = planned_files(), Asked()
     asked, runs = budget.Budget(device), list[int]()
 

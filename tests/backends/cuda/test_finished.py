@@ -25,8 +25,7 @@ from accel.processes import sent_files, uses
 from accel.recipes.recipe import Source, Step
 from accel.recipes.rows import Form, Rows, Structure
 from accel.recipes.sources import Files
-from accel.runtime import finished as finished_work
-from accel.runtime import kept
+from accel.runtime import picture_memory, worker_batches
 from accel.system import memory
 from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support import helpers
@@ -128,10 +127,10 @@ def test_any_use_of_work_for_any_other(
 
 
 def test_a_float_becomes_an_integer_on_the_host_only() -> None:
-    assert finished_work.exact(torch.float32, to(torch.float16, torch.float64))
-    assert finished_work.exact(torch.uint8, (*to(torch.int64, torch.float32), ("contiguous", (torch.channels_last,))))
-    assert not finished_work.exact(torch.float32, to(torch.float16, torch.uint8))
-    assert not finished_work.exact(torch.uint8, to(torch.float16, torch.bool))
+    assert worker_batches.exact(torch.float32, to(torch.float16, torch.float64))
+    assert worker_batches.exact(torch.uint8, (*to(torch.int64, torch.float32), ("contiguous", (torch.channels_last,))))
+    assert not worker_batches.exact(torch.float32, to(torch.float16, torch.uint8))
+    assert not worker_batches.exact(torch.uint8, to(torch.float16, torch.bool))
 
 
 def test_a_source_is_made_when_it_is_asked_for(made: list[str]) -> None:
@@ -260,7 +259,7 @@ def test_chunks(made: list[str]) -> None:
 
 def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device needs besides is not the host's, as long as it decodes nothing."""
-    monkeypatch.setattr(kept, "memory", lambda: 1 << 20 << 4)
+    monkeypatch.setattr(picture_memory, "memory", lambda: 1 << 20 << 4)
     with accel.image_backend("cuda", device="cpu", threads=1):
         rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
         found = sent(rows)
@@ -270,7 +269,7 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
         assert sum(sizes_of(found.ahead)) == taken > 1 << 20 > sent_bytes
         assert torch.equal(values(found), values(list(rows)))
         assert made.count("finished") == 1
-        monkeypatch.setattr(kept, "memory", lambda: 16 * (sent_bytes - 1))
+        monkeypatch.setattr(picture_memory, "memory", lambda: 16 * (sent_bytes - 1))
         assert torch.equal(values(sent(rows)), values(list(rows)))
         assert made.count("finished") == 1
 

@@ -40,7 +40,7 @@ class Picture:
         self.used = time.monotonic()
 
 
-class _Shelf:
+class _Memory:
     """All pictures of a process. A forked child counts none: its parent's pictures stay in shared memory pages."""
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ class _Shelf:
         self._bytes -= size
 
 
-_shelf = _Shelf()
-fork.register(in_child=_shelf.__init__)  # type: ignore[misc]
+_all = _Memory()
+fork.register(in_child=_all.__init__)  # type: ignore[misc]
 
 
 def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> Pixels | None:
@@ -96,7 +96,7 @@ def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> P
 
     None if there is no room for its ``size`` bytes, or it cannot be decoded.
     """
-    picture = source.picture or _shelf.place(source, size)
+    picture = source.picture or _all.place(source, size)
     if picture is None:
         return None
     if not picture.tried:
@@ -140,5 +140,5 @@ def limit() -> int:
 def memory() -> int:
     """The bytes of memory of this machine, or of this container if those are fewer."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    said = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
-    return min([machine, *(int(text) for text in said if text.strip().isdigit())])
+    limits = cores.of_groups("memory", "memory.limit_in_bytes", "memory.max")
+    return min([machine, *(int(text) for text in limits if text.strip().isdigit())])
