@@ -20,6 +20,7 @@ from accel.cache.folder import Unusable
 from accel.cache.numbers import Numbers
 from accel.system import log
 from tests.cache.kept import BUDGET, fallbacks, filled, key, opened, parts, put, right
+from tests.support import inside
 from tests.support.processes import finished, in_child, in_threads, linux, started
 
 pytestmark = linux
@@ -53,14 +54,14 @@ def test_parts_are_read_by_themselves(folder: Path) -> None:
 
 def test_what_is_put_while_the_numbers_are_read_again_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread puts it in."""
-    cache, has, late = filled(folder, 1), Numbers._has, [1]
+    cache, late = filled(folder, 1), [1]
 
-    def has_later(self: Numbers, number: int) -> bool:
+    def has_later(has: Any, *given: Any) -> Any:
         while late:
             assert put(cache, late.pop(), PLANES)
-        return has(self, number)
+        return has(*given)
 
-    monkeypatch.setattr(Numbers, "_has", has_later)
+    inside.wrap(monkeypatch, Numbers, "_has", has_later)
     cache._numbers.renew((-1, -1))  # another version
     assert not late
     cache.flush()
@@ -407,11 +408,11 @@ MOUNTS = (
 def test_a_networks_file_system_is_told_by_its_mount(tmp_path: Path, kind: str, expected: str | None) -> None:
     mounts, at = tmp_path / "mountinfo", tmp_path / "data"
     mounts.write_text(MOUNTS.format(at, kind, at))
-    assert folders._network(at / "a" / "b", mounts) == expected
-    assert folders._network(at, mounts) == expected
-    assert folders._network(tmp_path / "data2", mounts) is None
-    assert folders._network(at / "local disk" / "c", mounts) is None
-    assert folders._network(at, tmp_path / "none") is None
+    network = folders._network
+    assert network(at / "a" / "b", mounts) == network(at, mounts) == expected
+    assert network(tmp_path / "data2", mounts) is None
+    assert network(at / "local disk" / "c", mounts) is None
+    assert network(at, tmp_path / "none") is None
 
 
 def test_a_networks_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,7 @@ def test_damaged_files() -> None:
     device = PtxDevice(4)
     with (
         installed(device),
-        mock.patch.object(backend, "_Engine", lambda where: CudaBackend._engine(where)),
+        mock.patch("tests.support.inside.engine", return_value=CudaBackend._engine(torch.device("cpu"))),
         device.enter(),
     ):
         taken, wrong = sanitized_decoder.check(range(60))
