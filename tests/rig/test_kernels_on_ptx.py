@@ -36,7 +36,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 from rig.pieces import divided
 from rig.ptx.device import PtxDevice, installed, program, ptx_of_unit
 
-pytestmark = host_only
+pytestmark = [host_only, pytest.mark.usefixtures("small_batches_indexed")]
 
 KERNELS = [kernel for names in compile.UNITS.values() for kernel in names]
 

@@ -23,7 +23,7 @@ from tests.support import inside
 from tests.support.cuda import assert_equals_torchvision, host_only, needs_compiler, on_device
 from tests.support.jpeg import lies, packed, shape
 
-pytestmark = [needs_compiler, host_only]
+pytestmark = [needs_compiler, host_only, pytest.mark.usefixtures("small_batches_indexed")]
 
 BATCHES = batches()
 
