@@ -5,6 +5,7 @@ from functools import cache, partial
 from io import BytesIO
 from itertools import count
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torchvision.transforms.v2 import functional as F2
 
 import accel
 from accel import testing
+from accel.backends.cuda.jpeg import requests
 from accel.codec import jpeg, store, store_fields
 from accel.recipes.recipe import Source
 
@@ -60,8 +62,9 @@ def by_torchvision(batch: Batch) -> torch.Tensor:
 
 
 def by_kernels(batch: Batch, **options: Any) -> torch.Tensor:
-    """A batch computed by the cuda backend on the host; ``options`` are the backend's."""
-    with accel.image_backend("cuda", device="cpu", **options):
+    """A batch computed by the cuda backend on the host, by stream indexes however small it is; ``options`` are the
+    backend's."""
+    with mock.patch.object(requests, "INDEXED", 0), accel.image_backend("cuda", device="cpu", **options):
         found: torch.Tensor = testing.computed(batch())
     return found
 

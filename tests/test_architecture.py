@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ BY_NAME = {
 
 LONGEST = 450  # lines
 LONGER: frozenset[str] = frozenset()
+PRIVATE = 148  # uses of private names in tests
 
 Tree = Mapping[str, str]
 
@@ -222,6 +224,57 @@ def test_no_test_file_imports_another() -> None:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         others = [other for other in imported(name, path.read_text(), {}) if ".test_" in other]
         assert not others, name
+
+
+def private_names(source: str) -> list[str]:
+    """The uses of accel's private names in a test: imported, read from what it imports, or named beside it to a call,
+    as ``monkeypatch.setattr(module, "_name", value)`` does."""
+    of_accel, found = set(), list[str]()
+    for node in nodes(source):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            package = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                if is_accel(package or alias.name):
+                    of_accel.add(alias.asname or (alias.name if package else "accel"))
+                    found += [alias.name] if package else []
+
+    def is_inside(node: ast.expr) -> bool:
+        while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        return isinstance(node, ast.Name) and node.id in of_accel
+
+    for node in nodes(source):
+        if isinstance(node, ast.Attribute) and is_inside(node):
+            found.append(node.attr)
+        elif isinstance(node, ast.Call):
+            found += [
+                str(name.value)
+                for owner, name in pairwise(node.args)
+                if isinstance(name, ast.Constant) and is_inside(owner)
+            ]
+    return [name for name in found if name.startswith("_") and not name.endswith("_")]
+
+
+def test_tests_ask_through_public_names() -> None:
+    """What several tests need of private ones stands in ``tests/support/inside.py``; fewer is better."""
+    uses = {path: len(private_names(path.read_text())) for path in (ROOT / "tests").rglob("*.py")}
+    assert sum(uses.values()) <= PRIVATE, uses
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from accel.codec.jpeg import _scratch",
+        "from accel.codec import jpeg as j\nj._scratch.layout",
+        "import accel.codec.jpeg\naccel.codec.jpeg._scratch",
+        "from accel.codec import jpeg\njpeg.Index()._words[0]",
+        "def test(patch):\n    from accel.codec import jpeg\n    patch.setattr(jpeg, '_scratch', None)",
+    ],
+)
+def test_private_names_are_seen(source: str) -> None:
+    assert len(private_names(source)) == 1
+    assert not private_names(source.replace("accel", "other"))
+    assert not private_names(source.replace("_", "x"))
 
 
 IN_A_FUNCTION = "def f():\n    from accel import {}\n"

@@ -18,10 +18,11 @@ from torchvision.datasets.folder import default_loader
 
 import accel
 from accel.hooks.compiled import single
+from accel.planning.prefix import Prefixes
 from accel.processes import slot_pool
-from accel.runtime.memo import cached
+from accel.runtime.memo import result_lookup
 from accel.system import memory
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.processes import linux
 
 MOST_FILES = 37
@@ -116,7 +117,7 @@ def ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
     monkeypatch.setattr(single, "FIRST", 0)
     accel.set_image_backend("cpu")
     worker = type("Worker", (), {"num_workers": 1, "id": 0})
-    monkeypatch.setattr(slot_pool, "_pool", None)  # put back: workers that are forked later would take it for their own
+    inside.slot_pool_of_worker(monkeypatch)  # put back: workers that are forked later would take it for their own
     with slot_pool.loader():
         monkeypatch.setattr("torch.utils.data._utils.worker._worker_info", worker)
         for _ in range(2):
@@ -237,7 +238,8 @@ def iterations(loader: DataLoader[Any]) -> Iterator[Callable[[], Any]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(memory, "SETTLED", 0.0)  # files may be kept however young they are
-    monkeypatch.setattr(cached, "_caches", {})  # those of other tests are flushed too
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())  # nothing is known of the pipelines
+    inside.close_caches()  # those of other tests are flushed too
     for number in range(BATCH * BATCHES):
         path = tmp_path / "data" / f"class{number % 2}" / f"{number:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

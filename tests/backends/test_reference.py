@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from torchvision.transforms.v2 import functional as F2
 
@@ -29,6 +30,7 @@ from tests.support.backends import REFERENCE, Backend
 from tests.support.cuda import DEVICE
 
 STEPS = {op.name: op for op in OPS.values() if isinstance(op, (IndexOp, ResampleOp, LutOp, EffectOp))}
+MODES = {1: InterpolationMode.LANCZOS, 2: InterpolationMode.BILINEAR, 3: InterpolationMode.BICUBIC}
 OF_TENSORS: list[Step] = [("resize", (*size, int(code))) for code in Aten for size in ((33, 41), (90, 7))]
 SEEDS = 30
 SHOWN: Step = ("crop", (-3, 4, 30, 40))
@@ -64,7 +66,7 @@ def steps(draw: random.Random, size: tuple[int, int], mode: str) -> list[Step]:
         params = step[1]
         try:
             if step in OF_TENSORS:
-                F2.resize(F.pil_to_tensor(image), list(params[:2]), reference._MODES[params[2] & 7])
+                F2.resize(F.pil_to_tensor(image), list(params[:2]), MODES[params[2] & 7])
             elif op.takes == "image":
                 op.reference(image, params)
         except Exception:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache.kept import close_all
+from tests.support import inside
 
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
-    close_all()
+    inside.close_caches()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Entries for the tests of a cache: which content belongs to which number, and whether what is found is that."""
 
 import random
+import sqlite3
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import accel
-from accel.cache import cache as caches
+from accel.cache import folder as folders
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES, RESULT, File
 from accel.system.memory import Key
@@ -82,13 +83,6 @@ def opened(folder: Path, budget: int = BUDGET, version: str = "test") -> Cache:
     return Cache.open(folder, budget, version=version)
 
 
-def close_all() -> None:
-    """Close every cache that this process has."""
-    for cache in caches._opened.values():
-        cache.close()
-    caches._opened.clear()
-
-
 def number_of(some: int, every: int) -> Any:
     """How many times something is tried, as ``times``: some, or all where sweeps are asked for."""
     return pytest.mark.parametrize(
@@ -107,3 +101,10 @@ def in_child_shown(function: Callable[[], bool]) -> bool:
             return False
 
     return in_child(shown)()
+
+
+def changed(folder: Path, statement: str) -> None:
+    connection = sqlite3.connect(folder / folders.TABLE)
+    with connection:
+        connection.execute(statement)
+    connection.close()

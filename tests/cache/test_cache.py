@@ -408,11 +408,11 @@ MOUNTS = (
 def test_a_networks_file_system_is_told_by_its_mount(tmp_path: Path, kind: str, expected: str | None) -> None:
     mounts, at = tmp_path / "mountinfo", tmp_path / "data"
     mounts.write_text(MOUNTS.format(at, kind, at))
-    assert folders._network(at / "a" / "b", mounts) == expected
-    assert folders._network(at, mounts) == expected
-    assert folders._network(tmp_path / "data2", mounts) is None
-    assert folders._network(at / "local disk" / "c", mounts) is None
-    assert folders._network(at, tmp_path / "none") is None
+    network = folders._network
+    assert network(at / "a" / "b", mounts) == network(at, mounts) == expected
+    assert network(tmp_path / "data2", mounts) is None
+    assert network(at / "local disk" / "c", mounts) is None
+    assert network(at, tmp_path / "none") is None
 
 
 def test_a_networks_folder_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from accel.cache import cache as caches
 from accel.cache import entry as entries
 from accel.cache import folder as folders
 from accel.cache import reading
@@ -19,7 +18,6 @@ from accel.cache.folder import Unusable
 from accel.cache.segments import name_of
 from accel.codec.files import reader
 from tests.cache.kept import (
-    close_all,
     fallbacks,
     filled,
     in_child_shown,
@@ -29,6 +27,7 @@ from tests.cache.kept import (
     put,
     right,
 )
+from tests.support import inside
 from tests.support.processes import in_child, linux
 
 pytestmark = linux
@@ -39,7 +38,7 @@ def copied(folder: Path, to: Path) -> list[Path]:
     """A copy of a cache that is in use, with its log and the index of that; its files that have content."""
     filled(folder, FILES)
     shutil.copytree(folder, to)
-    close_all()
+    inside.close_caches()
     return [path.relative_to(to) for path in to.rglob("*") if path.is_file() and path.stat().st_size]
 
 
@@ -107,7 +106,7 @@ def test_a_check_that_is_not_made_would_be_noticed(
     module: Any, name: str, only: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert attacked(3, folder, tmp_path / "sound", 40, only)
-    close_all()
+    inside.close_caches()
     shutil.rmtree(folder)
     monkeypatch.setattr(module, name, lambda *given: True)
     monkeypatch.setattr(reader, "agrees", lambda: False)  # compiled code makes its checks itself
@@ -245,7 +244,7 @@ def test_a_table_that_is_damaged_meanwhile_is_done_without_and_made_anew(
     assert any("the cache is damaged, and not used any more" in reason for reason in counted)
 
     def other() -> bool:
-        caches._opened.clear()
+        inside.forget_caches()
         with pytest.raises(Unusable, match=r"it is damaged .*, and others use it still"):
             opened(folder)
         return True
@@ -272,7 +271,7 @@ def test_a_table_that_lacks_one_of_its_own_begins_anew(
         cache = opened(folder)
         right(cache, 1)
         put(cache, 1, RESULT)
-        close_all()
+        inside.close_caches()
     assert caplog.text.count("begins anew") == 1
     cache = opened(folder)
     assert right(cache, 1) == 1

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from accel.cache import budget
-from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES, RESULT
@@ -30,6 +29,7 @@ from tests.cache.kept import (
     put,
     right,
 )
+from tests.support import inside
 from tests.support.processes import descriptors, in_child, killed, linux
 
 pytestmark = linux
@@ -316,7 +316,7 @@ def test_a_folder_that_is_replaced_is_left_to_who_replaced_it(folder: Path, tmp_
     folder.rename(tmp_path / "old")
 
     def other() -> bool:
-        caches._opened.clear()
+        inside.forget_caches()
         return [right(filled(folder, 3), number) for number in range(4)] == [2, 2, 2, 0]
 
     assert in_child(other)()

@@ -13,9 +13,9 @@ from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT
 from accel.cache.faults import SEGMENT
 from accel.cache.worth import ASSUMED, Rate, Worth, shelf_of
-from tests.cache.kept import close_all, fallbacks, filled, opened, put, right
+from tests.cache.kept import changed, fallbacks, filled, opened, put, right
+from tests.support import inside
 from tests.support.processes import in_child, linux
-from tests.support.worth import changed
 
 pytestmark = linux
 BUDGET, FILES, EPOCHS = 4_000_000, 400, 10
@@ -122,7 +122,7 @@ def test_what_was_measured_is_there_for_other_processes_and_later_runs(folder: P
         return not own.room(RESULT, 20_000)
 
     assert in_child(later)()
-    close_all()
+    inside.close_caches()
     assert not opened(folder, BUDGET).room(RESULT, 20_000), "nobody uses it: the table alone knows"
 
 
@@ -218,7 +218,7 @@ def test_a_segments_row_that_says_nothing_any_more(folder: Path) -> None:
 @pytest.mark.parametrize("column", ["worth", "taken"])
 def test_a_flipped_bit_of_a_shelfs_row_is_as_if_nothing_was_measured(folder: Path, column: str) -> None:
     trained(opened(folder, BUDGET), [GOOD])
-    close_all()
+    inside.close_caches()
     changed(folder, f"UPDATE shelves SET {column} = {column} + {1 << 40}")
     cache = opened(folder, 2 * BUDGET)
     assert cache.room(GOOD.shelf, 20_000)

@@ -13,7 +13,6 @@ from torchvision import transforms as T
 from torchvision.datasets.folder import pil_loader
 
 import accel
-from accel.cache import cache as caches
 from accel.cache import folder as folders
 from accel.cache.entry import INDEX, PLANES, RESULT
 from accel.cli import cache as command
@@ -21,9 +20,9 @@ from accel.cli.command_line import main
 from accel.runtime.memo import cached
 from accel.system import memory
 from accel.system.memory import key_of
-from tests.cache.kept import filled, key, opened, put, right
+from tests.cache.kept import changed, filled, key, opened, put, right
+from tests.support import inside
 from tests.support.processes import in_child, linux
-from tests.support.worth import changed
 
 pytestmark = linux
 
@@ -31,12 +30,10 @@ pytestmark = linux
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A cache of 20 files, which nobody uses."""
-    filled(tmp_path / "cache", 20).close()
-    caches._opened.clear()
+    filled(tmp_path / "cache", 20)
+    inside.close_caches()
     yield tmp_path / "cache"
-    for cache in caches._opened.values():
-        cache.close()
-    caches._opened.clear()
+    inside.close_caches()
 
 
 def test_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,8 +149,7 @@ def test_clear_empties_it_unless_it_is_used(folder: Path, capsys: pytest.Capture
     assert main(["cache", "clear", str(folder)]) == 2
     assert "processes use it" in capsys.readouterr().err
     assert right(cache, 3) == 2
-    cache.close()
-    caches._opened.clear()
+    inside.close_caches()
     assert main(["cache", "clear", str(folder)]) == 0
     assert "MB removed" in capsys.readouterr().out
     assert main(["cache", "list", str(folder)]) == 2
@@ -181,8 +177,8 @@ def test_what_is_kept_is_compared_with_the_files(
             for _ in range(4):
                 for first in range(0, len(paths), 4):
                     torch.stack([pipeline(pil_loader(path)) for path in paths[first : first + 4]]).sum()
-    [cache] = [each for each in caches._opened.values() if each.folder == folder]
-    cache.flush()
+    cached.flush()
+    cache = opened(folder)
     assert main(["cache", "verify", str(folder), "--data", str(data)]) == 0
     shown = capsys.readouterr().out
     results = int(shown.partition("planes and ")[2].split()[0])
@@ -236,10 +232,7 @@ def test_a_cache_is_filled_ahead(
     count = int(shown.split()[0])
     assert 1 < count <= len(paths)
     assert f"{len(paths) + 1 - count} others have no such form" in " ".join(shown.split())
-    for each in filter(None, cached._caches.values()):
-        each.close()
-    caches._opened.clear()
-    cached._caches.clear()
+    inside.close_caches()
     assert main(fill) == 0
     assert f"{count} were there" in " ".join(capsys.readouterr().out.split())
     assert main(["cache", "verify", str(folder), "--data", str(data)]) == 0

@@ -1,6 +1,10 @@
 """``python -m accel verify``: equal folders pass, and whatever differs is found, named and shown."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +14,21 @@ import torch
 from PIL import Image
 
 import accel
-from accel.cli import contact_sheet, samples, verify
+from accel.cli import contact_sheet, pairs, samples, verify
 from accel.cli.command_line import main
+from accel.cli.samples import picture
 from accel.ops import OPS
-from tests.cli.wrong import make_wrong
+from accel.ops.helpers import THREADS
+from accel.ops.row import KernelOp
+from accel.recipes.recipe import Recipe
+from accel.runtime import compute
+from tests.cli.wrong import make_wrong, no_longer_than
 
 
 @pytest.fixture(autouse=True)
 def no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops when every op was tried on 20 images."""
-    monkeypatch.setattr(verify, "_SECONDS", 0)
+    no_longer_than(monkeypatch, 0)
 
 
 def run(folder: Path, tmp_path: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
@@ -133,7 +142,7 @@ def test_at_least_20_images_and_all_on_demand(
     monkeypatch.setattr(verify, "standard", lambda: {name: STANDARD[name] for name in ("hflip", "vflip")})
     assert run(tmp_path, tmp_path)["tried"] == 40
     assert run(tmp_path, tmp_path, "--all")["tried"] == run(tmp_path, tmp_path, "--all")["of"] == 48
-    monkeypatch.setattr(verify, "_SECONDS", 1000)
+    no_longer_than(monkeypatch, 1000)
     assert run(tmp_path, tmp_path)["tried"] == 48
     shown = capsys.readouterr()
     assert "40 of 48 (op, image) pairs tried, 20 or more of each op" in shown.out
@@ -165,3 +174,118 @@ def test_the_sheet_shows_the_difference_times_32() -> None:
     floats = contact_sheet.Pictures("f", "p", wanted / 255, found / 255, 3)
     assert contact_sheet.pictures(floats)[2].getpixel((3, 2)) == (96, 96, 96)
     assert contact_sheet.make([floats, floats], "cpu").height > 400
+
+
+# -- one bit that is wrong on every picture, whatever the op ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Coloured and grey pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for number, mode in enumerate(("RGB", "L", "RGB", "RGB")):
+        picture(number, (83, 64), mode).save(folder / f"{number}.jpg")
+    return folder
+
+
+def wrong(values: torch.Tensor) -> torch.Tensor:
+    """A copy with one other bit, the lowest of a value."""
+    values = values.clone()
+    values.view(-1)[values.numel() // 2 :][:1].view(torch.uint8)[0] ^= 1
+    return values
+
+
+def names(steps: Any) -> Iterator[str]:
+    for name, params in steps:
+        yield name
+        for each in params:
+            yield from names(getattr(each, "steps", ()))
+
+
+def plant(op: str, patch: pytest.MonkeyPatch) -> None:
+    """Make accel differ in one bit where it computes the op: in the function, or else in images that have the step."""
+    row = OPS[op]
+    if isinstance(row, KernelOp):
+        patch.setitem(OPS, op, replace(row, apply=lambda *given: wrong(row.apply(*given))))
+    right = compute.several
+
+    def several(batches: list[tuple[list[Recipe], bool]], *more: Any) -> Any:
+        has = [any(op in names(each.steps) for each in recipes) for recipes, _ in batches]
+        return [wrong(each) if yes else each for yes, each in zip(has, right(batches, *more), strict=True)]
+
+    if not isinstance(row, KernelOp):
+        patch.setattr(compute, "several", several)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+@pytest.mark.parametrize("op", [op for op in OPS if op != THREADS])
+def test_a_wrong_bit_is_found(
+    op: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {
+        name: ways
+        for name, ways in verify.standard().items()
+        if name == op or name.startswith("grey") or (not OPS[op].samples and "pipeline" in name)
+    }
+    monkeypatch.setattr(verify, "standard", lambda: rows)
+    no_longer_than(monkeypatch, 0)
+    plant(op, monkeypatch)
+    assert main(["verify", str(pictures), "--backend", "cpu", "--sheet", str(tmp_path / "sheet.png")]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("DIFFERENT")
+
+
+# -- which files are alike -------------------------------------------------------------------------------------------
+
+
+OP_COUNT = 95
+GROUPS = [list(range(150)), list(range(150, 190)), list(range(190, 197)), [197], [198, 199]]
+
+
+def test_every_op_gets_every_picture_once() -> None:
+    for op in range(OP_COUNT):
+        assert sorted(pairs.pictures(GROUPS, op, OP_COUNT)) == list(range(200))
+        assert list(pairs.pictures(GROUPS, op, OP_COUNT)) == list(pairs.pictures(GROUPS, op, OP_COUNT))
+
+
+def test_twenty_pictures_are_of_all_kinds() -> None:
+    kind = {place: number for number, group in enumerate(GROUPS) for place in group}
+    counted: Counter[int] = Counter()
+    for op in range(OP_COUNT):
+        chosen = list(islice(pairs.pictures(GROUPS, op, OP_COUNT), 20))
+        of_kinds = Counter(kind[place] for place in chosen)
+        assert of_kinds.keys() == set(range(len(GROUPS)))
+        assert of_kinds[0] <= of_kinds[1] + 1 <= of_kinds[2] + 3, "none has more than its share"
+        counted.update(chosen)
+    assert counted.keys() == set(range(200)), "together they see all pictures"
+    assert max(counted[place] for place in GROUPS[0]) <= 3 * min(counted[place] for place in GROUPS[0])
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 20])
+def test_every_sample_is_tried_with_every_kind(samples: int) -> None:
+    for first in range(0, 100, samples):
+        assert {pairs.sample(attempt, samples) for attempt in range(first, first + samples)} == set(range(samples))
+    met = {(pairs.sample(attempt, samples), attempt % 4) for attempt in range(400)}
+    assert len(met) == 4 * samples
+
+
+def test_kinds_are_told_apart(tmp_path: Path) -> None:
+    made = {
+        "a.jpg": ("RGB", (64, 48), {}),
+        "b.jpg": ("RGB", (66, 48), {}),
+        "subsampling.jpg": ("RGB", (64, 48), {"subsampling": "4:4:4"}),
+        "mode.jpg": ("L", (64, 48), {}),
+        "progressive.jpg": ("RGB", (64, 48), {"progressive": True}),
+        "size.jpg": ("RGB", (640, 480), {}),
+        "format.png": ("RGB", (64, 48), {}),
+    }
+    for name, (mode, size, options) in made.items():
+        picture(1, size, mode).save(tmp_path / name, **options)
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    files = [str(tmp_path / name) for name in (*made, "broken.jpg")]
+    assert pairs.kinds(files) == [[0, 1], *([place] for place in range(2, 8))]
+
+
+def test_not_all_headers_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "_LOOKED_AT", 2)
+    monkeypatch.setattr(pairs, "_kind", len)
+    assert pairs.kinds(["a", "bb", "c", "ccc"]) == [[0], [1], [2, 3]]

@@ -5,6 +5,13 @@ from typing import Any
 import pytest
 import torch
 
+from accel.cli import verify
+
+
+def no_longer_than(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """``accel verify`` tries more than what it must for so long; by 0, it stops when each op was tried on 20 images."""
+    monkeypatch.setattr(verify, "_SECONDS", seconds)
+
 
 def make_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the cpu backend differ from torchvision, by one value of each batch."""

@@ -10,7 +10,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.codec import arrow
-from tests.support import helpers
+from tests.support import helpers, inside
 
 needs_arrow = pytest.mark.skipif(not hasattr(Image.Image, "__arrow_c_array__"), reason="Pillow before 11.2")
 
@@ -112,11 +112,8 @@ def test_a_luma_that_is_not_pillows_is_not_used(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Image.Image, "convert", lambda image, mode: convert(image, mode).point(lambda level: level // 2)
     )
-    arrow._luma_agrees.cache_clear()
-    try:
+    with inside.anew(arrow._luma_agrees):
         assert arrow.luma(picture(9, 9)) is None
-    finally:
-        arrow._luma_agrees.cache_clear()
 
 
 def test_grey_of_an_eager_image() -> None:

@@ -14,6 +14,7 @@ from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from bench.fuzz.coder import SAMPLINGS, UNEQUAL, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
+from tests.support import inside
 from tests.support.indexed import boxes, intact, noise, padded, points_of, poison
 from tests.support.jpeg import damaged, shape
 from tests.support.stream_index import mcu_columns, placing, sealed, unpacked, with_points
@@ -50,7 +51,7 @@ def decode(
 ) -> tuple[Sink, np.ndarray | None]:
     """The sink, and the region put together from its bands; None if the decoder refuses the file."""
     poison()
-    own, source = jpeg._scratch, np.frombuffer(data, np.uint8)
+    own, source = inside.scratch(), np.frombuffer(data, np.uint8)
     top, left, height, width = box
     size = jpeg.PREPARE(source, own.header, own.layout, False, *box)
     sink = Sink(np.full((rows, width, max(int(own.header[hd.COMPONENTS]), 1)), POISON, np.uint8), refused)

@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
-from accel.backends.cuda import backend as cuda
 from accel.backends.cuda.jpeg import Request
 from accel.codec.engines import Box
 from accel.codec.jpeg import decode
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
 from bench.fuzz.segments import JFIF, adobe
+from tests.support import inside
 from tests.support.cuda import DEVICE, needs_compiler
 from tests.support.jpeg import damaged, files_and_boxes
 
@@ -36,7 +35,7 @@ Decode = Callable[[Sequence[Request]], list[Any]]
 
 @cache
 def engine() -> Any:
-    return cuda._Engine(torch.empty(0, device=DEVICE).device)
+    return inside.engine(DEVICE)
 
 
 def on_the_device(wanted: Sequence[Request]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -149,17 +149,6 @@ def test_the_index_is_the_outer_datasets(tmp_path: Path, kind: str, workers: int
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_datasets_that_give_whole_batches(tmp_path: Path, workers: int) -> None:
-    files, broken = tree(tmp_path, "half")
-    options: dict[str, Any] = {"num_workers": workers}
-    with accel.image_backend("cpu"):
-        _, shown = raised(ByTheBatch(files, FIXED), **options)
-        assert f"file {broken}, image 2 of a batch of 4, dataset index 6" in shown
-        _, shown = raised(AllOrNothing(files, FIXED), **options)
-        assert f"file {broken}, one of the dataset indices 4, 5, 6, 7" in shown
-
-
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", ["half", LATE])
 def test_one_sample_at_a_time(tmp_path: Path, kind: str, workers: int) -> None:
     files, broken = tree(tmp_path, kind)
@@ -181,6 +170,32 @@ def test_streams_have_places_and_no_indices(tmp_path: Path, kind: str, workers: 
     assert "dataset index" not in shown
 
 
+def read_in_collate(paths: list[str]) -> Any:
+    return torch.stack([FIXED(default_loader(path)) for path in paths])
+
+
+def touched(image: Image.Image) -> torch.Tensor:
+    return F.to_tensor(image.resize((8, 8))) + 0
+
+
+OTHERS: dict[str, tuple[Callable[[list[str]], Any], dict[str, Any], str]] = {
+    "whole batches": (lambda files: ByTheBatch(files, FIXED), {}, "image 2 of a batch of 4, dataset index 6"),
+    "in another order": (lambda files: AllOrNothing(files, FIXED), {}, "one of the dataset indices 4, 5, 6, 7"),
+    "touched": (lambda files: Files(files, touched), {}, "image 2 of a batch of 4, dataset index 6"),
+    "in collating": (list, {"collate_fn": read_in_collate}, ""),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_datasets(tmp_path: Path, name: str, workers: int) -> None:
+    """That give batches; whose pixels are asked for before there is one; read in a collate function."""
+    (make, options, place), (files, broken) = OTHERS[name], tree(tmp_path, "half")
+    with accel.image_backend("cpu"):
+        _, shown = raised(make(files), num_workers=workers, **options)
+    assert f"accel: file {broken}{place and ', ' + place}\n" in shown
+
+
 @pytest.mark.parametrize("collate", [as_lists, Held])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_batches_that_nobody_stacks(tmp_path: Path, backend: Backend, workers: int, collate: Any) -> None:
@@ -193,19 +208,6 @@ def test_batches_that_nobody_stacks(tmp_path: Path, backend: Backend, workers: i
     assert broken in shown
     assert "image 2 of a batch of 4" in shown
     assert "dataset index 6" in shown
-
-
-def touched(image: Image.Image) -> torch.Tensor:
-    return F.to_tensor(image.resize((8, 8))) + 0
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_pixels_that_a_dataset_asks_for(tmp_path: Path, workers: int) -> None:
-    files, broken = tree(tmp_path)
-    with accel.image_backend("cpu"):
-        _, shown = raised(Files(files, touched), num_workers=workers)
-    assert broken in shown
-    assert "image 2 of a batch of 4, dataset index 6" in shown
 
 
 def decoded(stream: bytes) -> Any:
@@ -245,17 +247,6 @@ def test_a_collate_functions_own_error_is_no_samples(tmp_path: Path) -> None:
     assert "equal size" in str(found)
     assert "dataset ind" not in shown
     assert "of a batch" not in shown
-
-
-def read_in_collate(paths: list[str]) -> Any:
-    return torch.stack([FIXED(default_loader(path)) for path in paths])
-
-
-def test_what_is_read_in_a_collate_function_names_its_file(tmp_path: Path) -> None:
-    files, broken = tree(tmp_path, "half")
-    with accel.image_backend("cpu"):
-        _, shown = raised(files, collate_fn=read_in_collate)
-    assert f"accel: file {broken}\n" in shown
 
 
 def test_one_note_however_often_an_error_is_raised() -> None:

@@ -15,6 +15,7 @@ from accel.codec.jpeg import planes
 from accel.codec.jpeg import planes_fields as pf
 from bench.fuzz.decoder import SIDES, guarded, guarded_copy, guarded_scratch
 from bench.fuzz.files import encode, picture
+from tests.support import inside
 from tests.support.helpers import python
 from tests.support.indexed import boxes, intact, poison
 from tests.support.jpeg import damaged, shape
@@ -242,7 +243,7 @@ def test_processors_without_the_instructions(tmp_path: Path) -> None:
     data = encode(picture("smooth", 60, 90), subsampling=2)
     found, arrays = jpeg.decode_whole(data, None, None, None), tmp_path / "arrays.npz"
     assert found is not None
-    np.savez(arrays, header=jpeg._scratch.header, layout=jpeg._scratch.layout, memory=found[1])
+    np.savez(arrays, header=inside.scratch().header, layout=inside.scratch().layout, memory=found[1])
     code = """
 import sys
 import numpy as np

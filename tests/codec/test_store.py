@@ -22,6 +22,7 @@ from accel.system import memory
 from accel.system.content import key_of_content
 from accel.system.memory import Key, key_of
 from accel.system.timing import measuring
+from tests.support import inside
 from tests.support.processes import descriptors, in_child, in_threads, killed, linux
 
 pytestmark = linux
@@ -414,7 +415,7 @@ def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.Monk
     before = descriptors()
     with pytest.raises(OSError):
         memory.anonymous_file(-1)
-    monkeypatch.setattr(store, "_tried", False)
+    inside.no_store(monkeypatch, tried=False)
     monkeypatch.setattr(store, "left", lambda: 1 << 30)
     monkeypatch.setattr(store.mmap, "mmap", refused)
     monkeypatch.setattr(store.counters, "fallback", list[str]().append)  # the first one opens a file of its own

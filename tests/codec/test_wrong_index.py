@@ -13,6 +13,7 @@ from accel.codec.header import claim
 from accel.codec.jpeg import index_fields as ix
 from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import encode, picture
+from tests.support import inside
 from tests.support.indexed import Keeper, boxes, noise, padded, plainly, points_of, poison, rows_of
 from tests.support.jpeg import damaged, drifting, shape
 from tests.support.stream_index import count_of, mcu_columns, packing, placing, sealed, unpacked, with_points
@@ -285,7 +286,7 @@ def test_a_piece_without_the_marker_that_is_due() -> None:
     assert unpacked(data, words)[number + 1] == points[number + 1]
     index = jpeg.Index()
     index.room(2 * len(words)).view(np.uint16)[:] = sealed(data, words)
-    scratch = jpeg._scratch
+    scratch = inside.scratch()
     scratch.ends[:], scratch.stream[:] = 1 << 40, 0
     box = (34, 16 * (place.mcu(number) - 50) + 2, 8, 16 * (spacing - 2))
     found = jpeg.decode(data, box, index=index)

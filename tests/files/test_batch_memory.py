@@ -17,6 +17,7 @@ from accel.hooks import claimed_files, tv_files
 from accel.processes import switch
 from accel.recipes.sources import Files, encoded
 from accel.system import memory
+from tests.support import inside
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux
 
@@ -25,7 +26,7 @@ pytestmark = linux
 
 @pytest.fixture(autouse=True)
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_memory, "_each", 0.0)
+    inside.files_of_unknown_size(monkeypatch)
     monkeypatch.setattr(memory, "SETTLED", -1.0)
 
 
@@ -81,9 +82,10 @@ def test_what_cannot_be_read_is_left_to_others(folder: Path) -> None:
 @pytest.mark.parametrize(("limit", "most"), [(None, 1 << 62), (float("inf"), 1 << 62), (99.5, 99), (0, 0), (-5, -1)])
 def test_pictures_of_more_pixels_are_asked_of(limit: Any, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", limit)
-    assert tv_files._many_pixels() == most
+    many_pixels = tv_files._many_pixels
+    assert many_pixels() == most
     monkeypatch.setattr("PIL.Image._decompression_bomb_check", lambda size: None)
-    assert tv_files._many_pixels() == -1
+    assert many_pixels() == -1
 
 
 def test_names_are_encoded_for_who_sends_them(folder: Path) -> None:
@@ -113,7 +115,7 @@ def test_a_source_that_is_kept_keeps_no_others(folder: Path, damaged: bool) -> N
     with accel.image_backend("cpu"):
         kept = opened(paths)[5]
         content = weakref.ref(kept.data.obj)
-        for number in range(batch_memory._PATIENCE):
+        for number in range(inside.PATIENCE):
             assert content() is not None, number
             opened(paths)
     assert content() is None
@@ -125,7 +127,7 @@ def test_a_batch_that_is_kept_stays_in_one_piece(folder: Path) -> None:
     with accel.image_backend("cpu"):
         sources = opened(paths)
         content = sources[5].data.obj
-        for _ in range(2 * batch_memory._PATIENCE):
+        for _ in range(2 * inside.PATIENCE):
             opened(paths)
     assert sources[5].data.obj is content
 
@@ -153,9 +155,7 @@ def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
 
 
 def test_no_source_is_made_of_files_that_compiled_code_decodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    one = Files._one
-    monkeypatch.setattr(Files, "_one", lambda files, place: made.append(place) or one(files, place))
+    made = inside.sources_made(monkeypatch)
     for number in (3, 4):  # progressive; grey, which becomes RGB
         (folder / "a" / f"{number}.jpg").unlink()
     dataset = ImageFolder(str(folder), T.Compose([T.RandomResizedCrop(24), T.ToTensor()]))

@@ -17,7 +17,7 @@ from accel.codec.files.fields import ALIGNED, PREAD
 from accel.codec.files.reader import FileBuffers, file_buffers
 from accel.codec.header import claim
 from accel.system.memory import key_of
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.helpers import jpeg
 from tests.support.processes import descriptors
 
@@ -33,18 +33,14 @@ def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
         monkeypatch.setattr(os, "open", lambda *given, own=os.open, **more: own(*given, **more))
     elif sys.platform.startswith("linux"):
         assert reader.agrees()
-        monkeypatch.setattr(reader, "_by_python", _large(reader._by_python))
+        inside.wrap(monkeypatch, reader, "_by_python", _large)
     return lambda paths: [reader.read(path) for path in paths]
 
 
-def _large(own: Any) -> Any:
+def _large(own: Any, path: Any) -> Any:
     """``_by_python``, which only large files and names that are no text may come to."""
-
-    def by_python(path: Any) -> Any:
-        assert type(path) is not str or path.endswith("a.jpg") or "\0" in path or os.path.getsize(path) >= ORDINARY
-        return own(path)
-
-    return by_python
+    assert type(path) is not str or path.endswith("a.jpg") or "\0" in path or os.path.getsize(path) >= ORDINARY
+    return own(path)
 
 
 def into(paths: list[str], capacity: int = 1 << 17, most: int = 1 << 62) -> tuple[reader.Table | None, bytearray]:
@@ -92,10 +88,10 @@ def test_what_is_no_file_is_left(tmp_path: Path, read: Any) -> None:
 def photoshop(*resources: tuple[bytes, bytes]) -> bytes:
     """A file with Photoshop's segment, whose resources have names and contents."""
     content = b"Photoshop 3.0\0"
-    for name, inside in resources:
+    for name, resource in resources:
         named = bytes([len(name)]) + name
-        content += b"8BIM\4\4" + named + bytes(len(named) % 2) + len(inside).to_bytes(4, "big") + inside
-        content += bytes(len(inside) % 2)
+        content += b"8BIM\4\4" + named + bytes(len(named) % 2) + len(resource).to_bytes(4, "big") + resource
+        content += bytes(len(resource) % 2)
     return b"\xff\xd8\xff\xed" + (2 + len(content)).to_bytes(2, "big") + content + jpeg(12, 9)[2:]
 
 

@@ -26,6 +26,7 @@ from accel.recipes.options import Selection
 from accel.recipes.recipe import Source
 from accel.recipes.sources import Files
 from accel.system import memory
+from tests.support import inside
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import assert_same, jpeg
 from tests.support.processes import linux
@@ -34,17 +35,21 @@ pytestmark = [linux, needs_compiler]
 
 
 @pytest.fixture
-def selection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Selection]:
+def sizes(monkeypatch: pytest.MonkeyPatch) -> dict[Any, float]:
+    return inside.slot_sizes(monkeypatch)
+
+
+@pytest.fixture
+def selection(monkeypatch: pytest.MonkeyPatch, sizes: dict[Any, float]) -> Iterator[Selection]:
     """That of a worker of a loader whose slots have room."""
-    monkeypatch.setattr(batch_memory, "_needed", {})
     monkeypatch.setattr(memory, "SETTLED", -1.0)
-    monkeypatch.setattr(slot_pool, "_pool", None)
+    inside.slot_pool_of_worker(monkeypatch)
     with accel.image_backend("cuda", device="cpu"), slot_pool.loader() as until:
         found = switch.current()
         assert found is not None
         batch_memory.note(found, 1, 40_000)
         yield found
-        slot_pool._pool = None
+        inside.slot_pool_of_worker(monkeypatch)
         until(_Iterator())
     gc.collect()
 
@@ -123,8 +128,8 @@ def test_a_limit_of_no_pixels_is_a_limit(
     assert tv_files.opened_together(paths, selection) == [None] * 6
 
 
-def test_room_is_learnt(paths: list[str], selection: Selection) -> None:
-    batch_memory._needed[selection] = 2000.0
+def test_room_is_learnt(paths: list[str], selection: Selection, sizes: dict[Any, float]) -> None:
+    sizes[selection] = 2000.0
     found = tv_files.opened_together(paths, selection)
     assert not in_slot(found)
     assert list(map(said, found)) == list(map(said, one_by_one(paths, selection)))
@@ -134,7 +139,9 @@ def test_room_is_learnt(paths: list[str], selection: Selection) -> None:
 
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["jpeg", "none"])
-def test_one_large_file_does_not_make_large_slots(paths: list[str], selection: Selection, claimed: bool) -> None:
+def test_one_large_file_does_not_make_large_slots(
+    paths: list[str], selection: Selection, claimed: bool, sizes: dict[Any, float]
+) -> None:
     """Of every batch of hundreds to come."""
     content = Path(paths[2]).read_bytes()
     comments = (b"\xff\xfe\xff\xff" + bytes(65_533)) * 200
@@ -142,19 +149,19 @@ def test_one_large_file_does_not_make_large_slots(paths: list[str], selection: S
     found = tv_files.opened_together(paths, selection)
     assert not in_slot(found)
     batch_memory.note(selection, len(paths), len(comments))  # as it is sent
-    assert batch_memory._needed[selection] <= 160_000
+    assert sizes[selection] <= 160_000
 
 
-def test_a_guess_far_too_large_is_soon_forgotten(selection: Selection) -> None:
+def test_a_guess_far_too_large_is_soon_forgotten(selection: Selection, sizes: dict[Any, float]) -> None:
     """The large file may be of the first batch."""
-    batch_memory._needed[selection] = 100e6
+    sizes[selection] = 100e6
     for _ in range(12):
         batch_memory.note(selection, 4, 80_000)
-    assert batch_memory._needed[selection] < 80_000
+    assert sizes[selection] < 80_000
 
 
-def test_nothing_was_sent_yet(paths: list[str], selection: Selection) -> None:
-    batch_memory._needed.clear()
+def test_nothing_was_sent_yet(paths: list[str], selection: Selection, sizes: dict[Any, float]) -> None:
+    sizes.clear()
     assert not in_slot(tv_files.opened_together(paths, selection))
 
 
@@ -231,19 +238,19 @@ def test_what_is_sent_is_what_was_read(tmp_path: Path, grows: bool, monkeypatch:
 
 @pytest.mark.parametrize("slots", [True, False])
 def test_a_source_that_is_kept_leaves_the_memory_of_its_batch(
-    paths: list[str], selection: Selection, slots: bool
+    paths: list[str], selection: Selection, slots: bool, sizes: dict[Any, float]
 ) -> None:
     """Unless the whole batch is kept."""
     pool = slot_pool.of_worker()
     assert pool is not None
     if not slots:
-        batch_memory._needed.clear()
+        sizes.clear()
     kept, whole = tv_files.opened_together(paths, selection)[2], tv_files.opened_together(paths, selection)
     content, expected = weakref.ref(kept.data.obj), said(kept)  # type: ignore[union-attr]
     used = whole[1]
     whole_memory = used.data.obj  # type: ignore[union-attr]
-    for number in range(2 * batch_memory._PATIENCE):
-        assert (content() is not None) == (number < batch_memory._PATIENCE - 1)
+    for number in range(2 * inside.PATIENCE):
+        assert (content() is not None) == (number < inside.PATIENCE - 1)
         tv_files.opened_together(paths, selection)
     assert said(kept) == expected
     assert used.data.obj is whole_memory  # type: ignore[union-attr]
@@ -288,7 +295,7 @@ def test_what_is_kept_leaves_the_slot(paths: list[str], selection: Selection) ->
     with claimed_files.into_slot(selection, len(paths)):
         kept = one_by_one(paths, selection)[2]
     expected, slots = said(kept), set(pool.looked_at)
-    for _ in range(batch_memory._PATIENCE):
+    for _ in range(inside.PATIENCE):
         assert slots <= pool.looked_at.keys()
         with claimed_files.into_slot(selection, len(paths)):
             pass
@@ -297,8 +304,8 @@ def test_what_is_kept_leaves_the_slot(paths: list[str], selection: Selection) ->
     assert files_of([kept], selection) is None  # type: ignore[list-item]
 
 
-def test_what_finds_no_room(paths: list[str], selection: Selection) -> None:
-    batch_memory._needed[selection] = 1500.0
+def test_what_finds_no_room(paths: list[str], selection: Selection, sizes: dict[Any, float]) -> None:
+    sizes[selection] = 1500.0
     expected = list(map(said, one_by_one(paths, selection)))
     with claimed_files.into_slot(selection, len(paths)):
         found = one_by_one(paths, selection)

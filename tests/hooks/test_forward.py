@@ -14,7 +14,7 @@ from torchvision.transforms.v2._transform import _RandomApplyTransform
 
 import accel
 from accel.hooks import v2_transforms
-from tests.support.helpers import assert_equal_runs, jpeg
+from tests.support.helpers import assert_equal_runs, jpeg, known
 
 ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
 
@@ -100,20 +100,6 @@ FORMS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "nothing": lambda lazy: ((),),
     "no arguments": lambda lazy: (),
 }
-
-
-def known(sample: Any) -> Any:
-    """A sample in a form that can be compared."""
-    if isinstance(sample, (list, tuple)):
-        return type(sample), [known(each) for each in sample]
-    if isinstance(sample, dict):
-        return dict, {name: known(each) for name, each in sample.items()}
-    if isinstance(sample, Image.Image):
-        return Image.Image, sample.mode, sample.size, sample.tobytes()
-    if isinstance(sample, torch.Tensor):
-        plain = torch.clone(sample).as_subclass(torch.Tensor)
-        return plain.dtype, tuple(plain.shape), plain.numpy().tobytes(), isinstance(sample, tv_tensors.Image)
-    return sample
 
 
 @pytest.mark.parametrize("form", FORMS)

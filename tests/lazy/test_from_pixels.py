@@ -24,7 +24,6 @@ from accel.lazy.from_pixels import lazy_image
 from tests.support import helpers, steps
 from tests.support.helpers import MEAN, STD, assert_equal_runs, assert_same, is_lazy, outcome, picture
 from tests.support.steps import ON_IMAGES, ON_TENSORS, TO_TENSOR, Step
-from tests.support.uses import USES
 
 
 @cache
@@ -231,19 +230,6 @@ def test_a_lazy_image_that_was_painted_on_goes_on_lazy_with_what_it_shows_now() 
         return first, F.to_tensor(F.resize(F.hflip(image), [20, 20]))
 
     assert_equal_runs(run, lazy=True)
-
-
-# -- whatever a script does with such an image --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_any_use_gives_what_pillow_gives(use: Callable[[Any], Any]) -> None:
-    for eager in (EAGER["png"], EAGER["grey-array"]):
-        expected = outcome(use, F.vflip(eager()))
-        with accel.image_backend("cpu"):
-            lazy = F.vflip(eager())
-            assert is_lazy(lazy)
-            assert_same(outcome(use, lazy), expected)
 
 
 # -- any sequence of steps, batches, other processes --------------------------------------------------------

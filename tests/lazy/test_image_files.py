@@ -15,8 +15,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
-from accel.lazy import jpeg_file
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.helpers import assert_same, is_lazy, opened, outcome
 from tests.support.processes import descriptors
 
@@ -156,7 +155,7 @@ def test_an_image_may_be_used_after_its_file_was_closed(close: Callable[[Any, An
 
 
 def test_a_large_file_is_not_used_after_it_was_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jpeg_file, "_LARGE", 0)
+    inside.small_files_opened_as_large(monkeypatch)
     with accel.image_backend("cpu"):
         with Image.open(path) as image:
             pass

@@ -24,7 +24,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.lazy import jpeg_file
-from tests.support import helpers, pillow_source
+from tests.support import helpers, inside, pillow_source
 
 MODES = "L", "RGB"
 COLOURS = [value for level in range(256) for value in (level * 37 % 256, level * 91 % 256, level * 13 % 256)]
@@ -42,7 +42,7 @@ def opened(mode: str) -> Any:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder for files, all of which accel reads at first as it does large ones: only their beginning."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(jpeg_file, "_LARGE", 0)
+    inside.small_files_opened_as_large(monkeypatch)
     monkeypatch.setattr(jpeg_file, "_HEADS", range(500, 1000, 10))
     for mode in MODES:
         Path(f"{mode}.jpg").write_bytes(data(mode))

@@ -19,8 +19,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.runtime import streams
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.fake_accelerator import CPU0, Fake, Recorder, installed
 from tests.support.helpers import assert_same, is_lazy, jpeg, open_rgb, undecodable
 from tests.support.loaders import batch, tensor
@@ -284,8 +283,7 @@ def test_a_recorded_step_after_submitting(paths: list[str]) -> None:
 def test_streams(paths: list[str], fake: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
     """Launched on a stream of ours, which the consumer's stream waits for; nothing that the host waits for."""
     recorder = Recorder()
-    monkeypatch.setattr(streams, "_module", recorder)
-    monkeypatch.setattr(streams, "_side", {})
+    inside.streams_of(monkeypatch, recorder)
     kept: list[str] = []
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: kept.append(stream.name))
     run_on = Fake.run_on

@@ -19,7 +19,7 @@ from accel.recipes.sources import Files, Pictures, PicturesApart
 from accel.runtime import compute
 from accel.runtime.memo import result_entries, result_lookup
 from accel.runtime.memo.result_pixels import StoredResults
-from tests.support import helpers, loaders
+from tests.support import helpers, inside, loaders
 from tests.support.cached import COUNT, EVALUATION, RESIZED, VALUES, Counts, check, epoch
 from tests.support.processes import linux
 
@@ -172,8 +172,9 @@ def test_of_a_batch_that_is_new_no_source_is_made(
     renew(folder)
     known, counts = accel.stats()["indexes"], Counts()
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "_one", None)
+        made = inside.sources_made(patch)
         check(dataset, place, 1)
+        assert not made
     assert counts() == {"results": kept}
     assert (accel.stats()["indexes"] > known) == small, "of no use of files that are not decoded again"
     check(dataset, place, 2)

@@ -24,7 +24,7 @@ from accel.runtime import read
 from accel.runtime.memo import cached, result_lookup
 from accel.runtime.memo.pace import Pace
 from accel.system import memory
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.cached import COUNT, TRAIN, Counts, epoch
 from tests.support.helpers import assert_same
 from tests.support.processes import linux
@@ -43,10 +43,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The places of files of which a source was made."""
-    places: list[int] = []
-    one = Files._one
-    monkeypatch.setattr(Files, "_one", lambda files, place: places.append(place) or one(files, place))
-    return places
+    return inside.sources_made(monkeypatch)
 
 
 def same(dataset: Any, place: str, seed: int, threads: int = 1) -> None:

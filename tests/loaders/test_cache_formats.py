@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,11 @@ def encoded() -> dict[str, bytes]:
 
 
 @pytest.fixture(autouse=True)
-def _pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole pictures are kept however fast their decoder is."""
-    monkeypatch.setattr(result_entries, "_PAYS", 0.0)
+def pays(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Whole pictures are kept however fast their decoder is, until a test says otherwise."""
+    change = partial(monkeypatch.setattr, result_entries, "_PAYS")
+    change(0.0)
+    return change
 
 
 @pytest.fixture
@@ -177,13 +180,13 @@ def test_every_epoch_is_the_same(
 
 
 def test_what_is_decoded_as_fast_as_it_is_read_is_not_kept(
-    files: list[str], place: str, monkeypatch: pytest.MonkeyPatch
+    files: list[str], place: str, pays: Callable[[float], None]
 ) -> None:
     dataset, counts = Each(files, lambda path: TRAIN(open_rgb(path))), Counts()
-    monkeypatch.setattr(result_entries, "_PAYS", 1.0)
+    pays(1.0)
     check(dataset, place, 0, batch_size=len(files))
     assert "results" not in counts()
-    monkeypatch.setattr(result_entries, "_PAYS", 0.0)
+    pays(0.0)
     check(dataset, place, 0, batch_size=len(files))
     assert counts()["results"] >= len(KEPT)
 
@@ -318,12 +321,16 @@ def test_few_bytes_have_no_key(place: str) -> None:
     assert content.key_of_content(bytes(content.SMALLEST)) is not None
 
 
+def hash_by(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    monkeypatch.setattr(content, "_xxhash", module)
+
+
 def test_without_xxhash(jpegs: list[bytes], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Missing:
         def __getattr__(self, name: str) -> Any:
             raise ImportError("no xxhash")
 
-    monkeypatch.setattr(content, "_xxhash", Missing())
+    hash_by(monkeypatch, Missing())
     monkeypatch.setattr(content, "_missing", False)
     counts = Counts()
     for number in range(2):
@@ -407,7 +414,7 @@ def test_these_tests_notice_wrong_pixels(
     files = [path for path in files if Path(path).stem == "png"]
     datasets: list[Any] = [Each(files * 12, lambda path: EVALUATION(_of_bytes(path)))]
     if wrong == "content":
-        monkeypatch.setattr(content, "_xxhash", type("Hash", (), {"xxh3_128_intdigest": lambda data: 7}))
+        hash_by(monkeypatch, type("Hash", (), {"xxh3_128_intdigest": lambda data: 7}))
         pictures = [_file("BMP"), _file("BMP").translate(bytes(range(255, -1, -1)))]
         pictures[1] = pictures[0][:54] + pictures[1][54:]
         datasets = [Each(pictures * 6, lambda data: EVALUATION(Image.open(BytesIO(data)).convert("RGB")))]

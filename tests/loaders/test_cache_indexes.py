@@ -14,13 +14,14 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.cache.cache import Cache
 from accel.cache.entry import INDEX, PLANES
-from accel.codec import store, stream_index
+from accel.codec import store
 from accel.codec.jpeg import index_fields
 from accel.planning.prefix import Prefixes
+from accel.recipes.options import Options
 from accel.recipes.recipe import Source
 from accel.runtime.memo import cached, indexes, planes, result_lookup
 from accel.system import memory
-from tests.support import helpers, loaders
+from tests.support import helpers, inside, loaders
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same
 from tests.support.processes import linux
@@ -56,10 +57,7 @@ class Run:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cached.flush()
-        for name in ("_store", "_file"):
-            monkeypatch.setattr(store, name, None)
-        monkeypatch.setattr(store, "_tried", True)
-        monkeypatch.setattr(stream_index, "_full", False)
+        inside.no_store(monkeypatch, tried=True)
         monkeypatch.setattr(memory, "SETTLED", 0.0)
         monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
         file = memory.anonymous_file(1 << 24)
@@ -111,7 +109,7 @@ def test_a_full_folder_has_room_for_indexes(files: list[str], place: str, monkey
     for seed in range(4):
         check(files, place, seed)
     assert counts()["planes used"] > 0
-    cache = cached._caches[place]
+    cache = cached.of(Options(cache=place))
     assert cache is not None
     used, budget = cache.used()
     assert used <= budget

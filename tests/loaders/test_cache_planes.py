@@ -4,24 +4,22 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from torch.utils.data import Subset
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.backends.cpu import passes
 from accel.backends.cpu.regions import PlaneRegions
 from accel.cache.worth import Rate
-from accel.codec import jpeg
 from accel.codec.files import reader
+from accel.recipes.options import Options
 from accel.runtime.memo import cached
 from accel.runtime.memo.pace import Pace
 from tests.support import helpers
 from tests.support.cached import COUNT, TRAIN, TRAIN_V2, Counts, epoch
 from tests.support.helpers import assert_same
 from tests.support.processes import linux
-from tests.support.shares import noted
+from tests.support.shares import begin_with_little_memory, noted
 
 pytestmark = [linux, pytest.mark.usefixtures("new", "at_once")]
 
@@ -142,7 +140,7 @@ def test_what_an_index_saves_is_measured_where_most_files_have_one(
     dataset = ImageFolder(tmp_path / "large", TRAIN)
     for known in (Subset(dataset, range(8)), dataset, dataset):
         same(known, place, 1)
-    cache = cached._caches[place]
+    cache = cached.of(Options(cache=place))
     assert cache is not None
     assert measured == [cache.worth.first, cache.worth.by_index], "of the second epoch nothing"
 
@@ -152,7 +150,6 @@ def test_more_working_memory_is_had_when_it_is_needed(
 ) -> None:
     dataset = full(folder, place)
     shared.clear()
-    monkeypatch.setattr(jpeg._scratch, "planes", np.empty(8, np.uint8))
-    monkeypatch.setattr(passes.workspace, "memory", np.empty(0, np.uint8))
+    begin_with_little_memory(monkeypatch)
     same(dataset, place, 9)
     assert shared == [(COUNT, 0)]

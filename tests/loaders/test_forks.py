@@ -17,7 +17,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.processes import slot_pool
 from accel.system import counters
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, ROOT, finished, in_child, linux, loader, plain, started
@@ -66,7 +66,7 @@ def test_a_child_that_keeps_a_batch(paths: list[str], workers: int, longer: bool
 @pytest.mark.parametrize("lives", [True, False])
 def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool) -> None:
     with slot_pool.loader():
-        known = slot_pool._known[slot_pool.loader_number()]
+        known = inside.loaders()[slot_pool.loader_number()]
     arena = known.arena
     assert arena is not None
     looked_at = []
@@ -88,7 +88,8 @@ def test_what_children_looked_at_is_used_again_when_they_have_ended(lives: bool)
 @linux
 def test_counts_are_read_while_a_child_counts() -> None:
     accel.stats()
-    row = counters._counts[(os.getpid() + 512) % len(counters._counts)]
+    counts = counters._counts
+    row = counts[(os.getpid() + 512) % len(counts)]
 
     def count() -> bool:
         for number in range(300_000):
@@ -107,14 +108,14 @@ def test_counts_are_read_while_a_child_counts() -> None:
 def test_a_child_that_drops_an_iterator(paths: list[str]) -> None:
     with slot_pool.loader():
         number = slot_pool.loader_number()
-    known = slot_pool._known[number]
+    known = inside.loaders()[number]
     assert known.arena is not None
     slot = known.arena.take(1 << 20)
     assert slot is not None
     known.arena.part(int(known.arena.offset[slot]), 1 << 20)[:] = 7
 
     def drop() -> bool:
-        slot_pool._end(number)
+        inside.end_loader(number)
         return True
 
     assert in_child(drop)()

@@ -134,10 +134,11 @@ def test_one_long_time_is_no_measure() -> None:
 
 @linux
 def test_a_child_does_not_spend_what_its_parent_has() -> None:
-    own = pace._paces[-1] = pace.Pace(Worth())
+    own, paces = pace.Pace(Worth()), pace._paces
+    paces[-1] = own
     try:
         own.credit = 500.0
         assert in_child(lambda: own.credit == 0)()
         assert own.credit == 500
     finally:
-        del pace._paces[-1]
+        del paces[-1]

@@ -16,13 +16,12 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
-from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.ready import Ready
 from accel.codec import stream_index
-from accel.processes import sending, slot_pool
+from accel.processes import sending
 from accel.recipes.sources import Files as SentFiles
 from accel.system import memory
-from tests.support.cuda import needs_compiler
+from tests.support import inside
+from tests.support.cuda import needs_compiler, watch_finished_work
 from tests.support.helpers import Files, assert_same, is_lazy, jpeg, undecodable
 from tests.support.processes import linux
 
@@ -39,9 +38,9 @@ def test_slots_are_used_again_when_nobody_looks_at_them(paths: list[str], start:
         loader = DataLoader(
             files, batch_size=2, num_workers=1, persistent_workers=True, multiprocessing_context=start, timeout=60
         )
-        before = set(slot_pool._known)
+        before = set(inside.loaders())
         first, iterator = None, iter(loader)
-        (arena,) = [known.arena for number, known in slot_pool._known.items() if number not in before]
+        (arena,) = [known.arena for number, known in inside.loaders().items() if number not in before]
         for number in range(4):
             for place, (images, _) in enumerate(iterator if number == 0 else loader):
                 assert is_lazy(images)
@@ -93,17 +92,8 @@ USES: dict[str, Use] = {
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What ran in this process: finished work, or files that its decoder was asked for."""
-    found: list[str] = []
-
-    def watch(owner: Any, name: str, said: str) -> None:
-        own = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *arguments: found.append(said) or own(*arguments))
-
-    watch(Ready, "__init__", "finished")
-    watch(Decoder, "decode", "files")
-    monkeypatch.setattr(Decoder, "agrees", lambda _: True)
     monkeypatch.setattr(memory, "SETTLED", -1.0)
-    yield found
+    yield watch_finished_work(monkeypatch)
     stream_index.flush()
 
 

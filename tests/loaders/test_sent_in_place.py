@@ -17,10 +17,10 @@ import accel
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import Decoder
 from accel.backends.cuda.ready import Ready
-from accel.processes import slot_pool
 from accel.processes.arena import Arena
 from accel.system import memory
 from accel.system.page_locks import Block
+from tests.support import inside
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import jpeg
 from tests.support.processes import linux
@@ -158,7 +158,7 @@ def test_pages_that_go_are_locked_no_more() -> None:
     """A worker gives a slot's pages back to the system; when the slot comes again, it has others."""
     arena = Arena.make(torch.multiprocessing)
     assert arena is not None
-    known, locks, size = slot_pool._Loader(arena), Locks(), 1 << 20
+    known, locks, size = inside.loader_of(arena), Locks(), 1 << 20
 
     def received() -> tuple[int, Block]:
         slot = arena.take(size)
@@ -187,7 +187,7 @@ def test_pages_that_go_are_locked_no_more() -> None:
 def test_an_interrupt_leaves_no_pages_locked_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
     arena = Arena.make(torch.multiprocessing)
     assert arena is not None
-    known, size = slot_pool._Loader(arena), 1 << 16
+    known, size = inside.loader_of(arena), 1 << 16
 
     def received(slot: int) -> Block:
         arena.sent[slot] += 1

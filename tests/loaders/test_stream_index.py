@@ -22,11 +22,11 @@ from accel.lazy import jpeg_file
 from accel.recipes.recipe import Source
 from accel.runtime import picture_memory
 from accel.system import memory
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.helpers import Files, assert_same, open_rgb
-from tests.support.index_store import new_store
 from tests.support.loaders import check, epoch, started_by
 from tests.support.processes import in_child, linux
+from tests.support.shares import new_store
 
 pytestmark = linux
 COUNT = 6
@@ -133,7 +133,7 @@ def test_images_that_pillow_opens_have_it_too(
 ) -> None:
     from PIL import Image
 
-    monkeypatch.setattr(jpeg_file, "_LARGE", 1 if kind == "large file" else 1 << 30)
+    inside.small_files_opened_as_large(monkeypatch, 1 if kind == "large file" else 1 << 30)
 
     def images() -> list[torch.Tensor]:
         made = []
@@ -203,8 +203,7 @@ def test_without_shared_memory_it_is_off_and_counted(
         raise OSError("no such memory")
 
     monkeypatch.setattr(memory, "anonymous_file", none)
-    monkeypatch.setattr(store, "_store", None)
-    monkeypatch.setattr(store, "_tried", False)
+    inside.no_store(monkeypatch, tried=False)
     check(Files(files, CROPS))
     assert counts() == (0, 0, 0)
     assert any("no such memory" in reason for reason in accel.stats()["fallbacks"])
@@ -360,8 +359,10 @@ def test_flipped_bits_change_no_pixel(
     files: list[str], flips: int, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accel.set_image_backend("cpu")
-    block, drawn = mmap.mmap(-1, 1 << 21), random.Random(3)
-    monkeypatch.setattr(store, "_store", store.Store(block))
+    file, drawn = memory.anonymous_file(1 << 21), random.Random(3)
+    store.share(file, 1 << 21)
+    block = mmap.mmap(file, 1 << 21)
+    os.close(file)
     every = sources(files)
     for source in every:
         assert all(decodes_right(source, drawn) for _ in range(4))

@@ -28,8 +28,7 @@ from torchvision.transforms import v2
 import accel
 from accel.lazy import loader_batch
 from accel.runtime import streams
-from accel.system import log
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.fake_accelerator import CPU, CPU0, Fake, have_pin_thread, installed
 from tests.support.helpers import Files, assert_same, is_lazy, undecodable
 from tests.support.loaders import batch
@@ -334,7 +333,7 @@ def test_threads(paths: list[str], fake: Choose) -> None:
 def test_the_hint_to_pin(paths: list[str], fake: Choose, caplog: pytest.LogCaptureFixture) -> None:
     for pinned in (True, False):
         fake(device="cpu")
-        log._texts.clear()
+        inside.forget_messages()
         caplog.clear()
         with caplog.at_level(logging.WARNING, "accel"), epoch(Files(paths, FIXED), pin_memory=pinned) as batches:
             for number, (images, _) in enumerate(batches):

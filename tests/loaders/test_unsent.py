@@ -21,6 +21,7 @@ from accel.processes import packing, sending, sent_files, slot_pool
 from accel.processes.slot_pool import SlotPool
 from accel.recipes import sources
 from accel.system import counters, memory
+from tests.support import inside
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, is_lazy, jpeg
 from tests.support.loaders import TIMEOUT
@@ -126,7 +127,7 @@ def test_a_slot_whose_batch_was_sent_plainly_is_free(paths: list[str], monkeypat
     monkeypatch.setattr(sent_files, "arrived", pickle)  # which cannot be pickled
     with accel.image_backend("cuda", device="cpu"):
         iterator = iter(DataLoader(Files(paths * 8, CROPS), 4, num_workers=1, timeout=TIMEOUT))
-        *_, arena = (known.arena for known in slot_pool._known.values())  # others' loaders may not be gone yet
+        *_, arena = (known.arena for known in inside.loaders().values())  # others' loaders may not be gone yet
         for images, _ in iterator:
             assert images.shape == expected[0][0].shape
         assert (arena.sent == arena.ended).all()

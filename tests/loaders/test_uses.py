@@ -17,6 +17,7 @@ from accel.processes import slot_pool, uses
 from accel.processes.arena import Arena
 from accel.processes.uses import Use
 from accel.recipes.recipe import Step
+from tests.support import inside
 from tests.support.cuda import needs_compiler
 from tests.support.helpers import Files, assert_same, jpeg, open_rgb
 from tests.support.processes import linux
@@ -173,7 +174,7 @@ def test_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     arena = Arena.make(torch.multiprocessing)
     assert arena is not None
     slot_pool._know(-7, arena)
-    monkeypatch.setattr(slot_pool, "_pool", slot_pool.SlotPool(-7, arena))
+    inside.slot_pool_of_worker(monkeypatch, slot_pool.SlotPool(-7, arena))
     try:
         assert uses.expected() is None
         for interleaved in (False, True):
@@ -193,4 +194,4 @@ def test_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
             assert uses.expected() is None
         uses.learn(-8, Use(False, ()))  # a loader that is gone
     finally:
-        slot_pool._end(-7)
+        inside.end_loader(-7)

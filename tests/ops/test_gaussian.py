@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F2
 import accel
 from accel.backends.shared import gaussian
 from rig.batches import noise
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.backends import Backend
 from tests.support.cuda import needs_compiler
 from tests.support.gaussian import assert_equal, fallbacks, stripes
@@ -199,10 +199,9 @@ def test_orders_are_told_apart() -> None:
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    gaussian._found.cache_clear()
     monkeypatch.setattr(gaussian, "_is", lambda *args: False)
-    yield
-    gaussian._found.cache_clear()
+    with inside.anew(gaussian._found):
+        yield
 
 
 @needs_compiler

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "Lambda": "runs a function of the user's",
     "MixUp": "on batches, below",
     "CutMix": "on batches, below",
-    "RandomIoUCrop": "needs boxes: test_v2_samples",
+    "RandomIoUCrop": "needs boxes: test_v2",
     **dict.fromkeys(("ClampBoundingBoxes", "ConvertBoundingBoxFormat", "SanitizeBoundingBoxes"), "touches no image"),
     **dict.fromkeys(("ClampKeyPoints", "SanitizeKeyPoints", "SetClampingMode"), "nor does this"),
     "UniformTemporalSubsample": "of videos",

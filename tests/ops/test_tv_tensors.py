@@ -18,7 +18,7 @@ import accel
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from tests.support.helpers import assert_equal_runs, jpeg
+from tests.support.helpers import assert_equal_runs, jpeg, known
 
 FILE = jpeg(40, 30)
 
@@ -61,18 +61,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "v1-erase": lambda x: v1.erase(x, 1, 1, 3, 3, torch.tensor([[[7]]])),
     "v1-image": lambda x: [v1.to_pil_image(x), v1.adjust_brightness(x, 0.5)],
 }
-
-
-def known(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [known(each) for each in value]
-    if isinstance(value, Image.Image):
-        return value.mode, value.tobytes()
-    if isinstance(value, torch.Tensor):
-        kind = value.becomes if isinstance(value, LazyTensorBase) else type(value)
-        plain = value.as_subclass(torch.Tensor)
-        return kind, plain.dtype, tuple(plain.shape), value.requires_grad, plain.detach().numpy().tobytes()
-    return value
 
 
 @pytest.mark.parametrize("name", USES)

@@ -32,6 +32,7 @@ from tests.profiling.measure import EACH, Sleeping, main, measured, workers
 from tests.support.loaders import TRAIN
 
 SLEEP = 0.02
+LOOK = sampler.sampler._note
 
 
 def seconds(processes: list[Process], stage: str) -> float:
@@ -319,13 +320,14 @@ def test_cpu_time_goes_on_where_only_images_were_noted() -> None:
 def test_threads_that_end_are_not_forgotten() -> None:
     collect.start()
     try:
-        for _ in range(3 * clocks._MOST_THREADS):
+        most = clocks._MOST_THREADS
+        for _ in range(3 * most):
             thread = threading.Thread(target=clocks.timed(clocks.DECODE, int))
             thread.start()
             thread.join()
         clocks.total()
-        assert len(clocks.threads) < clocks._MOST_THREADS
-        assert clocks.total()[0][clocks.DECODE, clocks.COUNT] == 3 * clocks._MOST_THREADS
+        assert len(clocks.threads) < most
+        assert clocks.total()[0][clocks.DECODE, clocks.COUNT] == 3 * most
     finally:
         collect.stop()
 
@@ -351,7 +353,7 @@ def test_a_statement_of_code_that_is_made_anew(monkeypatch: pytest.MonkeyPatch) 
 
     def run() -> None:
         for _ in range(looks):
-            exec(compile("look(sys._getframe())", "/made.py", "exec"), {"sys": sys, "look": sampler.sampler._note})
+            exec(compile("look(sys._getframe())", "/made.py", "exec"), {"sys": sys, "look": LOOK})
 
     collect.start()
     try:
@@ -368,7 +370,7 @@ def test_code_that_a_library_makes_is_none_of_the_users() -> None:
     text = "look(sys._getframe())"
 
     def run(name: str) -> None:
-        exec(text, {"__name__": name, "sys": sys, "look": sampler.sampler._note})  # what called it
+        exec(text, {"__name__": name, "sys": sys, "look": LOOK})  # what called it
 
     collect.start()
     try:

@@ -24,7 +24,7 @@ from accel.profiling.measured import Measured
 from accel.runtime import streams
 from accel.system.timing import measuring
 from tests.profiling.measure import EACH, Numbers, Sleeping, main, measured, workers
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.loaders import TRAIN
 
 
@@ -250,14 +250,8 @@ def test_a_backend_that_changes_meanwhile(folder: Path) -> None:
 def test_a_pipeline_is_compiled_once(count: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not anew where clocks are put around the transforms, nor where they are taken back."""
     tried = torch.zeros(1, dtype=torch.int64).share_memory_()
-    original = program.Program._try_beside
-
-    def noted(self: Any, transform: Any) -> None:
-        tried.add_(1)
-        original(self, transform)
-
-    monkeypatch.setattr(program.Program, "_try_beside", noted)
-    monkeypatch.setattr(program, "_programs", {})
+    inside.spy(monkeypatch, program.Program, "_try_beside", lambda *_: tried.add_(1))
+    inside.forget_programs(monkeypatch)
     with accel.image_backend("cpu"):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=count, persistent_workers=count > 0)
         list(loader)

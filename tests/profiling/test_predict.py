@@ -3,18 +3,20 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from accel.profiling import predict
 from accel.profiling.advice import MOST, Advice, advise, candidates
-from accel.profiling.flow import flow
+from accel.profiling.flow import Flow, flow
 from accel.profiling.measured import Measured, Sample, Trial
 from accel.profiling.verdict import judge
 from tests.profiling.pipeline import Pipeline, measured_rate
 
 WITHIN = 0.15
 SHARE = 0.9
+CPU = {"backend": "cpu"}
 
 
 def pipelines(count: int, seed: int) -> Iterator[tuple[Pipeline, random.Random]]:
@@ -44,18 +46,34 @@ def near(errors: list[float]) -> float:
     return sum(abs(error) <= WITHIN for error in errors) / len(errors)
 
 
+def flow_of(measured: Measured) -> Flow:
+    found = flow(measured)
+    assert found is not None
+    return found
+
+
+def rate(measured: Measured, **changes: Any) -> float:
+    """Images a second, predicted under the setting that was measured, or another one."""
+    its = flow_of(measured)
+    return predict.rate(its, replace(predict.present(its), **changes))
+
+
+def changing(measured: Measured, change: str | dict[str, Any], among: Any = advise) -> list[Advice]:
+    """The advice to make this change, and no other, or to change this option."""
+    found = among(measured, judge(measured))
+    if isinstance(change, str):
+        return [each for each in found if change in (each.change or {})]
+    return [each for each in found if each.change == change]
+
+
 def test_another_number_of_workers_and_batches_ahead() -> None:
     errors = []
     for pipeline, rng in pipelines(150, 1):
-        its = flow(pipeline.run())
-        assert its is not None
-        now = predict.present(its)
+        measured = pipeline.run()
         workers, ahead = rng.choice([1, 2, 3, 4, 6, 12]), rng.choice([1, 2, 4, 8])
-        errors.append(predict.rate(its, replace(now, workers=workers)) / replace(pipeline, workers=workers).rate() - 1)
+        errors.append(rate(measured, workers=workers) / replace(pipeline, workers=workers).rate() - 1)
         if pipeline.workers:
-            errors.append(
-                predict.rate(its, replace(now, prefetch=ahead)) / replace(pipeline, prefetch=ahead).rate() - 1
-            )
+            errors.append(rate(measured, prefetch=ahead) / replace(pipeline, prefetch=ahead).rate() - 1)
     assert near(errors) >= 0.95
 
 
@@ -64,33 +82,28 @@ def test_what_is_done_once_is_not_done_for_every_batch(workers: int) -> None:
     """Imports, compiling: 24 batches are few beside it."""
     work = {"decode": (8.0, 1.0), "user": (8.0, 0.0)}
     pipeline = Pipeline(work, (3.0, 0.3), workers=workers, once=150.0, batches=24)
-    its = flow(pipeline.run())
-    assert its is not None
+    measured = pipeline.run()
+    its = flow_of(measured)
     assert its.cpu_made == pytest.approx(8e6, rel=0.1)
     assert its.cpu_main == pytest.approx(0.9e6 + 0.1e6 * (workers > 0), rel=0.1)
-    found = predict.rate(its, replace(predict.present(its), workers=6))
-    assert found == pytest.approx(replace(pipeline, workers=6, batches=60).rate(), rel=WITHIN)
+    assert rate(measured, workers=6) == pytest.approx(replace(pipeline, workers=6, batches=60).rate(), rel=WITHIN)
 
 
 def test_no_more_than_each_side_can_do() -> None:
     """Bursts that come at random in the model and in turn in fact: it makes too much of the present ones."""
     slow = {"slow_every": 8, "slow_work": 20.0, "spread": 0.02}
     pipeline = Pipeline({"user": (10.0, 0.0)}, (60.0, 0.0), workers=1, prefetch=1, batches=48, **slow)  # type: ignore[arg-type]
-    its = flow(pipeline.run())
-    assert its is not None
-    now = predict.present(its)
+    measured = pipeline.run()
     for prefetch in (4, 8, 12):
-        rate = predict.rate(its, replace(now, prefetch=prefetch))
-        assert rate <= 1.001 * pipeline.images / 60.1e-3
-        assert rate == pytest.approx(replace(pipeline, prefetch=prefetch).rate(), rel=WITHIN)
+        found = rate(measured, prefetch=prefetch)
+        assert found <= 1.001 * pipeline.images / 60.1e-3
+        assert found == pytest.approx(replace(pipeline, prefetch=prefetch).rate(), rel=WITHIN)
 
 
 def test_the_present_setting_is_what_was_measured() -> None:
     for pipeline, _ in pipelines(20, 2):
         measured = pipeline.run()
-        its = flow(measured)
-        assert its is not None
-        assert predict.rate(its, predict.present(its)) == pytest.approx(measured_rate(measured), rel=1e-6)
+        assert rate(measured) == pytest.approx(measured_rate(measured), rel=1e-6)
 
 
 @pytest.mark.parametrize("rivals", [1.0, 6.0])
@@ -99,15 +112,11 @@ def test_other_programs_want_the_cores_as_well(rivals: float) -> None:
     errors = []
     for pipeline, rng in pipelines(60, 5):
         shared = replace(pipeline, rivals=rivals)
-        its = flow(shared.run())
-        assert its is not None
-        workers = rng.choice([1, 2, 3, 4, 6, 12])
-        setting = replace(predict.present(its), workers=workers)
-        errors.append(predict.rate(its, setting) / replace(shared, workers=workers).rate() - 1)
+        measured, workers = shared.run(), rng.choice([1, 2, 3, 4, 6, 12])
+        errors.append(rate(measured, workers=workers) / replace(shared, workers=workers).rate() - 1)
         if shared.work.get("decode", (0, 0.0))[1]:
             measured, after = switched(shared, 3.3)
-            found = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
-            errors += [(each.predicted_rate or 0.0) / after - 1 for each in found]
+            errors += [(each.predicted_rate or 0.0) / after - 1 for each in changing(measured, CPU, among=candidates)]
     assert near(errors) >= SHARE
 
 
@@ -116,19 +125,15 @@ def test_no_cores_are_taken_from_other_programs() -> None:
     for rivals, advised in ((0.0, True), (8.0, False)):
         pipeline = Pipeline({"decode": (20.0, 1.0)}, (2.0, 0.0), workers=1, cores=2, rivals=rivals)
         measured = pipeline.run()
-        keys = {key for each in advise(measured, judge(measured)) for key in each.change or {}}
-        assert ("num_workers" in keys) == advised
-        its = flow(measured)
-        assert its is not None
-        more = predict.rate(its, replace(predict.present(its), workers=3))
+        assert bool(changing(measured, "num_workers")) == advised
+        more = rate(measured, workers=3)
         assert more == pytest.approx(replace(pipeline, workers=3).rate(), rel=WITHIN)
-        assert more > 1.3 * its.rate
+        assert more > 1.3 * rate(measured)
 
 
 def test_workers_that_wait_are_advised_on_a_busy_machine() -> None:
     pipeline = Pipeline({"read": (40.0, 0.0), "decode": (2.0, 1.0)}, (2.0, 0.0), workers=1, cores=2, rivals=8.0)
-    measured = pipeline.run()
-    assert any("num_workers" in (each.change or {}) for each in advise(measured, judge(measured)))
+    assert changing(pipeline.run(), "num_workers")
 
 
 def test_a_collate_function_that_waits() -> None:
@@ -138,22 +143,15 @@ def test_a_collate_function_that_waits() -> None:
     for each in measured.processes:
         if "collate" in each.stages:
             each.stages["collate"].cpu_ns = 0
-    its = flow(measured)
-    assert its is not None
-    assert predict.rate(its, replace(predict.present(its), workers=6)) == pytest.approx(
-        replace(pipeline, workers=6).rate(), rel=WITHIN
-    )
-    verdict = judge(measured)
-    assert verdict.bottleneck == "collate"
-    assert any("num_workers" in (each.change or {}) for each in advise(measured, verdict))
+    assert rate(measured, workers=6) == pytest.approx(replace(pipeline, workers=6).rate(), rel=WITHIN)
+    assert judge(measured).bottleneck == "collate"
+    assert changing(measured, "num_workers")
 
 
 def test_rates_are_of_whole_turns_of_the_workers() -> None:
     """In each of them one batch is waited for, and the others are there at once."""
     pipeline = Pipeline(work={"user": (160.0, 0.0)}, step=(1.0, 0.0), workers=8, spread=0.001, batches=50)
-    its = flow(pipeline.run())
-    assert its is not None
-    assert its.rate == pytest.approx(8 * pipeline.images / 0.160, rel=0.02)
+    assert flow_of(pipeline.run()).rate == pytest.approx(8 * pipeline.images / 0.160, rel=0.02)
 
 
 def test_the_end_of_workers_is_part_of_an_epoch() -> None:
@@ -262,15 +260,11 @@ def test_no_advice_where_the_step_is_all() -> None:
 
 def test_workers_change_the_crops_and_prefetch_does_not() -> None:
     few = Pipeline(work={"decode": (10.0, 1.0)}, step=(1.0, 0.0), cores=16).run()
-    (more, *_) = advise(few, judge(few))
-    assert more.change is not None
-    assert "num_workers" in more.change
-    assert more.bit_identical is False
+    assert changing(few, "num_workers")[0].bit_identical is False
     few.loaders[0].draws = False
     assert advise(few, judge(few))[0].bit_identical is True
     burst = Pipeline(work={"decode": (8.0, 1.0)}, step=(3.0, 0.0), slow_every=16, slow_step=20, prefetch=1).run()
-    ahead = next(each for each in advise(burst, judge(burst)) if each.change and "prefetch_factor" in each.change)
-    assert ahead.bit_identical is True
+    assert changing(burst, "prefetch_factor")[0].bit_identical is True
 
 
 def test_no_option_that_does_not_apply() -> None:
@@ -288,8 +282,7 @@ def test_short_epochs_are_predicted() -> None:
     assert first.change == {"persistent_workers": True}
     assert first.whole_epochs
     assert first.predicted_rate is not None
-    changed = flow(replace(pipeline, persistent=True, epochs=8).run())
-    assert changed is not None
+    changed = flow_of(replace(pipeline, persistent=True, epochs=8).run())
     assert first.predicted_rate == pytest.approx(changed.epoch_rate, rel=WITHIN)
 
 
@@ -313,10 +306,9 @@ def switched(pipeline: Pipeline, factor: float) -> tuple[Measured, float]:
 def test_another_backend_by_a_trial(workers: int, cores: int, step: float) -> None:
     pipeline = Pipeline({"decode": (60.0, 1.0), "collate": (3.0, 1.0)}, (step, 0.0), workers=workers, cores=cores)
     measured, after = switched(pipeline, 3.3)
-    found = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cpu"}]
-    assert len(found) == 1
-    assert found[0].bit_identical is True
-    assert found[0].predicted_rate == pytest.approx(after, rel=WITHIN)
+    (found,) = changing(measured, CPU)
+    assert found.bit_identical is True
+    assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
@@ -325,10 +317,8 @@ def test_a_step_that_computes_is_slowed_by_workers(workers: int, step: float) ->
     """Less of theirs leaves it the cores."""
     pipeline = Pipeline({"decode": (90.0, 1.0)}, (step, 1.0), workers=workers, cores=2, spread=0.3)
     measured, after = switched(pipeline, 3.3)
-    its = flow(measured)
-    assert its is not None
-    assert its.stepping.lasts() == pytest.approx(step * 1e6, rel=0.1)
-    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    assert flow_of(measured).stepping.lasts() == pytest.approx(step * 1e6, rel=0.1)
+    (found,) = changing(measured, CPU, among=candidates)
     assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
 
 
@@ -337,7 +327,7 @@ def test_memory_of_batches_that_the_step_frees() -> None:
     pipeline = Pipeline({"decode": (100.0, 1.0)}, (30.0, 1.0), workers=2, cores=4)
     measured, _ = switched(pipeline, 10)
     measured.trials["cpu"].base_freed_s = 10e-3 / pipeline.images
-    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    (found,) = changing(measured, CPU, among=candidates)
     after = replace(pipeline, work={"decode": (10.0, 1.0)}, step=(20.0, 1.0)).rate()
     assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
 
@@ -352,8 +342,7 @@ def test_steps_on_several_threads_have_bounds(step: float) -> None:
     assert not found["backend"].at_most
     assert 0.8 * after < (found["backend"].predicted_rate or 0.0) < 1.05 * after
     measured.loaders[0].num_workers = 0  # nobody is beside them then
-    alone = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
-    assert not any(each.at_least for each in alone)
+    assert not any(each.at_least for each in changing(measured, CPU, among=candidates))
 
 
 def test_a_short_step_has_no_bounds_whatever_its_threads() -> None:
@@ -365,8 +354,7 @@ def test_a_short_step_has_no_bounds_whatever_its_threads() -> None:
 
 def test_more_workers_beside_several_threads_bring_at_most() -> None:
     pipeline = Pipeline({"decode": (80.0, 1.0)}, (20.0, 3.0), workers=1, cores=4)
-    measured = pipeline.run()
-    (found,) = [each for each in advise(measured, judge(measured)) if each.change and "num_workers" in each.change]
+    (found,) = changing(pipeline.run(), "num_workers")
     assert found.change is not None
     assert found.at_most
     assert (found.predicted_rate or 0.0) > 0.95 * replace(pipeline, workers=found.change["num_workers"]).rate()
@@ -381,7 +369,7 @@ def test_memory_that_comes_anew_in_workers_and_not_in_the_trial() -> None:
     measured.backend, measured.trials = "torchvision", {"cpu": trial}
     for process in measured.processes:
         process.system = 0.4 if process.role == "worker" else 0.0
-    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    (found,) = changing(measured, CPU, among=candidates)
     after = replace(pipeline, work={"decode": (10.0, 1.0)}).rate()
     assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
 
@@ -391,7 +379,7 @@ def test_a_step_that_was_disturbed_is_less_so() -> None:
     pipeline = Pipeline({"decode": (100.0, 1.0)}, (30.0, 1.0), workers=2, cores=4)
     measured, _ = switched(pipeline, 10)
     measured.batches[-1].step_ns = 20_000_000
-    (found,) = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    (found,) = changing(measured, CPU, among=candidates)
     after = replace(pipeline, work={"decode": (10.0, 1.0)}, step=(21.0, 1.0)).rate()
     assert found.predicted_rate == pytest.approx(after, rel=0.05)
 
@@ -402,8 +390,7 @@ def test_another_backend_whatever_else_is_done() -> None:
     for pipeline, _ in pipelines(80, 6):
         if pipeline.work.get("decode", (0, 0.0))[1]:
             measured, after = switched(pipeline, 3.3)
-            found = [each for each in candidates(measured, judge(measured)) if each.change == {"backend": "cpu"}]
-            errors += [(each.predicted_rate or 0.0) / after - 1 for each in found]
+            errors += [(each.predicted_rate or 0.0) / after - 1 for each in changing(measured, CPU, among=candidates)]
     assert len(errors) > 10
     assert near(errors) >= 0.95
 
@@ -415,26 +402,25 @@ def test_files_that_are_slow_to_read_stay_so() -> None:
     measured.backend = "torchvision"
     image = 60 / pipeline.images / 1e3
     measured.trials["cpu"] = Trial(16, image / 3, image / 3, image, image)
-    (found,) = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cpu"}]
+    (found,) = changing(measured, CPU)
     after = replace(pipeline, work={"read": (90.0, 0.0), "decode": (20.0, 1.0)}).rate()
     assert found.predicted_rate == pytest.approx(after, rel=WITHIN)
 
 
 def test_the_gpu_where_there_is_one() -> None:
     measured = Pipeline(work={"decode": (20.0, 1.0)}, step=(2.0, 0.0)).run()
-    assert not [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+    assert not changing(measured, {"backend": "cuda"})
     measured.machine.gpu, measured.backends = "NVIDIA H100", ["cpu", "cuda"]
-    (found,) = [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+    (found,) = changing(measured, {"backend": "cuda"})
     assert found.at_most
     measured.backend = "cuda"
-    assert not [each for each in advise(measured, judge(measured)) if each.change == {"backend": "cuda"}]
+    assert not changing(measured, {"backend": "cuda"})
 
 
 def test_accels_own_threads() -> None:
     measured = Pipeline(work={"decode": (20.0, 1.0)}, step=(2.0, 0.0), workers=0, cores=4).run()
     measured.options = {"threads": 1}
-    found = [each for each in advise(measured, judge(measured)) if each.change == {"threads": 4}]
-    assert len(found) == 1
-    assert found[0].bit_identical is True
+    (found,) = changing(measured, {"threads": 4})
+    assert found.bit_identical is True
     measured.options = {"threads": 4}
-    assert not [each for each in advise(measured, judge(measured)) if each.change and "threads" in each.change]
+    assert not changing(measured, "threads")

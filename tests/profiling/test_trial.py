@@ -70,14 +70,14 @@ def test_a_trial(tmp_path: Path, workers: int) -> None:
 
 
 def test_a_trial_goes_on_until_the_ratio_is_known() -> None:
-    base = [trial._Time(0.1, 0.1)] * 12
-    even, uneven = [trial._Time(0.02, 0.02)] * 12, [trial._Time(0.01, 0.01), trial._Time(0.05, 0.05)] * 6
-    assert trial._known(base, even, 1.0)
-    assert not trial._known(base, uneven, 1.0)
-    assert not trial._known(base[:2], even[:2], 1.0)  # by chance, perhaps
-    assert not trial._known(base, even, 0.1)
-    assert trial._known(base, uneven, 3.1)
-    assert trial._known(base * 20, uneven * 20, 1.0)
+    known, (base, even, short, long) = trial._known, ([trial._Time(s, s)] * 12 for s in (0.1, 0.02, 0.01, 0.05))
+    uneven = [*short[:6], *long[:6]]
+    assert known(base, even, 1.0)
+    assert not known(base, uneven, 1.0)
+    assert not known(base[:2], even[:2], 1.0)  # by chance, perhaps
+    assert not known(base, even, 0.1)
+    assert known(base, uneven, 3.1)
+    assert known(base * 20, uneven * 20, 1.0)
 
 
 def test_loaders_alike_are_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,10 @@ class NewEachTime(jpeg._Scratch):
         return np.empty(size, getattr(self, name).dtype)
 
 
+def begin_anew() -> None:
+    jpeg._scratch = NewEachTime()
+
+
 def files() -> Iterator[bytes]:
     for n, size in enumerate(SIZES):
         for subsampling in range(3):
@@ -83,7 +87,7 @@ def decoder() -> None:
             if header.progressive:
                 found = codec.decode(guard.copy(data), header, box, channels)
             else:
-                jpeg._scratch = NewEachTime()
+                begin_anew()
                 found = jpeg.decode(guard.copy(data), box)
             assert found is not None, f"declined: {header}, {box}"
             assert np.array_equal(found, wanted), f"not Pillow's: {header}, {box}"
@@ -134,7 +138,7 @@ def let_go(size: int) -> int:
 
 def short(size: int) -> None:
     data = encode(picture("smooth", size, size))
-    jpeg._scratch = NewEachTime()
+    begin_anew()
     room = NewEachTime.room
     NewEachTime.room = lambda self, name, size: room(self, name, size // 2)  # type: ignore[method-assign]
     jpeg.decode(data)

@@ -23,6 +23,7 @@ from accel.processes import sent_files
 from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute, streams
 from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
+from tests.support import inside
 from tests.support.cuda import host_only, needs_compiler, stacked
 from tests.support.helpers import jpeg, undecodable
 from tests.support.jpeg import with_room
@@ -73,8 +74,7 @@ def deferred(monkeypatch: pytest.MonkeyPatch) -> Deferred:
 def made_deferred(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Deferred:
     device = DeferredDevice()
     monkeypatch.setattr(backend.host, "HostDevice", lambda: device)
-    monkeypatch.setattr(streams, "_module", device)
-    monkeypatch.setattr(streams, "_side", {})
+    inside.streams_of(monkeypatch, device)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: device.record(tensor, stream))
     running = CudaBackend(CudaOptions(device="cpu", **options))
     made = Deferred(device, running)

@@ -36,7 +36,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 from rig.pieces import divided
 from rig.ptx.device import PtxDevice, installed, program, ptx_of_unit
 
-pytestmark = host_only
+pytestmark = [host_only, pytest.mark.usefixtures("small_batches_indexed")]
 
 KERNELS = [kernel for names in compile.UNITS.values() for kernel in names]
 
@@ -267,7 +267,7 @@ def test_damaged_files() -> None:
     device = PtxDevice(4)
     with (
         installed(device),
-        mock.patch.object(backend, "_Engine", lambda where: CudaBackend._engine(where)),
+        mock.patch("tests.support.inside.engine", return_value=CudaBackend._engine(torch.device("cpu"))),
         device.enter(),
     ):
         taken, wrong = sanitized_decoder.check(range(60))

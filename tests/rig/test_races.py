@@ -10,21 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import accel
-from accel.backends.cuda import backend, cache, host
+from accel.backends.cuda import cache, host
 from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.layout import PICTURE, STATE
-from accel.runtime import sharing
 from bench.fuzz.files import encode, picture, pillow
 from rig.batches import batches
 from rig.races import ORDERS, Races, built_with, finding_races
+from tests.support import inside
 from tests.support.cuda import assert_equals_torchvision, host_only, needs_compiler, on_device
 from tests.support.jpeg import lies, packed, shape
 
-pytestmark = [needs_compiler, host_only]
+pytestmark = [needs_compiler, host_only, pytest.mark.usefixtures("small_batches_indexed")]
 
 BATCHES = batches()
 
@@ -32,7 +31,7 @@ BATCHES = batches()
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
+    inside.no_host(monkeypatch)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def damaged_files() -> None:
     """Through every guard of the decoder."""
     files = [data for data, _ in lies().values()]
     wanted = [Request(data, (0, 0, *shape(data)[:2]), shape(data)[2]) for data in files]
-    decoding = backend._Engine(torch.device("cpu")).jpeg.decode(wanted)
+    decoding = inside.engine().jpeg.decode(wanted)
     assert decoding.flagged() == list(range(len(files)))
 
 
@@ -63,7 +62,7 @@ def unpacked() -> None:
     """Planes, of rows with fewer and with more blocks than a block of threads has threads."""
     files = [encode(picture("smooth", *size), subsampling=0) for size in ((40, 90), (20, 2100))]
     wanted = [Request(packed(data, box), box, 3) for data, box in zip(files, BOXES, strict=True)]
-    decoding = backend._Engine(torch.device("cpu")).jpeg.decode(wanted)
+    decoding = inside.engine().jpeg.decode(wanted)
     assert decoding.flagged() == []
     for number, (data, (top, left, height, width)) in enumerate(zip(files, BOXES, strict=True)):
         found = decoding.read(number, 3 * height * width).reshape(height, width, 3)
@@ -113,7 +112,7 @@ def out_of_step(qualities: tuple[int, ...] = (20, 75, 95)) -> None:
         Image.fromarray(pictures[quality]).save(file, "JPEG", quality=quality)
         files.append(file.getvalue())
     wanted = [Request(data, (9, 8, 10, 12), shape(data)[2]) for data in files]
-    decoder = backend._Engine(torch.device("cpu")).jpeg
+    decoder = inside.engine().jpeg
     decoding = decoder.decode(wanted)
     assert decoding.flagged() == []
     for number, each in enumerate(wanted):
@@ -188,7 +187,7 @@ def test_every_missing_barrier_would_be_found(races: Races) -> None:
 @pytest.mark.sweep
 def test_other_mistakes_would_be_found(races: Races, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "cuda"
-    monkeypatch.setattr(host, "_loaded", host._loaded.__wrapped__)
+    inside.load_libraries_again(monkeypatch)
     for file, (right, wrong, plan, expected) in MISTAKES.items():
         shutil.copytree(cache.SOURCES, sources, dirs_exist_ok=True)
         text = (sources / file).read_text()

@@ -15,6 +15,9 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
+from accel.backends.cuda.jpeg import Decoder
+from accel.backends.cuda.ready import Ready
+from tests.support import inside
 from tests.support.helpers import MEAN, STD, assert_same, pictures
 
 DEVICE = os.environ.get("ACCEL_TEST_DEVICE", "cpu")
@@ -38,6 +41,19 @@ def assert_equals_torchvision(function: Callable[[], Any], **options: Any) -> An
         expected = function()
     found = on_device(function, **options)
     assert_same(found, expected)
+    return found
+
+
+def watch_finished_work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ran, in order: finished work of a worker, or files that this process's decoder was asked for."""
+    found: list[str] = []
+
+    def watch(owner: Any, name: str, text: str) -> None:
+        inside.wrap(monkeypatch, owner, name, lambda own, *given: found.append(text) or own(*given))
+
+    watch(Ready, "__init__", "finished")
+    watch(Decoder, "decode", "files")
+    monkeypatch.setattr(Decoder, "agrees", lambda _: True)
     return found
 
 

@@ -19,6 +19,7 @@ from torch.utils.data._utils import pin_memory as pin_step
 from accel import backend
 from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.system import memory
+from tests.support import inside
 
 CPU, CPU0 = torch.device("cpu"), torch.device("cpu:0")  # two devices, for torch tells them apart
 
@@ -57,9 +58,8 @@ class Fake(AcceleratorBackend):
 @contextmanager
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Have ``image_backend("fake")`` known; yields what chooses it, with options."""
-    known = backend._entry_points()
     entry = EntryPoint("fake", "tests.support.fake_accelerator:Fake", backend.GROUP)
-    monkeypatch.setattr(backend, "_entry_points", lambda **_: {**known, "fake": entry})
+    inside.wrap(monkeypatch, backend, "_entry_points", lambda known, **_: {**known(), "fake": entry})
     Fake.runs, Fake.gate, Fake.gated, Fake.error = [], threading.Semaphore(0), False, None
     installed.run += 1  # type: ignore[attr-defined]
 

@@ -173,6 +173,22 @@ def _difference(actual: torch.Tensor, expected: torch.Tensor) -> str:
     return f"{len(wrong)} of {expected.numel()} values differ, the first at {wrong[0].tolist() if len(wrong) else '?'}"
 
 
+def known(value: Any) -> Any:
+    """A value, or a sample of several, in a form that can be compared: kinds, metadata and every bit."""
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [known(each) for each in value]
+    if isinstance(value, dict):
+        return {name: known(each) for name, each in value.items()}
+    if isinstance(value, Image.Image):
+        return "image", value.mode, value.size, value.tobytes()
+    if isinstance(value, torch.Tensor):
+        kind = value.becomes if isinstance(value, LazyTensorBase) else type(value)
+        plain = torch.clone(value).as_subclass(torch.Tensor).detach().contiguous()
+        about = kind, getattr(value, "format", None), getattr(value, "canvas_size", None), value.requires_grad
+        return *about, plain.dtype, tuple(plain.shape), plain.numpy().tobytes()
+    return value
+
+
 def assert_equal_runs(function: Callable[[], Any], seed: int = 0, lazy: bool = False, **options: Any) -> Any:
     """``function`` gives the same under "cpu" as under "torchvision", random states included; the "cpu" result.
 

@@ -12,6 +12,7 @@ from accel.codec.jpeg import index_fields as ix
 from accel.codec.jpeg.scratch import block_order, idct_tables
 from bench.fuzz.coder import Coder, random_blocks
 from bench.fuzz.files import FACTORS, LENGTHS, encode, picture
+from tests.support import inside
 from tests.support.jpeg import shape
 
 KEPT = ("order", "idct")  # of a thread's arrays: what does not change
@@ -19,7 +20,7 @@ KEPT = ("order", "idct")  # of a thread's arrays: what does not change
 
 def poison() -> None:
     """Fill the memory that a thread keeps between pictures."""
-    scratch = jpeg._scratch
+    scratch = inside.scratch()
     for name, array in vars(scratch).items():
         if name not in KEPT and isinstance(array, np.ndarray):
             array.reshape(-1).view(np.uint8)[:] = 0xA5

@@ -9,11 +9,9 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 from hypothesis import strategies as st
 from PIL import Image
 
-from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec.header import claim
 from accel.codec.jpeg import header_fields as hd
@@ -21,6 +19,7 @@ from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import PackedPlanes
 from bench.fuzz.coder import Coder, Scan, random_blocks
 from bench.fuzz.files import KINDS, encode, picture, pillow
+from tests.support import inside
 
 LARGEST = 1 << 18  # pixels: a damaged header may promise many
 
@@ -61,7 +60,7 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
 
     ``largest``: pixels of a file that is tried.
     """
-    decoder = backend._Engine(torch.device("cpu")).jpeg
+    decoder = inside.engine().jpeg
     wanted: dict[int, Request] = {}
     for number, data in files.items():
         rng, header = random.Random(number), claim(data)

@@ -13,7 +13,7 @@ import torch
 
 from accel.backends.cuda import host, nvimg
 from accel.codec import engines
-from accel.runtime import streams
+from tests.support import inside
 
 STATUS = 66
 
@@ -96,5 +96,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.HostDevice, "mark", lambda self: Event())
     monkeypatch.setattr(engines, "has_nvimgcodec", lambda: True)
     monkeypatch.setattr(nvimg, "engines", mock.Mock(wraps=engines, nvimgcodec_module=lambda: codec))
-    monkeypatch.setattr(streams, "_module", lambda device: module)
+    inside.streams_of(monkeypatch, lambda device: module)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)

@@ -10,6 +10,7 @@ from accel.codec import jpeg
 from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg import planes
 from bench.fuzz.files import encode
+from tests.support import inside
 
 
 def cut(found: planes.Encoded) -> list[np.ndarray]:
@@ -24,7 +25,7 @@ def grey(samples: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
 
     def decode_whole(*arguments: Any) -> Any:
         _, memory = found = real(*arguments)
-        origin, stride = jpeg._scratch.layout[0, [lo.ORIGIN, lo.STRIDE]].tolist()
+        origin, stride = inside.scratch().layout[0, [lo.ORIGIN, lo.STRIDE]].tolist()
         for y, row in enumerate(samples):
             memory[origin + y * stride : origin + y * stride + width] = row
         return found

@@ -9,6 +9,7 @@ import numpy as np
 from accel.codec import jpeg
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import index_fields as ix
+from tests.support import inside
 from tests.support.jpeg import shape
 
 Words = Any
@@ -32,7 +33,7 @@ class Placing(NamedTuple):
 
 def placing(data: bytes) -> Placing:
     assert jpeg.index_size(data)
-    return Placing(*jpeg._scratch.header[hd.LINE : hd.GROWTH + 1].tolist())
+    return Placing(*inside.scratch().header[hd.LINE : hd.GROWTH + 1].tolist())
 
 
 class Packing(NamedTuple):
@@ -54,7 +55,7 @@ class Packing(NamedTuple):
 
 def packing(data: bytes) -> Packing:
     assert jpeg.index_size(data)
-    header = jpeg._scratch.header.tolist()
+    header = inside.scratch().header.tolist()
     components = header[hd.COMPONENTS]
     found = Packing(header[hd.POINT_BITS], header[hd.PLACE_BITS], tuple(header[hd.DC_BITS : hd.DC_BITS + components]))
     assert found.bits == found.place + sum(found.dc)

@@ -123,8 +123,9 @@ def test_cpuset(tmp_path: Path) -> None:
 def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
     monkeypatch.setattr(cores, "affinity", lambda: 6)
     monkeypatch.setattr(cores, "_machine", lambda: (6, None))
-    cores._found.cache_clear()
-    request.addfinalizer(cores._found.cache_clear)
+    forget = cores._found.cache_clear
+    forget()
+    request.addfinalizer(forget)
     torch_threads = torch.get_num_threads()
     assert ParallelFor(None, "tried").size == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

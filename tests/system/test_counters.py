@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import accel
 from accel.system import counters, log
-from tests.support import helpers
+from tests.support import helpers, inside
 
 SCRIPT = """
 import os, signal, sys
@@ -84,17 +86,22 @@ def test_it_adds_up_and_is_said_once(tmp_path: Path, method: str, persistent: bo
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_living_processes_count_in_rows_of_their_own() -> None:
-    counters.share()
-    own = counters._row()
-    counters._owners[own], before = os.getppid(), int(counters._owners[own])
+@pytest.mark.parametrize("lives", [True, False])
+def test_living_processes_count_in_rows_of_their_own(lives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their numbers are; the row of one that has ended is used again."""
+    block = counters.share()
+    assert block is not None
+    shared, step = torch.zeros_like(block), 10 << 22  # beyond all numbers of processes, and of the same row
+    first, second = os.getpid() + (0 if lives else step), os.getpid() + 2 * step
     try:
-        other = counters._row()
-        assert other != own
+        for process in (first, second):
+            monkeypatch.setattr(os, "getpid", lambda process=process: process)
+            counters.join(shared)
+            counters.count(counters.IMAGES)
     finally:
-        counters._owners[own] = before
-    counters._owners[other] = 0
-    assert counters._row() == own
+        counters.join(block)
+    owners = shared.numpy().view(np.int64)[:1024]
+    assert set(owners[owners > 0].tolist()) == ({first, second} if lives else {second})
 
 
 def test_the_older_name_is_not_printed() -> None:
@@ -105,7 +112,7 @@ def test_the_older_name_is_not_printed() -> None:
 
 
 def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    log._texts.pop("said by this test", None)
+    inside.forget_messages()
     for number in range(3):
         counters.fallback("said by this test", f"{number}.jpg")
     assert [record.getMessage() for record in caplog.records] == [
@@ -113,6 +120,6 @@ def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
     pid = os.fork()
     if pid == 0:
-        log._texts.pop("said by this test")
+        inside.forget_messages()
         os._exit(log.first("said by this test"))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a child says it again"

@@ -18,12 +18,12 @@ from accel import __main__, backend
 from accel.codec import arrow, jpeg
 from accel.system.imports import LazyModule
 from accel.system.native import units
-from tests.support import helpers
+from tests.support import helpers, inside
 
 ROOT = Path(units.__file__).resolve().parents[2]
 for name in backend.availability():
     backend.find(name)  # imports their units
-UNITS = units.units()
+UNITS, COMPILER = units.units(), units._COMPILER
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def unit(monkeypatch: pytest.MonkeyPatch) -> units.Unit:
     """One that is compiled quickly, not loaded yet."""
-    monkeypatch.setattr(units, "_units", [])
+    inside.forget_units(monkeypatch)
     made = units.Unit("markers", *jpeg.MARKERS.sources, seconds=1)
     made.function("codec.jpeg.markers", "first_marker", "u1[1] int")
     return made
@@ -89,7 +89,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
-    units.log._texts.clear()
+    inside.forget_messages()
     with caplog.at_level(logging.WARNING, "accel"):
         for each in (unit, again(unit)):
             assert units.ready([each]) == [each]
@@ -187,7 +187,7 @@ def imported(path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_all_sources_count(unit: units.Unit) -> None:
-    counted = {path for pattern in (*unit.sources, *units._COMPILER) for path in ROOT.glob(pattern)}
+    counted = {path for pattern in (*unit.sources, *COMPILER) for path in ROOT.glob(pattern)}
     assert all(list(ROOT.glob(pattern)) for pattern in unit.sources)
     ahead = [ROOT.joinpath(*function.order[0].split(".")[1:]).with_suffix(".py") for function in unit.functions]
     seen: set[Path] = set()
@@ -201,7 +201,7 @@ def test_all_sources_count(unit: units.Unit) -> None:
 
 def test_only_compiled_sources_import_numba() -> None:
     known = {path.resolve() for unit in UNITS for pattern in unit.sources for path in ROOT.glob(pattern)}
-    known |= {ROOT / name for name in units._COMPILER}
+    known |= {ROOT / name for name in COMPILER}
     for path in (*ROOT.rglob("*.py"), *(ROOT / "backends").resolve().rglob("*.py")):
         if re.search(r"^\s*(from|import) (numba|llvmlite)", path.read_text(), re.MULTILINE):
             assert path.resolve() in known, path

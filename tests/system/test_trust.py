@@ -14,6 +14,7 @@ import pytest
 from accel.system import log, trust
 from accel.system.native import object_cache
 from accel.system.trust import Untrusted
+from tests.support import inside
 from tests.support.processes import in_child, linux
 
 pytestmark = linux
@@ -24,7 +25,7 @@ as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only 
 
 @pytest.fixture(autouse=True)
 def _new() -> None:
-    log._texts.clear()
+    inside.forget_messages()
     object_cache._of_process.cache_clear()
 
 
@@ -58,14 +59,6 @@ def elsewhere() -> Path:
     return Path(tempfile.gettempdir()) / f"accel-{os.geteuid()}"
 
 
-def by_everybody(folder: Path) -> None:
-    folder.chmod(0o777)
-
-
-def by_everybody_though_sticky(folder: Path) -> None:
-    folder.chmod(0o1777)
-
-
 def by_a_group(folder: Path) -> None:
     os.chown(folder, -1, OTHER)
     folder.chmod(0o775)
@@ -73,19 +66,6 @@ def by_a_group(folder: Path) -> None:
 
 def by_another(folder: Path) -> None:
     os.chown(folder, OTHER, -1)
-
-
-def through_a_parent(folder: Path) -> None:
-    folder.parent.chmod(0o777)
-
-
-def through_a_parent_of_a_group(folder: Path) -> None:
-    by_a_group(folder.parent)
-
-
-def through_anothers_parent(folder: Path) -> None:
-    by_another(folder.parent)
-    folder.parent.chmod(0o1755)
 
 
 def through_a_link(folder: Path) -> None:
@@ -118,36 +98,48 @@ def by_a_list(folder: Path) -> None:
     assert folder.stat().st_mode & stat.S_IWGRP
 
 
-ATTACKS = [
-    (by_everybody, "writable by everybody"),
-    (by_everybody_though_sticky, "writable by everybody"),
-    (through_a_parent, "writable by everybody"),
-    (through_a_parent_of_a_link, "between is writable by everybody"),
-    *(
-        pytest.param(attack, said, marks=as_root)
-        for attack, said in (
-            (by_a_group, f"writable by a group ({OTHER})"),
-            (by_another, f"another user ({OTHER})"),
-            (by_a_list, "writable by a group"),
-            (through_a_parent_of_a_group, f"above is writable by a group ({OTHER})"),
-            (through_anothers_parent, f"above is another user ({OTHER})"),
-            (through_a_link, f"another user ({OTHER})"),
-        )
+Change = Callable[[Path], object]
+ATTACKS: dict[str, tuple[Change, str]] = {
+    "by everybody": (lambda folder: folder.chmod(0o777), "writable by everybody"),
+    "by everybody, though sticky": (lambda folder: folder.chmod(0o1777), "writable by everybody"),
+    "through a parent": (lambda folder: folder.parent.chmod(0o777), "writable by everybody"),
+    "through a parent of a link": (through_a_parent_of_a_link, "between is writable by everybody"),
+}
+ATTACKS_BY_ROOT: dict[str, tuple[Change, str]] = {
+    "by a group": (by_a_group, f"writable by a group ({OTHER})"),
+    "by another": (by_another, f"another user ({OTHER})"),
+    "by a list": (by_a_list, "writable by a group"),
+    "through a parent of a group": (
+        lambda folder: by_a_group(folder.parent),
+        f"above is writable by a group ({OTHER})",
     ),
-]
+    "through another's parent": (
+        lambda folder: (by_another(folder.parent), folder.parent.chmod(0o1755)),
+        f"above is another user ({OTHER})",
+    ),
+    "through a link": (through_a_link, f"another user ({OTHER})"),
+}
 
 
-@pytest.mark.parametrize(("attack", "said"), ATTACKS)
-def test_what_others_may_write_is_not_run(
-    chosen: Path, attack: Callable[[Path], None], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What was logged as a warning, or for more."""
+
+    def logged() -> list[str]:
+        log.flush()
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    return logged
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, *(pytest.param(name, marks=as_root) for name in ATTACKS_BY_ROOT)])
+def test_what_others_may_write_is_not_run(chosen: Path, attack: str, messages: Callable[[], list[str]]) -> None:
     assert object_cache.cached("a", built) == b"planted"
-    attack(chosen)
-    with caplog.at_level(logging.WARNING, "accel"):
-        for _ in range(2):
-            assert object_cache.cached("a", built) == b"own"
-            log.flush()
-    [message] = [record.getMessage() for record in caplog.records]
+    change, said = (ATTACKS | ATTACKS_BY_ROOT)[attack]
+    change(chosen)
+    for _ in range(2):
+        assert object_cache.cached("a", built) == b"own"
+    [message] = messages()
     assert said in message
     assert str(elsewhere()) in message
     assert stat.S_IMODE(elsewhere().stat().st_mode) == 0o700
@@ -165,7 +157,7 @@ def test_nothing_is_made_where_others_may_write(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("made", ["a file", "a link", "entered by others", pytest.param("another's", marks=as_root)])
 def test_where_somebody_made_that_first_the_process_has_its_own(
-    chosen: Path, made: str, caplog: pytest.LogCaptureFixture
+    chosen: Path, made: str, messages: Callable[[], list[str]]
 ) -> None:
     chosen.chmod(0o777)
     if made == "a file":
@@ -178,30 +170,24 @@ def test_where_somebody_made_that_first_the_process_has_its_own(
             by_another(elsewhere())
             elsewhere().chmod(0o700)
     before = elsewhere().lstat()
-    with caplog.at_level(logging.WARNING, "accel"):
-        for _ in range(2):
-            assert object_cache.cached("a", built) == b"own"
-            assert object_cache.read("a") == b"own"
-            log.flush()
+    for _ in range(2):
+        assert object_cache.cached("a", built) == b"own"
+        assert object_cache.read("a") == b"own"
     assert elsewhere().lstat() == before
     folder = object_cache.folder()
     assert folder.parent == elsewhere().parent != folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    [message] = [record.getMessage() for record in caplog.records]
+    [message] = messages()
     assert str(folder) in message
 
 
-def test_where_there_is_no_place_at_all_it_is_run_and_not_kept(
-    chosen: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_is_no_place_at_all_it_is_run_and_not_kept(chosen: Path, messages: Callable[[], list[str]]) -> None:
     chosen.chmod(0o777)
     elsewhere().parent.chmod(0o777)
-    with caplog.at_level(logging.WARNING, "accel"):
-        assert object_cache.cached("a", built) == b"own"
-        assert object_cache.cached("a", built) == b"own"
-        log.flush()
+    assert object_cache.cached("a", built) == b"own"
+    assert object_cache.cached("a", built) == b"own"
     assert object_cache.read("a") is None
-    [message] = [record.getMessage() for record in caplog.records]
+    [message] = messages()
     assert "not kept" in message
 
 
@@ -237,30 +223,19 @@ print(folder)
 # -- what goes on working ------------------------------------------------------------------------------------------
 
 
-def own_group(folder: Path) -> None:
-    folder.chmod(0o775)
+USED: dict[str, Change] = {
+    "own group": lambda folder: folder.chmod(0o775),
+    "sticky parent": lambda folder: folder.parent.chmod(0o1777),
+    "own link": lambda folder: folder.symlink_to(folder.rename(folder.parent.parent / "real")),
+    "read-only": lambda folder: ((folder / "a").chmod(0o444), folder.chmod(0o555)),
+}
 
 
-def sticky_parent(folder: Path) -> None:
-    folder.parent.chmod(0o1777)
-
-
-def own_link(folder: Path) -> None:
-    folder.symlink_to(folder.rename(folder.parent.parent / "real"))
-
-
-def read_only(folder: Path) -> None:
-    (folder / "a").chmod(0o444)
-    folder.chmod(0o555)
-
-
-@pytest.mark.parametrize("change", [own_group, sticky_parent, own_link, read_only])
-def test_what_only_this_user_may_write_is_used(
-    chosen: Path, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    change(chosen)
+@pytest.mark.parametrize("change", USED)
+def test_what_only_this_user_may_write_is_used(chosen: Path, change: str, messages: Callable[[], list[str]]) -> None:
+    USED[change](chosen)
     assert object_cache.cached("a", built) == b"planted"
-    assert not caplog.records
+    assert not messages()
 
 
 @as_root
@@ -295,12 +270,11 @@ def test_a_folder_is_made_with_parents_that_only_this_user_may_write(
 
 
 @pytest.mark.parametrize("mode", [0o646, pytest.param(0o666, id="all")])
-def test_a_file_that_others_may_write_is_made_again(chosen: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_others_may_write_is_made_again(chosen: Path, mode: int, messages: Callable[[], list[str]]) -> None:
     """From a time when the folder was another's, too."""
     (chosen / "a").chmod(mode)
     assert object_cache.cached("a", built) == b"own"
-    log.flush()
-    assert "writable by everybody, so it is not run" in caplog.text
+    assert "writable by everybody, so it is not run" in "".join(messages())
     assert object_cache.read("a") == b"own"
 
 
@@ -310,9 +284,9 @@ def test_a_file_that_others_may_write_is_made_again(chosen: Path, mode: int, cap
 @as_root
 @pytest.mark.parametrize("who", ["the network's", "the namespace's"])
 def test_owners_that_mean_nothing_are_named_and_not_refused(
-    chosen: Path, who: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    chosen: Path, who: str, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
 ) -> None:
-    nobody = trust._NOBODY if who == "the namespace's" else OTHER
+    nobody = 65534 if who == "the namespace's" else OTHER
     os.chown(chosen, nobody, -1)
     if who == "the namespace's":
         monkeypatch.setattr(trust, "_namespace", lambda: ["1000", "1000", "1"])
@@ -327,8 +301,7 @@ def test_owners_that_mean_nothing_are_named_and_not_refused(
         monkeypatch.setattr(tempfile, "TemporaryFile", made)
     for _ in range(2):
         assert object_cache.cached("a", built) == b"planted"
-        log.flush()
-    [message] = [record.getMessage() for record in caplog.records]
+    [message] = messages()
     assert f"owners of files mean nothing here (user {nobody})" in message
     chosen.chmod(0o777)
     assert object_cache.cached("a", built) == b"own", "everybody is somebody else in any case"

@@ -6,8 +6,10 @@ from PIL import Image
 from accel.backends.cpu.passes import Axis
 from tests.support.kernels import (
     Array,
+    axis,
     emitted,
     no_fills,
+    picture,
     random_table,
     walled,
     windowed,
@@ -67,3 +69,11 @@ def check(
     for at_end in (False, True):
         got = emitted(walled(region, at_end=at_end), *moved, resample, fills, table, planar)
         np.testing.assert_array_equal(got, want)
+
+
+def resized() -> list[Array]:
+    found = []
+    for channels, resample, before, after in ((3, BILINEAR, 301, 224), (1, BICUBIC, 200, 90), (4, LANCZOS, 80, 131)):
+        image, table = picture(40, before, channels), random_table(channels, "uint8")
+        found.append(emitted(image, axis(40, 33), axis(before, after), resample, no_fills(channels), table, False))
+    return found

@@ -28,10 +28,9 @@ from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from tests.backends.cpu.kernels import BILINEAR, FILTERS, needed
 from tests.backends.cpu.shared_batches import Folder, poisoned, same
 from tests.support import helpers
-from tests.support.index_store import new_store
 from tests.support.kernels import POISON, Array, axis, codes, emitted, no_fills, picture, random_table, walled, whole
 from tests.support.processes import linux
-from tests.support.shares import bands_from, begin_with_little_memory, noted
+from tests.support.shares import bands_from, begin_with_little_memory, new_store, noted
 
 pytestmark = linux
 ATEN = [each for each in Aten if each < Aten.BILINEAR_POINT]

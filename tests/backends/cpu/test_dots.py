@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from accel.backends.cpu.passes import Axis
-from tests.backends.cpu.dots import resized
-from tests.backends.cpu.kernels import BICUBIC, BOX, FILTERS, LANCZOS, check
+from tests.backends.cpu.kernels import BICUBIC, BOX, FILTERS, LANCZOS, check, resized
 from tests.support.helpers import python
 from tests.support.kernels import axis, picture, whole
 
@@ -48,7 +47,7 @@ def test_extreme_pictures(resample: int) -> None:
 CODE = """
 import sys
 import numpy as np
-from tests.backends.cpu.dots import resized
+from tests.backends.cpu.kernels import resized
 np.savez(sys.argv[1], *resized())
 """
 

@@ -13,15 +13,13 @@ from torchvision import transforms as T
 
 import accel
 from accel.backends.cpu import regions
-from accel.backends.cpu.backend import CpuBackend
 from accel.codec import jpeg, store, store_fields, stream_index
 from accel.errors import DecodeError
 from accel.system import memory
 from tests.backends.cpu.shared_batches import PIPELINE, Folder, poisoned, same
-from tests.support import helpers
-from tests.support.index_store import new_store
+from tests.support import helpers, inside
 from tests.support.processes import linux
-from tests.support.shares import IN_BANDS, bands_from, begin_with_little_memory, noted
+from tests.support.shares import IN_BANDS, bands_from, begin_with_little_memory, new_store, noted
 
 pytestmark = linux
 WHOLE = T.Compose([T.Resize((40, 40)), T.ToTensor()])
@@ -65,10 +63,6 @@ def counted(work: Callable[[], Any]) -> tuple[Any, dict[str, int], dict[str, int
     return made, {name: after[name] - before[name] for name in COUNTED}, {n: c for n, c in reasons.items() if c}
 
 
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "_shared", lambda *_: ())
-
-
 @pytest.mark.parametrize("transform", [PIPELINE, WHOLE], ids=["train", "whole"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_mixed_files(tmp_path: Path, threads: int, transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +81,7 @@ def test_counters_are_those_of_one_by_one(tmp_path: Path, cache: Any, monkeypatc
     folder, again = Folder(tmp_path / "x", mixed()), Folder(tmp_path / "y", mixed())
     with accel.image_backend("cpu", threads=1, cache=cache):
         found = counted(lambda: [folder.epoch(seed=seed) for seed in range(3)])
-        one_by_one(monkeypatch)
+        inside.no_shares(monkeypatch)
         wanted = counted(lambda: [again.epoch(seed=seed) for seed in range(3)])
     assert all(map(same, found[0], wanted[0]))
     assert found[1:] == wanted[1:]
@@ -99,11 +93,11 @@ def test_either_way_uses_what_the_other_kept(tmp_path: Path, monkeypatch: pytest
     for first in (True, False):
         with accel.image_backend("cpu", threads=1), monkeypatch.context() as patch:
             if first:
-                one_by_one(patch)
+                inside.no_shares(patch)
             _, before, _ = counted(lambda: folder.epoch(WHOLE))
         with accel.image_backend("cpu", threads=1), monkeypatch.context() as patch:
             if not first:
-                one_by_one(patch)
+                inside.no_shares(patch)
             _, after, _ = counted(lambda: folder.epoch(WHOLE))
         assert before["indexes"] == (16 if first else 0)
         assert (after["indexed"], after["indexes dropped"]) == (16, 0)
@@ -126,7 +120,7 @@ def test_damaged_files_are_named_and_replaced(tmp_path: Path, monkeypatch: pytes
         with accel.image_backend("cpu", threads=threads, on_error="replace"):
             black = counted(folder.epoch)
         with monkeypatch.context() as patch:
-            one_by_one(patch)
+            inside.no_shares(patch)
             with accel.image_backend("cpu", threads=threads):
                 assert found == outcome()
             with accel.image_backend("cpu", threads=threads, on_error="replace"):

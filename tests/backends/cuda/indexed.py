@@ -1,13 +1,12 @@
 """Files that the device's decoder reads by their indexes."""
 
 import numpy as np
-import torch
 
-from accel.backends.cuda import backend
 from accel.backends.cuda.jpeg import Decoding, Request
 from accel.codec import jpeg
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture
+from tests.support import inside
 from tests.support.cuda import DEVICE
 from tests.support.jpeg import shape
 
@@ -45,7 +44,7 @@ def boxes_of(height: int, width: int, seed: int) -> list[Box]:
 
 
 def decoded(wanted: list[Request]) -> Decoding:
-    engine = backend._Engine(torch.empty(0, device=DEVICE).device)
+    engine = inside.engine(DEVICE)
     with engine.device.enter():
         return engine.jpeg.decode(wanted)
 

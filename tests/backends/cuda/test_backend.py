@@ -14,7 +14,7 @@ import accel
 from accel import testing
 from accel.backend import backend_of
 from accel.backends.cpu import stages
-from accel.backends.cuda import CudaOptions, backend, budget, host, nvimg
+from accel.backends.cuda import CudaOptions, budget, host, nvimg
 from accel.backends.cuda.jpeg.decoder import Decoder
 from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
@@ -23,6 +23,7 @@ from accel.planning.plan import Plan, plan
 from accel.processes.switch import current
 from accel.runtime import picture_memory
 from rig.batches import noise
+from tests.support import inside
 from tests.support.cuda import (
     DEVICE,
     assert_equals_torchvision,
@@ -58,7 +59,7 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_without_a_device_it_says_how_to_try_it() -> None:
-    assert accel.image_backends()["cuda"] == f"no CUDA device; {backend._WITHOUT_GPU}"
+    assert str(accel.image_backends()["cuda"]).startswith("no CUDA device; set_image_backend('cuda', device='cpu')")
     with pytest.raises(accel.BackendUnavailable, match=r"no CUDA device; .*device='cpu'"):
         accel.set_image_backend("cuda")
     with accel.image_backend("auto"):
@@ -88,11 +89,7 @@ def planned(lazy: Any) -> Plan:
 
 
 def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[int] = []
-    run = backend.CudaBackend._run
-    monkeypatch.setattr(
-        backend.CudaBackend, "_run", lambda self, part, *rest: (runs.append(len(part.decodes)), run(self, part, *rest))
-    )
+    runs = inside.runs_of_cuda(monkeypatch)
     expected = assert_equals_torchvision(pipeline)
     count = len(pictures())
     assert runs == [count]
@@ -208,15 +205,15 @@ def test_out_of_memory_is_tried_again_in_smaller_chunks(
 @host_only
 @pytest.mark.parametrize("failures", [1, 2])
 def test_the_decoders_first_trial_may_run_out_of_memory(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial, tried = Decoder._pixels, []  # by a backend of its own, which has not tried it yet
+    tried = []  # by a backend of its own, which has not tried it yet
 
-    def failing(self: Any, *arguments: Any) -> Any:
+    def failing(trial: Any, *arguments: Any) -> Any:
         tried.append(arguments)
         if len(tried) <= failures:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
-        return trial(self, *arguments)
+        return trial(*arguments)
 
-    monkeypatch.setattr(Decoder, "_pixels", failing)
+    inside.wrap(monkeypatch, Decoder, "_pixels", failing)
     expected = plain(pipeline)
     if failures == 1:
         assert_same(on_device(pipeline, threads=10 + failures), expected)
@@ -300,8 +297,9 @@ def test_buffers_are_used_again() -> None:
 
 def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "resizes_as_pillow", lambda: False)
-    monkeypatch.setattr(backend.CudaBackend, "_run", lambda *_: pytest.fail("the kernels ran"))
+    runs = inside.runs_of_cuda(monkeypatch)
     assert_equals_torchvision(pipeline)
+    assert not runs
 
 
 # -- threads and processes ----------------------------------------------------------------------------------

@@ -12,14 +12,17 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
-from accel.backends.cuda import backend, host
+from accel.backends.cuda import host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.codec import agreement
 from accel.planning.plan import plan
 from accel.runtime import read as runtime_read
 from bench.fuzz.files import encode, picture
+from bench.fuzz.recipes import Corpus, make, recipe
+from tests.support import inside
 from tests.support.cuda import DEVICE, assert_equals_torchvision, host_only, needs_compiler, on_device, stacked
 from tests.support.helpers import assert_same, jpeg, pictures, undecodable
+from tests.support.jpeg import check_on_device
 
 pytestmark = needs_compiler
 
@@ -150,7 +153,7 @@ def test_a_decoder_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_one_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = backend._Engine(torch.empty(0, device=DEVICE).device).jpeg
+    decoder = inside.engine(DEVICE).jpeg
     read = cuda_jpeg.Decoding.read
     monkeypatch.setattr(cuda_jpeg.Decoding, "read", lambda *arguments: read(*arguments) ^ 1)
     assert not decoder.agrees()
@@ -185,14 +188,7 @@ def test_everything_is_queued_before_anything_is_waited_for(
 
 @pytest.mark.parametrize("box", [(0, 0, 300, 400), (100, 100, 20, 30)])
 def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    queue = cuda_jpeg.Decoder._queue
-
-    def counted(self: Any, batch: Any, decoding: Any, files: torch.Tensor) -> None:
-        taken.append(batch.scratch + len(files))
-        queue(self, batch, decoding, files)
-
-    monkeypatch.setattr(cuda_jpeg.Decoder, "_queue", counted)
+    taken = inside.queued_decodes(monkeypatch, lambda decoder, batch, decoding, files: batch.scratch + len(files))
     monkeypatch.setattr(agreement, "agrees", lambda *_: True)
     for subsampling, quality in ((0, 95), (2, 30)):
         data = encode(picture("noise", 300, 400), subsampling=subsampling, quality=quality, restart_marker_blocks=1)
@@ -213,3 +209,36 @@ def test_a_batch_of_many(decoded: dict[str, list[int]]) -> None:
 
 def _small(image: Image.Image) -> torch.Tensor:
     return F.pil_to_tensor(F.resize(image, [9, 8]))
+
+
+# -- odd and mutated files -------------------------------------------------------------------------------------------
+
+
+BATCH = 64
+NOTHING = Corpus(())
+
+
+def check(numbers: range) -> tuple[int, list[str]]:
+    """The number of files that were decoded, and what is not Pillow's."""
+    decoded, wrong = 0, list[str]()
+    for first in range(numbers.start, numbers.stop, BATCH):
+        some = range(first, min(first + BATCH, numbers.stop))
+        taken, differ = check_on_device({n: make(recipe(n, "", NOTHING), "", NOTHING) for n in some})
+        decoded, wrong = decoded + taken, wrong + differ
+    return decoded, wrong
+
+
+@host_only
+def test_all_that_is_decoded_is_pillows(thorough: bool) -> None:
+    count = 5000 if thorough else 500
+    decoded, wrong = check(range(count))
+    assert wrong == []
+    assert decoded > count / 10
+
+
+@host_only
+def test_another_picture_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = cuda_jpeg.Decoding.read
+    monkeypatch.setattr(cuda_jpeg.Decoding, "read", lambda *arguments: read(*arguments) ^ 1)
+    decoded, wrong = check(range(40))
+    assert len(wrong) == decoded > 0

@@ -20,16 +20,17 @@ import accel
 from accel import testing
 from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
-from accel.backends.cuda import CudaBackend, backend, encoding
+from accel.backends.cuda import backend, encoding
 from accel.backends.cuda.descriptors import MEASURED
-from accel.backends.cuda.effects import arguments, lowering
+from accel.backends.cuda.effects import lowering
 from accel.backends.cuda.effects.arguments import ARGUMENTS
+from accel.backends.cuda.effects.arguments import _largest_sum as largest_sum
 from accel.backends.cuda.schedule import Execution
 from accel.backends.shared import gaussian
 from accel.ops import OPS, row
 from accel.planning.plan import plan
-from accel.runtime import sharing
 from rig.batches import noise
+from tests.support import inside
 from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, on_device, stacked
 from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
@@ -47,7 +48,7 @@ def nothing_lowered() -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels run everything."""
-    monkeypatch.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
+    inside.no_host(monkeypatch)
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def test_blurs_of_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
             params, shape = (*kernel, 2.3, 4.1, 1 if functional is F else 2), (*size, len(image.getbands()))
             with monkeypatch.context() as patched:
                 if gaussian.order_of(params, shape) is not None:
-                    patched.setattr(sharing, "_together", lambda *_: pytest.fail("the host ran it"))
+                    inside.no_host(patched)
                 assert_equals_torchvision(lambda blurred=blurred: torch.stack([F.to_tensor(blurred())]))
 
 
@@ -257,9 +258,7 @@ def test_jpeg_among_other_effects(launches: list[list[str]]) -> None:
 
 def test_should_pillow_encode_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "by_pillow", lambda pixels, name, params: on_host.by_pillow(pixels, name, params) ^ 1)
-    ran: list[str] = []
-    run = on_host._run
-    monkeypatch.setattr(on_host, "_run", lambda pixels, name, params: (ran.append(name), run(pixels, name, params))[1])
+    ran = inside.effects_on_the_host(monkeypatch)
     with accel.image_backend("cuda", device=DEVICE, prefetch=5):  # a backend of its own
         found = testing.computed(torch.stack([F.to_tensor(F2.jpeg(image, 50)) for image in opened(1)]))
     with accel.image_backend("torchvision"):
@@ -276,8 +275,8 @@ def test_coefficients_stay_below_the_bound(seed: int) -> None:
         counts = rng.integers(0, rng.integers(1, 8) + 1, 16)
         values = np.maximum(counts - 0.5, 0) * steps
         if np.sum(values**2) <= 1024**2:
-            assert (counts * steps).sum() <= arguments._largest_sum(steps.tolist())
-    assert arguments._largest_sum([255] * 16) < 5900
+            assert (counts * steps).sum() <= largest_sum(steps.tolist())
+    assert largest_sum([255] * 16) < 5900
 
 
 # -- erasing ------------------------------------------------------------------------------------------------
@@ -330,11 +329,7 @@ def no_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_jpeg")
 def test_one_image_for_the_host_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[int] = []
-    run = CudaBackend._run
-    monkeypatch.setattr(
-        CudaBackend, "_run", lambda self, part, *rest: (ran.append(len(part.decodes)), run(self, part, *rest))
-    )
+    ran = inside.runs_of_cuda(monkeypatch)
     before = dict(accel.stats()["fallbacks"])
 
     def result() -> torch.Tensor:
@@ -372,9 +367,7 @@ def test_the_first_broken_file_speaks() -> None:
 def test_should_pillow_do_it_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:
     agrees = CpuBackend.agrees
     monkeypatch.setattr(CpuBackend, "agrees", lambda self, op: op != "equalize" and agrees(self, op))
-    ran: list[str] = []
-    run = on_host._run
-    monkeypatch.setattr(on_host, "_run", lambda pixels, name, params: (ran.append(name), run(pixels, name, params))[1])
+    ran = inside.effects_on_the_host(monkeypatch)
     assert_equals_torchvision(
         lambda: stacked(opened(2), lambda image: F.to_tensor(F.equalize(F.resize(image, [9, 9]))))
     )

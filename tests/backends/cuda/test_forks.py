@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import accel
-from accel.runtime import streams
 from tests.support import own_process
 from tests.support.cuda import host_only, needs_compiler
 from tests.support.fake_accelerator import have_pin_thread
@@ -25,7 +24,6 @@ SMALL = T.Compose([T.Resize((40, 48)), T.ToTensor()])
 
 @pytest.fixture
 def owned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_side", {})
     have_pin_thread(monkeypatch)
     own_process.install(monkeypatch)
 

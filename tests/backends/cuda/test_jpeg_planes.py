@@ -1,8 +1,10 @@
 """The device makes pixels of planes that are kept, and looks at no entropy-coded data of them."""
 
 import random
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from accel.runtime.memo import result_lookup
 from accel.system import memory
 from tests.backends.cuda.indexed import FILES, boxes_of, by_host, decoded, whole
 from tests.support import helpers
+from tests.support.cached import Counts
 from tests.support.cuda import host_only, needs_compiler, on_device
 from tests.support.helpers import assert_same
 from tests.support.indexed import intact
@@ -170,51 +173,44 @@ def test_a_cache_that_another_run_has_filled(
         assert "jpeg_segments" not in dict(launched)
 
 
+def epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Iterable[bytes], transform: Any, epochs: int
+) -> list[dict[str, int]]:
+    """Epochs of files with a cache, which are torchvision's; what was put in and used in each."""
+    monkeypatch.setattr(memory, "SETTLED", 0.0)
+    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
+    paths = []
+    for number, data in enumerate(files):
+        paths.append(str(tmp_path / f"{number}.jpg"))
+        Path(paths[-1]).write_bytes(data)
+
+    def epoch() -> torch.Tensor:
+        return torch.stack([transform(helpers.open_rgb(path)) for path in paths])
+
+    counts, found = Counts(), []
+    for seed in range(epochs):
+        expected, _ = helpers.run("torchvision", epoch, seed)
+        helpers.seed_everything(seed)
+        assert_same(on_device(epoch, cache=f"{tmp_path / 'cache'}:64MB"), expected)
+        found.append(counts())
+    return found
+
+
 @host_only
 def test_a_run_fills_a_cache_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host decodes some files of each epoch, until the cache has all."""
-    monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
     monkeypatch.setattr("accel.backends.cuda.jpeg.requests._turns", count())
-    paths = [tmp_path / f"{number}.jpg" for number in range(6)]
-    for path, data in zip(paths, FILES.values(), strict=False):
-        path.write_bytes(data)
     transform = T.Compose([T.RandomResizedCrop(40), T.ToTensor()])
-
-    def epoch() -> torch.Tensor:
-        return torch.stack([transform(helpers.open_rgb(str(path))) for path in paths])
-
-    made = []
-    for seed in range(10):  # of the first it is not yet told that they vary
-        expected, _ = helpers.run("torchvision", epoch, seed)
-        before = accel.stats()
-        helpers.seed_everything(seed)
-        assert_same(on_device(epoch, cache=f"{tmp_path / 'cache'}:64MB"), expected)
-        after = accel.stats()
-        made.append(after["planes"] - before["planes"])
-        assert after["planes used"] - before["planes used"] == sum(made[:-1])
+    found = epochs(tmp_path, monkeypatch, list(FILES.values())[:6], transform, 10)
+    made = [each.get("planes", 0) for each in found]  # of the first it is not yet told that they vary
+    assert [each.get("planes used", 0) for each in found] == [sum(made[:number]) for number in range(10)]
     assert sum(made) == 6
     assert max(made) <= 2
 
 
 @host_only
 def test_results_of_any_sizes_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "SETTLED", 0.0)
-    monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
-    paths = [tmp_path / f"{number}.jpg" for number in range(10)]
-    for number, path in enumerate(paths):
-        path.write_bytes(helpers.jpeg(90 + 20 * (number % 3), 80, seed=number))
+    files = [helpers.jpeg(90 + 20 * (number % 3), 80, seed=number) for number in range(10)]
     transform = T.Compose([T.Resize(40), T.RandomCrop(32), T.ToTensor()])
-
-    def epoch() -> torch.Tensor:
-        return torch.stack([transform(helpers.open_rgb(str(path))) for path in paths])
-
-    made = []
-    for seed in range(3):
-        expected, _ = helpers.run("torchvision", epoch, seed)
-        before = accel.stats()
-        helpers.seed_everything(seed)
-        assert_same(on_device(epoch, cache=f"{tmp_path / 'cache'}:64MB"), expected)
-        after = accel.stats()
-        made.append([after[name] - before[name] for name in ("results", "results used")])
-    assert made == [[10, 0], [0, 10], [0, 10]]
+    found = epochs(tmp_path, monkeypatch, files, transform, 3)
+    assert found == [{"results": 10}, {"results used": 10}, {"results used": 10}]

@@ -1,5 +1,6 @@
 """Lowering of plans by the dali backend, before DALI has any part in it: these tests need no DALI."""
 
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -161,12 +162,13 @@ def test_files_that_are_not_plainly_intact_are_left() -> None:
 
 
 def test_giant_regions_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering, "_LARGEST", 100 * 100 * 3)
+    most = partial(monkeypatch.setattr, lowering, "_LARGEST")
+    most(100 * 100 * 3)
     whole, part = Recipe(source(jpeg(200, 150)), (TENSOR,)), Recipe(source(jpeg(200, 150)), (*CORE, TENSOR))
     assert shares(whole).reasons == {TOO_LARGE: 1}
     assert shares(whole, exact=True).reasons == {TOO_LARGE: 1}
     assert shares(part).reasons == {TOO_LARGE: 1}  # 100 x 120
-    monkeypatch.setattr(lowering, "_LARGEST", 100 * 120 * 3)
+    most(100 * 120 * 3)
     assert not shares(part).left
 
 
@@ -199,7 +201,7 @@ def test_tables_of_levels_are_recognised() -> None:
 def test_channels_with_tables_of_their_own_are_not_recognised() -> None:
     table = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
     table[1] = table[1][::-1]
-    assert lut._recognised(table.tobytes(), 3) is None
+    assert recognised("point", table.tobytes()) is None
 
 
 @pytest.mark.parametrize("dtype", lut.DTYPES)

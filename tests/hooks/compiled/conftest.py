@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from accel.hooks.compiled import batch, compositions, single
-from tests.support import helpers
+from tests.support import helpers, inside
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images that come one by one are compiled at once, however often their composition changes."""
     monkeypatch.setattr(single, "FIRST", 0)
     monkeypatch.setattr(compositions, "AGAIN", 0)
-    monkeypatch.setattr(compositions, "_RESTLESS", 1000)
+    inside.restless_from(monkeypatch, 1000)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import nn
 from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import functional as F1
 from torchvision.transforms import v2
 
@@ -87,3 +88,9 @@ def through_numpy(image: Any) -> Any:
 
 def noisy(image: Any) -> Any:
     return (image + 0.05 * torch.randn_like(image)) if image.is_floating_point() else image
+
+
+class Doubled(ImageFolder):
+    def __getitem__(self, index: int) -> Any:
+        image, target = super().__getitem__(index)
+        return image, 2 * target

@@ -1,5 +1,6 @@
 """Compositions, datasets and loaders at random, users' own among them: batches and random states are torchvision's."""
 
+import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torchvision.transforms import v2
 import accel
 from accel import testing
 from accel.hooks.compiled import single
-from tests.hooks.compiled import sampled
+from tests.hooks.compiled import sampled, standing
 from tests.hooks.compiled.composer import Composer
 from tests.hooks.compiled.support import TOGETHER, ways
 from tests.support import helpers
@@ -99,6 +100,41 @@ def test_compositions_of_single_images(root: Path, thorough: bool, monkeypatch: 
 @pytest.mark.sweep
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_samples_in_workers(roots: list[Path], context: str) -> None:
-    """Loaders with workers of their own: few where each imports torch; test_workers.py has many in those that stay."""
+    """Loaders with workers of their own: few where each imports torch; below are many in those that stay."""
     for seed in range(1000, 1200 if context == "fork" else 1005):
         compare(roots, seed, num_workers=1 + seed % 2, multiprocessing_context=context)
+
+
+# -- stock pipelines and compositions in workers, however these are started ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [
+        ("spawn", "cpu"),
+        *(pytest.param(method, "cpu", marks=pytest.mark.sweep) for method in ("fork", "forkserver")),
+        *(pytest.param(way, "cuda", marks=[pytest.mark.sweep, needs_compiler]) for way in ("fork", "spawn")),
+    ],
+)
+def test_many_pipelines(
+    method: str, backend: str, root: Path, tmp_path_factory: pytest.TempPathFactory, thorough: bool
+) -> None:
+    made = tmp_path_factory.mktemp("sampled")
+    roots = [sampled.write(made / "photos"), sampled.write(made / "odd", odd=True)]
+    cases = [
+        *standing.of_pipelines(root, 20 if thorough else 1),
+        *standing.of_compositions(roots, range(4000, 4600 if thorough else 4030)),
+    ]
+    # forked workers give the same, and import torch for none; shared memory that is kept takes a descriptor a batch
+    expected = [copy.deepcopy(found) for found in standing.run(cases, "fork")]
+    options: dict[str, Any] = {"device": "cpu"} if backend == "cuda" else {}
+    before = accel.stats()["ways"]
+    with accel.image_backend(backend, **options):
+        for number, found in enumerate(standing.run(cases, method)):
+            try:
+                helpers.assert_same(found, expected[number])
+            except AssertionError as error:
+                raise AssertionError(cases[number].about if number < len(cases) else "random states") from error
+    assert number == len(cases)
+    assert ways(before)[TOGETHER] > 2 * len(cases)
+    assert ways(before, alone=True)["alone, compiled"] > len(cases)

@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder, folder, wrap_dataset_for_transform
 from torchvision.transforms import v2
 
 import accel
-from tests.hooks.compiled.doubled import Doubled
+from tests.hooks.compiled.own import Doubled
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check, ways
 from tests.support import helpers
 

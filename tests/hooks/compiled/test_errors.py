@@ -11,10 +11,10 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.codec.files import batch_memory, reader
+from accel.codec.files import reader
 from accel.hooks import tv_files
 from tests.hooks.compiled.support import MEAN, PIPELINES, STD, TOGETHER, ways
-from tests.support import helpers
+from tests.support import helpers, inside
 
 
 def _png(path: Path) -> None:
@@ -88,7 +88,7 @@ def test_files_that_were_read_are_not_read_again(tmp_path: Path, monkeypatch: py
     read, one, together = [], reader.read, reader.read_to
     monkeypatch.setattr(reader, "read", lambda path: read.append(path) or one(path))
     monkeypatch.setattr(reader, "read_to", lambda paths, *more: read.extend(paths) or together(paths, *more))
-    monkeypatch.setattr(batch_memory, "_each", 1e5)
+    inside.files_of_unknown_size(monkeypatch, 1e5)
     with accel.image_backend("cpu"):
         _ = [*DataLoader(dataset, 8), *DataLoader(dataset, 8)]
     assert all(read.count(path) == (4 if "006" in path else 2) for path, _ in dataset.samples)

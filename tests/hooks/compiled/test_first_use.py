@@ -11,12 +11,12 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.hooks.compiled import batch, program
+from accel.hooks.compiled import batch
 from accel.hooks.compiled.random_numbers import tape
 from accel.hooks.compiled.transforms import draws
-from tests.hooks.compiled.doubled import Doubled
+from tests.hooks.compiled.own import Doubled
 from tests.hooks.compiled.support import PIPELINES, TOGETHER, assert_one_by_one, check
-from tests.support import helpers
+from tests.support import helpers, inside
 
 
 def test_a_tape_tells_what_torch_draws() -> None:
@@ -96,7 +96,7 @@ def test_what_differs_is_found_before_it_is_used(
         return found
 
     monkeypatch.setattr(owner, name, wrong)
-    monkeypatch.setattr(program, "_programs", {})
+    inside.forget_programs(monkeypatch)
     tape.agrees.cache_clear()
     try:
         assert_one_by_one(ImageFolder(str(root), PIPELINES["train"]()), why)

@@ -4,6 +4,8 @@ import io
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import default_collate
 from torchvision import transforms as T
-from torchvision.datasets import CIFAR10, FakeData
+from torchvision.datasets import CIFAR10, FakeData, ImageFolder
 
 import accel
 from accel.hooks import own_generators, tv_transforms
@@ -21,8 +23,9 @@ from accel.hooks.compiled.datasets import fake
 from accel.hooks.compiled.random_numbers import live, tape
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms import fixed
-from tests.hooks.compiled.support import PIPELINES
-from tests.support import helpers
+from accel.recipes.recipe import recording
+from tests.hooks.compiled.support import PIPELINES, TOGETHER, ways
+from tests.support import helpers, inside
 from tests.support.processes import in_threads
 
 CHOICE = T.RandomChoice([T.RandomHorizontalFlip(0.4), T.RandomVerticalFlip(0.6)], [0.3, 0.7])
@@ -73,11 +76,11 @@ def test_a_pipeline_is_tried_beside_threads_that_draw_without_touching_their_gen
     waiting = threading.Thread(target=stop.wait, daemon=True)
     waiting.start()
     try:
-        monkeypatch.setattr(program, "_programs", {})
+        inside.forget_programs(monkeypatch)
         program.compiled(PIPELINES[name]()).prepare(PIPELINES[name]())
         monkeypatch.setattr(fixed.ImageKind, "image", image)
-        monkeypatch.setattr(program, "_programs", {})
-        monkeypatch.setattr(program, "_SIZES", program._SIZES[:4])
+        inside.forget_programs(monkeypatch)
+        monkeypatch.setattr(program, "_SIZES", ((375, 500), (500, 333), (3, 400), (600, 2)))
         helpers.seed_everything(5)
         program.compiled(PIPELINES[name]()).prepare(PIPELINES[name]())
         assert seen == {states()}
@@ -120,7 +123,7 @@ def test_what_cannot_be_given_a_generator_is_not_compiled_and_named(monkeypatch:
     before = states()
     with pytest.raises(Refused, match="native_dropout takes no generator"), own_generators.Own(generator):
         image()
-    monkeypatch.setattr(program, "_programs", {})
+    inside.forget_programs(monkeypatch)
     monkeypatch.setattr(program.Program, "one", lambda self, size, tape: (None, size))
     monkeypatch.setattr(fixed.ImageKind, "image", image)
     monkeypatch.setattr(program.known, "built", lambda found, begin: ([], fixed.ImageKind(torch.Tensor, 3)))  # type: ignore[arg-type]
@@ -281,3 +284,61 @@ def test_modes_give_every_kind_of_draw_the_generator() -> None:
         with own_generators.Own(torch.Generator().manual_seed(6)):
             assert torch.equal(draw(), expected)
         assert states() == before
+
+
+# -- threads that make batches at once, as loaders without workers that have a thread each ---------------------------
+
+
+def batch_of(dataset: Any) -> Any:
+    indices = [*range(len(dataset))]
+    made = batch.fetched(dataset, indices, stacks=True)
+    if isinstance(made, batch.Made):
+        return default_collate(made.samples())[0] + 0
+    with recording.batch(f"one by one: {made}", by_batch=True):
+        return default_collate([dataset[each] for each in indices])[0] + 0
+
+
+def test_a_pipeline_is_compiled_though_another_thread_draws_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = fixed.ImageKind.image
+
+    def disturbed(*given: Any) -> Any:
+        in_threads([lambda: torch.rand(1)])
+        return original(*given)
+
+    monkeypatch.setattr(fixed.ImageKind, "image", disturbed)
+    inside.forget_programs(monkeypatch)
+    dataset = ImageFolder(str(root), PIPELINES["train"]())
+    before = accel.stats()["ways"]
+    batch_of(dataset)
+    assert ways(before) == {TOGETHER: len(dataset)}
+
+
+def test_first_batches_that_come_at_once_are_drawn_in_one_go(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside.forget_programs(monkeypatch)
+    sets = [ImageFolder(str(root), PIPELINES["train of v2"]()) for _ in range(4)]
+    before = accel.stats()["ways"]
+    in_threads([lambda each=each: batch_of(each) for each in sets])  # type: ignore[misc]
+    assert ways(before) == {TOGETHER: sum(map(len, sets))}
+
+
+def test_no_two_batches_have_the_same_numbers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, original, meeting = ImageFolder(str(root), PIPELINES["train"]()), program.Program.run, threading.Barrier(2)
+
+    def meets(*given: Any) -> Any:
+        drawn = original(*given)
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(0.3)  # for the other, if it may draw now
+        return drawn
+
+    helpers.seed_everything(3)
+    expected = [batch_of(dataset) for _ in range(2)]
+    state = torch.get_rng_state()
+    monkeypatch.setattr(program.Program, "run", meets)
+    helpers.seed_everything(3)
+    found = in_threads([lambda: batch_of(dataset)] * 2)
+    assert torch.equal(torch.get_rng_state(), state)
+    if not torch.equal(found[0], expected[0]):
+        found.reverse()
+    assert all(map(torch.equal, found, expected))

@@ -19,7 +19,7 @@ import accel
 from accel.hooks.compiled import compositions
 from tests.hooks.compiled.alone import COMPILED, Own, assert_not_compiled, check
 from tests.hooks.compiled.support import TO_FLOAT, ways
-from tests.support import helpers
+from tests.support import helpers, inside
 
 pytestmark = pytest.mark.usefixtures("from_the_first")
 
@@ -241,7 +241,7 @@ def test_settings_between_two_images(root: Path) -> None:
 
 
 def test_what_changes_all_the_time_is_left_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compositions, "_RESTLESS", 3)
+    inside.restless_from(monkeypatch, 3)
     monkeypatch.setattr(compositions, "AGAIN", 1 << 20)
     flip, chances = T.RandomHorizontalFlip(0.0), cycle([number / 13 for number in range(13)])
 
