@@ -84,14 +84,14 @@ def get(words: Any, levels: Any, places: Any, keys: Any, k: int, out: Any) -> An
 
 
 @njit
-def get_all(words: Any, levels: Any, places: Any, keys: Any, asked: Any, out: Any, ends: Any) -> Any:
-    """Copy the entries of the files that are ``asked`` for one after another, as many as ``out`` has room for.
+def get_all(words: Any, levels: Any, places: Any, keys: Any, chosen: Any, out: Any, ends: Any) -> Any:
+    """Copy the entries of the files that are ``chosen`` for one after another, as many as ``out`` has room for.
 
     ``ends``: to be filled with the end of each; returns the end of the last, even if there is no room for all.
     """
     total = i64(0)
     for k in range(len(keys)):
-        if asked[k]:
+        if chosen[k]:
             start, count = _content(words, levels, places, keys, k)
             if count <= of.MOST:
                 if total + count <= len(out):
@@ -130,12 +130,12 @@ def put(words: Any, levels: Any, places: Any, own: Any, keys: Any, k: int, conte
 
 @njit
 def put_all(
-    words: Any, levels: Any, places: Any, own: Any, keys: Any, asked: Any, contents: Any, ends: Any, became: Any
+    words: Any, levels: Any, places: Any, own: Any, keys: Any, chosen: Any, contents: Any, ends: Any, became: Any
 ) -> int:
-    """Write the entries of the files that are ``asked`` for; ``contents``: all one after another, with these ends."""
+    """Write the entries of the files that are ``chosen`` for; ``contents``: all one after another, with these ends."""
     begin = i64(0)
     for k in range(len(keys)):
-        if asked[k]:
+        if chosen[k]:
             became[k] = put(words, levels, places, own, keys, k, contents[begin : ends[k]])
         begin = ends[k]
     return 0

@@ -226,8 +226,8 @@ def known_of(keys: store.Keys) -> Indexes:
     if entries is None:
         return NO_INDEXES
     found = Indexes(np.arange(len(keys.rows)), *entries.get_all(keys))
-    asked = keys.trusted & (found.sizes() > 0) if _full else keys.trusted
-    return Indexes(found.numbers[asked], found.content, found.ends[asked])  # the others are empty
+    chosen = keys.trusted & (found.sizes() > 0) if _full else keys.trusted
+    return Indexes(found.numbers[chosen], found.content, found.ends[chosen])  # the others are empty
 
 
 def keep(keys: store.Keys, found: Indexes) -> None:

@@ -114,7 +114,7 @@ class LazyImage(LazyImageBase):
         source, steps = recipe.source, recipe.steps
         if not steps or steps == _COLOUR:
             source.shared = True
-        elif source.asked > 1 and not backend_of(source.selection).devices:
+        elif source.uses > 1 and not backend_of(source.selection).devices:
             width, height = self._size
             if picture_memory.values_fit(3 * width * height):
                 self.keep_pixels()

@@ -75,7 +75,7 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
         if picture_memory.values_fit(size):  # the user keeps the samples, which with torchvision have values
             for lazy in again:
                 for recipe in lazy.recipes:
-                    recipe.source.asked = 0  # the values are kept, so the file's pixels need not be
+                    recipe.source.uses = 0  # the values are kept, so the file's pixels need not be
             compute_together(again)
             return None
     for lazy in states:

@@ -63,7 +63,7 @@ class Source:
         origin: the recipe of pixels that are lazy themselves (values that became an image again), ``data`` is empty
             then; None for others.
         key: the key of the file, or of the content in memory, that ``data`` is all of; None if no key can be trusted.
-        asked: how often it was decoded or looked up. shared: whether several images were recorded from it.
+        uses: how often it was decoded or looked up. shared: whether several images were recorded from it.
         picture: its decoded pixels, where they are kept (``accel.runtime.picture_memory``).
         path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
             others. cached: what the cache knows of the file behind ``path`` (``runtime.memo.cached``); None: nothing.
@@ -79,7 +79,7 @@ class Source:
             "selection",
             "origin",
             "key",
-            "asked",
+            "uses",
             "shared",
             "picture",
             "buffer",
@@ -107,7 +107,7 @@ class Source:
             self.data = data
         self.header, self.name, self.selection = header, name, selection
         self.origin, self.key, self.buffer = origin, key, buffer
-        self.asked, self.shared = 0, False
+        self.uses, self.shared = 0, False
         self.picture = self.path = self.cached = None
         self.way = recording.way
         if path is not None:

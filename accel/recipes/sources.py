@@ -191,12 +191,12 @@ class Files(Sources):
         content: uint8 [bytes], not to be changed. places: int64 [files, 2], each file's offset and size.
         known: int64 [files, FIELDS], the fields of ``codec.files.fields``; the size of the picture is always set.
         headers: the headers of files that are not ``PLAIN``, by their numbers. names: the names of all files.
-        asked: bool [files], whether a file was decoded, as ``Source.asked``. memory: what ``content`` is a part of, if
+        asked: bool [files], whether a file was decoded, as ``Source.uses``. memory: what ``content`` is a part of, if
             it is reused for other batches.
         cached: by the numbers of files that were not read: their paths, and what a cache has of them (``Source``).
     """
 
-    __slots__ = ("__weakref__", "_split", "asked", "cached", "content", "headers", "known", "memory", "names", "places")
+    __slots__ = ("__weakref__", "_split", "cached", "content", "headers", "known", "memory", "names", "places", "uses")
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Files(Sources):
         super().__init__(selection)
         self.content, self.places, self.known, self.headers, self.names = content, places, known, headers, names
         self.memory = memory
-        self.asked = np.zeros(len(places), np.bool_)
+        self.uses = np.zeros(len(places), np.bool_)
         self.cached: Mapping[int, tuple[Any, Any]] = {}
         self._split: Sequence[str] = () if isinstance(names, np.ndarray) else names
 
@@ -237,10 +237,10 @@ class Files(Sources):
 
     def ask(self, places: Sequence[int], more: int) -> None:
         """Note that the files at these places are decoded (``more`` 1), or that they were not after all (-1)."""
-        self.asked[places] = more > 0
+        self.uses[places] = more > 0
         if self._made:
             for place in self._made.keys() & places:
-                self._made[place].asked += more
+                self._made[place].uses += more
 
     def take(self, places: Sequence[int], numbers: Sequence[int], others: Files) -> None:
         """Move the files to these places, and put ``others``, which were not read, at theirs, ``numbers``.
@@ -257,7 +257,7 @@ class Files(Sources):
         self.known, self.places = known, begins
         self.headers = {places[number]: header for number, header in self.headers.items()}
         self.names = self._split = [names[place] for place in range(count)]
-        self.asked = np.zeros(count, np.bool_)
+        self.uses = np.zeros(count, np.bool_)
         self._made = {places[number]: source for number, source in self._made.items()}
 
     def _unread(self, place: int) -> Source | None:
@@ -273,7 +273,7 @@ class Files(Sources):
         data = self.content[start : start + size].data.toreadonly()
         header = self.headers.get(place) or reader.plain_header(row)
         source = Source(data, header, self._split[place], self.selection, key=reader.key(row))
-        source.asked = int(self.asked[place])
+        source.uses = int(self.uses[place])
         if self.memory is not None:
             self.memory.sources.append(weakref.ref(source))
         return source

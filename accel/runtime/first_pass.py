@@ -43,11 +43,11 @@ def together(recipes: Sequence[Recipe], backend: Backend, run: Run) -> Sequence[
     for (on_pixels, _, _), count, (height, width) in zip(split, counts, sizes, strict=True):
         if any(OPS[name].size((height, width), params) != (height, width) for name, params in on_pixels[count:]):
             return recipes
-    selection, asked = recipes[0].source.selection, [recipe.source.asked for recipe in recipes]
+    selection, uses = recipes[0].source.selection, [recipe.source.uses for recipe in recipes]
     values = run(selection, [planned])[0]
     if not isinstance(values, torch.Tensor):
-        for recipe, times in zip(recipes, asked, strict=True):
-            recipe.source.asked = times
+        for recipe, times in zip(recipes, uses, strict=True):
+            recipe.source.uses = times
         return recipes
     mode = "RGB" if planned.columns.channels == 3 else "L"
     sources = PicturesApart(values.numpy(), planned.columns.parts, mode, "images of a batch", selection)

@@ -32,7 +32,7 @@ def only_decodes(source: Source) -> bool:
     The run's stream index may be used for that, but none in a cache's folder may be read or written.
     """
     header = source.header
-    if source.path is not None or source.cached is not None or source.shared or source.asked:
+    if source.path is not None or source.cached is not None or source.shared or source.uses:
         return False
     plain = source.picture is None and isinstance(header, Header) and header.plain
     return plain and not (cached.in_use and indexes.has_part(source))
@@ -40,7 +40,7 @@ def only_decodes(source: Source) -> bool:
 
 def which_only_decode(files: Files) -> npt.NDArray[np.bool_]:
     """``only_decodes`` for each file: bool [files]. Sources are made of the files only if a cache is full."""
-    which, looked = files.plain() & ~files.asked, files.made()
+    which, looked = files.plain() & ~files.uses, files.made()
     if cached.in_use and which.any():
         heights, widths, _ = files.sizes()
         if indexes.may_have_part(files.selection, int((heights * widths)[which].max())):
@@ -105,8 +105,8 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
 
     None if only the region is to be decoded: it is the first time, there is no room, or the whole cannot be decoded.
     """
-    again = again or source.shared or source.asked > 0
-    source.asked += 1
+    again = again or source.shared or source.uses > 0
+    source.uses += 1
     header = source.header
     if not again or isinstance(header, Raw):
         return None

@@ -159,7 +159,7 @@ class FileRegions(Regions):
             self._sources.ask(positions, more)
             return
         for position in positions:
-            self._sources[position].asked += more
+            self._sources[position].uses += more
 
     def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
         entries = None if self._cache is None else store.current()

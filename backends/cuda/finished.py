@@ -99,17 +99,17 @@ def room(plan: ColumnPlan) -> int:
 def parts(plan: ColumnPlan, options: Options) -> Arrays:
     """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
     sources = _files(plan)
-    asked = np.flatnonzero(sources.plain())
-    if not len(asked):
+    chosen = np.flatnonzero(sources.plain())
+    if not len(chosen):
         return []
-    starts, sizes = np.ascontiguousarray(sources.places[asked].T)
-    boxes, channels = plan.columns.boxes[asked], np.full(len(asked), plan.columns.channels)
-    indexes = indexes_of(sources, asked, options)
+    starts, sizes = np.ascontiguousarray(sources.places[chosen].T)
+    boxes, channels = plan.columns.boxes[chosen], np.full(len(chosen), plan.columns.channels)
+    indexes = indexes_of(sources, chosen, options)
     found = describe(sources.content, starts, sizes, boxes, channels, indexes)
     if found.batch is None:
         return []
     taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
-    batch, numbers = found.batch, asked[found.accepted]
+    batch, numbers = found.batch, chosen[found.accepted]
     addresses = np.zeros(len(sources), np.uint64)
     addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = columns.schedule_of(plan, addresses)

@@ -49,7 +49,7 @@ def opened(paths: list[str]) -> Any:
 
 
 def said(source: Any) -> Any:
-    return source and (bytes(source.data), source.header, source.name, source.key, source.selection, source.asked)
+    return source and (bytes(source.data), source.header, source.name, source.key, source.selection, source.uses)
 
 
 def test_the_same_sources(folder: Path) -> None:
@@ -146,10 +146,10 @@ def test_a_batch_that_is_computed_again(folder: Path, looks: str) -> None:
         sources = batch.lazy.recipes.sources
         assert type(sources) is Files
         if looks == "before":
-            assert sources[0].asked == 0
+            assert sources[0].uses == 0
         assert_same(batch * 2, expected * 2)
         if looks == "between":
-            assert [source.asked for source in sources] == [1] * 9
+            assert [source.uses for source in sources] == [1] * 9
         assert_same(batch[2], expected[2])
         assert_same(batch, expected)
 

@@ -113,7 +113,7 @@ def test_files_between_those_that_are_there(folder: Path, files: list[str], plac
         asked = int(np.flatnonzero(only)[0])
         for places, more in (([asked, *there], 1), ([asked], -1)):
             together.ask(places, more)
-        assert [together[n].asked for n in (asked, *there)] == [0] + [1] * len(there)
+        assert [together[n].uses for n in (asked, *there)] == [0] + [1] * len(there)
         together.ask([asked], 1)
         assert not read.which_only_decode(together)[asked]
 

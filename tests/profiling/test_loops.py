@@ -167,13 +167,13 @@ class Device:
 
     def __init__(self) -> None:
         self.busy_until = 0.0
-        self.asked = 0
+        self.uses = 0
 
     def event(self) -> Any:
         return self
 
     def query(self) -> bool:
-        self.asked += 1
+        self.uses += 1
         return time.monotonic() >= self.busy_until
 
 
@@ -189,7 +189,7 @@ def test_whether_the_device_ran_dry(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     assert [each.dry for each in step(0.0).batches] == [True] * 3
     assert [each.dry for each in step(10.0).batches][1:] == [False] * 2
-    assert device.asked == 6
+    assert device.uses == 6
 
 
 def test_several_loaders_an_iterable_one_and_early_breaks(folder: Path) -> None:

@@ -144,20 +144,20 @@ class Decoder:
     def decode(self, wanted: Sequence[Request | None]) -> Decoding:
         """Queue the decoding of all files that are for this decoder by their headers. Does not wait."""
         numbers = [number for number, each in enumerate(wanted) if each is not None]
-        asked = [each for each in wanted if each is not None]
+        requests = [each for each in wanted if each is not None]
         addresses: list[int | None] = [None] * len(wanted)
-        if not asked:
+        if not requests:
             return Decoding(addresses)
-        contents = [_content(each.data) for each in asked]
+        contents = [_content(each.data) for each in requests]
         sizes = np.array([len(each) for each in contents], np.int64)
         starts, total = places(sizes)
         files = _Upload(self._device, self._files, total)
         for content, start in zip(contents, starts.tolist(), strict=True):
             files.host[start : start + len(content)] = content
         files.send(total)  # copied while the headers are read
-        boxes, channels = np.array([each.box for each in asked]), np.array([each.channels for each in asked])
-        indexes = Indexes.of({n: each.known for n, each in enumerate(asked) if each.known is not None})
-        packed = {number: each.data for number, each in enumerate(asked) if isinstance(each.data, PackedPlanes)}
+        boxes, channels = np.array([each.box for each in requests]), np.array([each.channels for each in requests])
+        indexes = Indexes.of({n: each.known for n, each in enumerate(requests) if each.known is not None})
+        packed = {number: each.data for number, each in enumerate(requests) if isinstance(each.data, PackedPlanes)}
         found = describe(files.host, starts, sizes, boxes, channels, indexes, packed)
         files.done()
         if found.batch is None:

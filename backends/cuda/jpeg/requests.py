@@ -88,11 +88,11 @@ def request_of(decode: Decode, by_index: bool) -> Request | None:
         return None
 
 
-def indexes_of(sources: Files, asked: Numbers, options: Options) -> Indexes:
+def indexes_of(sources: Files, chosen: Numbers, options: Options) -> Indexes:
     """The indexes of files that are wanted together, as in ``request_of``."""
-    if options.cache is None or sources.places[asked, 1].sum() < INDEXED:
+    if options.cache is None or sources.places[chosen, 1].sum() < INDEXED:
         return NO_INDEXES
-    return stream_index.known_of(sources.keys().some(asked))
+    return stream_index.known_of(sources.keys().some(chosen))
 
 
 def source_of(plan: Plan, number: int) -> Source:

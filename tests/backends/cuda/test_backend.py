@@ -112,10 +112,10 @@ class Asked(host.HostDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.uses = 0
 
     def free_memory(self) -> int:
-        self.asked += 1
+        self.uses += 1
         return 141 << 30
 
 
@@ -130,7 +130,7 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.in_chunks(
             planned, lambda part: runs.append(len(part.decodes)), lambda part: [size] * len(part.decodes), None
         )
-        return device.asked
+        return device.uses
 
     count = len(planned.decodes)
     assert [run(4 << 30 >> n) for n in (12, 12, 13)] == [1, 1, 1]

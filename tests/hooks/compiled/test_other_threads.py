@@ -292,7 +292,7 @@ def test_modes_give_every_kind_of_draw_the_generator() -> None:
 def batch_of(dataset: Any) -> Any:
     indices = [*range(len(dataset))]
     made = batch.fetched(dataset, indices, stacks=True)
-    if isinstance(made, batch.Made):
+    if isinstance(made, batch.RecordedBatch):
         return default_collate(made.samples())[0] + 0
     with recording.batch(f"one by one: {made}", by_batch=True):
         return default_collate([dataset[each] for each in indices])[0] + 0
