@@ -24,7 +24,7 @@ from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import INTERLEAVED, PLANAR
+from accel.ops.memory_layout import INTERLEAVED, PLANAR
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
 from accel.recipes.recipe import Step, selection_of

@@ -19,7 +19,7 @@ from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, shape_after, tensor_op
 from accel.ops.helpers import same_threads
-from accel.ops.layout import PLANAR, Layout
+from accel.ops.memory_layout import PLANAR, Layout
 from accel.planning import layouts
 from accel.recipes.recipe import Recipe, Step
 from accel.recipes.rows import then

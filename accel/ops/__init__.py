@@ -7,7 +7,8 @@ patches; one for each effect; none for torchvision's own functions on tensors.
 
 from __future__ import annotations
 
-from accel.ops import colour, filters, helpers, pixels, tensor_geometry, values, warp
+from accel.ops import colour, filters, helpers, tensor_geometry, values, warp
+from accel.ops import geometry as pixels
 from accel.ops.row import Op, Params, TensorOp, ValueOp
 
 __all__ = ["OPS", "Op", "Params", "shape_after", "tensor_op"]

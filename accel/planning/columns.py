@@ -208,9 +208,8 @@ class _Program(NamedTuple):
 def _program(structure: Structure) -> _Program | None:
     _, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
     forms = [form for form in structure.forms if not isinstance(OPS[form.name], TensorOp)]
-    drawn = [form.drawn >= 0 for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
-    slots = [isinstance(value, Slot) for _, params in on_values for value in params]
-    if after or any(drawn) or any(slots) or values.erases(on_values):
+    others = [form for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
+    if after or not all(map(_is_alike, others)) or values.erases(on_values):
         return None
     converted = forms.pop(0).drawn if forms and forms[0][:2] == ("convert", ("RGB",)) else of.NEVER
     resizes = [number for number, form in enumerate(forms) if isinstance(OPS[form.name], ResampleOp)]
@@ -224,14 +223,18 @@ def _program(structure: Structure) -> _Program | None:
     return _Program(converted, codes, code, SUPPORT.get(code & 7, 0.0), order_of(code), fill, on_values)
 
 
+def _is_alike(form: Form) -> bool:
+    """Whether a step is the same for all images."""
+    return form.drawn < 0 and not any(isinstance(each, Slot) for each in form.params)
+
+
 def _is_known(form: Form) -> bool:
     """Whether columns know a step on pixels: the filter of a resize; of pads, those of all images by one colour."""
     if form.name == "resize":
         code = form.params[2]
         return not isinstance(code, Slot) and code & 7 in SUPPORT and code < Aten.BILINEAR_POINT
     if form.name == "pad":
-        alike = form.drawn < 0 and not any(isinstance(each, Slot) for each in form.params)
-        return alike and form.params[4] == "constant" and min(form.params[:4]) >= 0
+        return _is_alike(form) and form.params[4] == "constant" and min(form.params[:4]) >= 0
     return form.name in _KINDS
 
 

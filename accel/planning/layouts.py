@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from accel.codec.header import Header, Raw
 from accel.ops import OPS, Op, Params, shape_after
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
 from accel.planning import order
 from accel.planning.order import Steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.ops.layout import Layout
+from accel.ops.memory_layout import Layout
 from accel.planning import layouts
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
