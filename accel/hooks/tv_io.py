@@ -21,7 +21,7 @@ from accel.codec.header import SOI, Header, Raw
 from accel.hooks import claimed_files, pillow_open
 from accel.hooks.patch import Body, Function
 from accel.lazy.tensor import LazyTensor
-from accel.ops.layout import INTERLEAVED
+from accel.ops.memory_layout import INTERLEAVED
 from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime.memo import cached

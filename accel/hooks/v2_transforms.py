@@ -21,7 +21,7 @@ from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import PLANAR
+from accel.ops.memory_layout import PLANAR
 from accel.ops.tensors import frozen
 
 

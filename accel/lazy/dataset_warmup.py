@@ -70,18 +70,26 @@ def _is_kept(recipe: Recipe) -> bool:
 
 def _lazy(value: Any, depth: int) -> Iterator[Any]:
     """Yield the lazy tensors, and the lazy images that Pillow would have loaded, in a value."""
-    if isinstance(value, LazyTensorBase):
-        if is_lazy(value) and not backend_of(value.lazy.recipes[0].source.selection).devices:
+    if isinstance(value, (LazyTensorBase, LazyImage)):
+        if _would_have_values(value):
             yield value
-    elif isinstance(value, LazyImage):
-        loaded = value._loaded or not isinstance(value, LazyJpegFile)
-        if loaded and value.recipe is not None and not _is_kept(value.recipe):
-            yield value
-    elif depth and isinstance(value, (list, tuple, dict)):
+    elif depth:
+        for part in _parts(value, depth):
+            yield from _lazy(part, depth - 1)
+
+
+def _parts(value: Any, depth: int) -> list[Any]:
+    """The items of a container, if its first ones have lazy parts; the attributes of a dataset."""
+    if isinstance(value, (list, tuple, dict)):
         items = value.values() if isinstance(value, dict) else value
-        if any(True for item in islice(items, _LOOKED_AT) for _ in _lazy(item, depth - 1)):
-            for item in list(items):
-                yield from _lazy(item, depth - 1)
-    elif isinstance(value, Dataset) or depth == _DEPTH:
-        for attribute in list(getattr(value, "__dict__", {}).values()) if depth else ():
-            yield from _lazy(attribute, depth - 1)
+        return list(items) if any(True for item in islice(items, _LOOKED_AT) for _ in _lazy(item, depth - 1)) else []
+    is_dataset = isinstance(value, Dataset) or depth == _DEPTH
+    return list(getattr(value, "__dict__", {}).values()) if is_dataset else []
+
+
+def _would_have_values(value: LazyTensorBase | LazyImage) -> bool:
+    """Whether a host backend would compute values that torchvision's tensor, or Pillow's image, had by now."""
+    if isinstance(value, LazyTensorBase):
+        return is_lazy(value) and not backend_of(value.lazy.recipes[0].source.selection).devices
+    loaded = value._loaded or not isinstance(value, LazyJpegFile)
+    return loaded and value.recipe is not None and not _is_kept(value.recipe)

@@ -17,11 +17,11 @@ from accel.ops import OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.order import has_tail, parts
-from accel.planning.plan import plan
+from accel.planning.plan import Decode, Item, plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.processes import slot_pool, switch
-from accel.recipes.recipe import Branch, Recipe, Step
+from accel.recipes.recipe import Branch, Recipe, Source, Step
 from accel.recipes.rows import Rows
 from accel.runtime import sharing, worker_batches
 from accel.runtime.memo import results
@@ -149,38 +149,47 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
     lines = [f"{title}: {_many(len(recipes), 'image')} from {_many(len(sources), what)}"]
     first = plans[number]
     decode, item = next((d, i) for d in first.decodes for i in d.items if i.position == position)
-    source, header = decode.source, decode.source.header
-    if source.origin is not None:
-        content = f"lazy itself: {_steps(source.origin.steps)}"
-    else:
-        content = f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
-    lines.append(f"  first source: {source!r}, {content}")
+    lines.append(f"  first source: {decode.source!r}, {_content(decode.source)}")
     if kept := [f"{_entry(steps)} ({entry.size} bytes)" for entry, steps in results.described(recipe)]:
         lines.append(f"  kept by the cache: {', '.join(kept)}")
     recorded = [_steps(recipe.steps), *map(_step, after)]
     lines.append("  recorded: " + (" -> ".join(filter(None, recorded)) or "nothing yet"))
     if isinstance(recipes, Rows):
         lines.append("  together: the steps are those of all images, and what differs in each is a row of numbers")
-    top, left, height, width = decode.box
-    share = 100 * height * width / (header.height * header.width)
-    verb = "read" if raw[0] else "decode"
-    lines.append(f"  {verb}: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)")
-    for number, stage in enumerate(item.stages):
-        lines.append(f"  stage {number + 1}: {_stage(stage)}")
-    lines.append(f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}")
-    kernels, whole_batch = (
-        " -> ".join(name for name, _ in steps if name != THREADS) for steps in (parts(recipe.steps)[2], after)
-    )
-    if kernels:
+    lines += _planned(decode, item, "read" if raw[0] else "decode")
+    if kernels := _kernels(parts(recipe.steps)[2]):
         lines.append(f"  then torchvision's own kernels, on the values, where they are: {kernels}")
     if len(plans) > 1:
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
-    if whole_batch:
-        lines.append(f"  then on the whole batch: {whole_batch}")
+    if kernels := _kernels(after):
+        lines.append(f"  then on the whole batch: {kernels}")
     lines.extend(f"  {line}" for line in worker_batches.describe(recipes, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
     return "\n".join(lines)
+
+
+def _kernels(steps: tuple[Step, ...]) -> str:
+    return " -> ".join(name for name, _ in steps if name != THREADS)
+
+
+def _content(source: Source) -> str:
+    """What of a source is in memory."""
+    if source.origin is not None:
+        return f"lazy itself: {_steps(source.origin.steps)}"
+    return f"{len(source.data)} bytes" if source.is_read else "known to the cache, and not read"
+
+
+def _planned(decode: Decode, item: Item, verb: str) -> list[str]:
+    """Lines for the plan of one image."""
+    header = decode.source.header
+    top, left, height, width = decode.box
+    share = 100 * height * width / (header.height * header.width)
+    return [
+        f"  {verb}: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)",
+        *(f"  stage {number + 1}: {_stage(stage)}" for number, stage in enumerate(item.stages)),
+        f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}",
+    ]
 
 
 def _entry(steps: tuple[Step, ...] | None) -> str:

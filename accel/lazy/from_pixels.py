@@ -18,7 +18,7 @@ from accel.lazy import pillow_file
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import Layout
+from accel.ops.memory_layout import Layout
 from accel.processes import switch
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source

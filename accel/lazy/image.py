@@ -23,7 +23,7 @@ from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import OPS
 from accel.ops.index import PadMode
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime import compute, picture_memory
 from accel.system import counters, log

@@ -161,19 +161,24 @@ def resize(
     if reducing_gap is not None:
         if not isinstance(reducing_gap, (int, float)) or not reducing_gap >= 1:
             return None
-        factors = [
-            int((edges[2 + axis] - edges[axis]) / length / reducing_gap) or 1
-            for axis, length in enumerate((width, height))
-        ]
-        if code != Image.Resampling.NEAREST and max(factors) > 1:
-            safe = image._get_safe_box((width, height), code, edges)
-            reduced = _reduced(image.size, factors[0], factors[1], safe)
-            edges = tuple((edges[n] - safe[n % 2]) / factors[n % 2] for n in range(4))
-            input_size = (-((safe[0] - safe[2]) // factors[0]), -((safe[1] - safe[3]) // factors[1]))
-            if not _is_box(edges, input_size):
-                return None
+        reduced, edges, input_size = _reduced_first(image, (width, height), code, edges, reducing_gap)
+        if not _is_box(edges, input_size):
+            return None
     resized = _resized(input_size, len(image.getbands()), width, height, code, edges)
     return None if resized is None else reduced + resized
+
+
+def _reduced_first(
+    image: Image.Image, size: tuple[int, int], code: Any, edges: tuple[Any, ...], gap: float
+) -> tuple[Steps, tuple[Any, ...], tuple[int, int]]:
+    """The reduction before a resize of a box, the box in its result, and the result's size."""
+    factors = [int((edges[2 + axis] - edges[axis]) / length / gap) or 1 for axis, length in enumerate(size)]
+    if code == Image.Resampling.NEAREST or max(factors) <= 1:
+        return (), edges, image.size
+    safe = image._get_safe_box(size, code, edges)
+    new = (-((safe[0] - safe[2]) // factors[0]), -((safe[1] - safe[3]) // factors[1]))
+    inside = tuple((edges[n] - safe[n % 2]) / factors[n % 2] for n in range(4))
+    return _reduced(image.size, factors[0], factors[1], safe), inside, new
 
 
 def _is_box(edges: tuple[Any, ...], size: tuple[int, int]) -> bool:

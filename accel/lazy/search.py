@@ -23,6 +23,8 @@ _OTHER_LEAVES = (torch.Tensor, np.generic, str, bytes, Image.Image, type, types.
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, deque)
 _DEEP = 4
 
+_END = object()
+
 
 def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
     """The lazy tensors in a value, in order; one that occurs several times is listed several times.
@@ -40,35 +42,38 @@ def lazy_tensors(value: Any, *, sent: bool = False) -> list[LazyTensorBase]:
     objects: list[Any] = []
     levels: list[Iterator[Any]] = [iter((value,))]
     while levels:
-        for part in levels[-1]:
-            if type(part) in _LEAVES:
-                continue
-            if isinstance(part, LazyTensorBase):
-                lazy = pending_state(part)
-                if lazy is not None:
-                    found.append(part)
-                    states.add(id(lazy))
-                continue
-            if len(states) == expected or id(part) in seen or isinstance(part, _OTHER_LEAVES):
-                continue
-            seen.add(id(part))
+        part = next(levels[-1], _END)
+        if part is _END:
+            levels.pop()
+        elif isinstance(part, LazyTensorBase):
+            lazy = pending_state(part)
+            if lazy is not None:
+                found.append(part)
+                states.add(id(lazy))
+        elif type(part) not in _LEAVES and len(states) < expected and _is_new(part, seen):
             if not isinstance(part, _CONTAINERS):
                 objects.append(part)
-            parts = _parts(part, len(levels) <= _DEEP)
-            if not _LEAVES.issuperset(map(type, parts)):
-                levels.append(iter(parts))
-                break
-        else:
-            levels.pop()
+            levels.append(iter(_parts(part, len(levels) <= _DEEP)))
     if sent and objects and len(states) < expected:
         found += [tensor for tensor in sent_along(objects) if id(pending_state(tensor)) not in states]
     return found
 
 
+def _is_new(value: Any, seen: set[int]) -> bool:
+    """Whether a value may have parts, and was not seen before; then it is."""
+    if id(value) in seen or isinstance(value, _OTHER_LEAVES):
+        return False
+    seen.add(id(value))
+    return True
+
+
 def _parts(value: Any, attributes: bool) -> Iterable[Any]:
-    """The items of a container, found without methods of the user's, and the values of an object's attributes."""
+    """The items of a container, found without methods of the user's, and the values of an object's attributes.
+
+    None of them if no item has parts.
+    """
     if type(value) in (list, tuple):
-        return value  # type: ignore[no-any-return]
+        return () if _LEAVES.issuperset(map(type, value)) else value
     parts: Iterable[Any] = ()
     for kind in _CONTAINERS:
         if isinstance(value, kind):
@@ -77,7 +82,8 @@ def _parts(value: Any, attributes: bool) -> Iterable[Any]:
     if attributes and not isinstance(value, np.ndarray):
         with suppress(AttributeError):
             own = object.__getattribute__(value, "__dict__")
-    return tuple(chain(parts, own.values()))
+    found = tuple(chain(parts, own.values()))
+    return () if _LEAVES.issuperset(map(type, found)) else found
 
 
 # -- in objects whose content only their own pickling shows ------------------------------------------------

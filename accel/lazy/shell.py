@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from accel.ops.layout import Layout, strides
+from accel.ops.memory_layout import Layout, strides
 from accel.system import fork
 from accel.system.private_names import private
 

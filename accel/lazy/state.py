@@ -38,7 +38,7 @@ from accel.errors import DecodeError
 from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
 from accel.ops.helpers import in_memory
-from accel.ops.layout import PLANAR, Layout
+from accel.ops.memory_layout import PLANAR, Layout
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, prefetch, torch_ops, worker_batches

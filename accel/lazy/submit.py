@@ -15,7 +15,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import INTERLEAVED
+from accel.ops.memory_layout import INTERLEAVED
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe
 from accel.runtime import task

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -21,8 +22,9 @@ from accel.lazy import mixing, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
+from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops.layout import INTERLEAVED, PLANAR
+from accel.ops.memory_layout import INTERLEAVED, PLANAR
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
 from accel.recipes.recipe import Step, selection_of
@@ -67,20 +69,29 @@ def stack(tensors: Sequence[torch.Tensor]) -> LazyTensor | None:
         return None
     if first.lead and any(lazy.layout != PLANAR for lazy in states):  # torch may keep the order of such batches
         return None
-    again = [lazy for lazy in states if lazy.stacked]
-    parts = [lazy.recipes for lazy in states]
-    on_device = backend_of(selection).devices
-    if again and not on_device:
-        size = prod((*first.lead, *first.shape)) * first.dtype.itemsize * len(again)
-        if picture_memory.values_fit(size):  # the user keeps the samples, which with torchvision have values
-            for lazy in again:
-                for recipe in lazy.recipes:
-                    recipe.source.uses = 0  # the values are kept, so the file's pixels need not be
-            compute_together(again)
-            return None
+    if not backend_of(selection).devices and _are_kept(states):
+        return None
     for lazy in states:
         lazy.stacked = True
+    parts = [lazy.recipes for lazy in states]
     return LazyTensor.of(gathered(parts), (len(states), *first.lead), first.shape, first.dtype)
+
+
+def _are_kept(states: Sequence[LazyState]) -> bool:
+    """Whether the user keeps samples, which were stacked before, and there is room for their values.
+
+    They are then computed together, as samples of torchvision's have values.
+    """
+    again = [lazy for lazy in states if lazy.stacked]
+    if not again:
+        return False
+    size = prod((*again[0].lead, *again[0].shape)) * again[0].dtype.itemsize * len(again)
+    if not picture_memory.values_fit(size):
+        return False
+    for recipe in chain.from_iterable(lazy.recipes for lazy in again):
+        recipe.source.uses = 0  # the values are kept, so the file's pixels need not be
+    compute_together(again)
+    return True
 
 
 _fetching = False

@@ -17,13 +17,12 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
-from accel.ops import OPS, tensor_op
+from accel.ops import OPS, shape_after, tensor_op
 from accel.ops.helpers import same_threads
-from accel.ops.layout import PLANAR, Layout
-from accel.ops.row import ValueOp
+from accel.ops.memory_layout import PLANAR, Layout
 from accel.planning import layouts
 from accel.recipes.recipe import Recipe, Step
-from accel.recipes.rows import Rows
+from accel.recipes.rows import then
 from accel.system import counters, memory
 from accel.system.caller import caller
 from accel.system.memory import Allocate
@@ -98,32 +97,21 @@ class LazyTensorBase(torch.Tensor):
             on_batch: whether the steps act on several images at once.
         """
         lazy = self.lazy
-        shape = lazy.shape
-        for name, params in steps:
-            op = OPS[name]
-            if not isinstance(op, ValueOp):
-                height, width = op.size((shape[1], shape[2]), params)
-                shape = op.channels(shape[0], params), height, width
+        shape = shape_after(lazy.shape, *steps)
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
-        if kernel and not tensor_op(name).elementwise:
+        if kernel and not tensor_op(steps[-1][0]).elementwise:
             steps = same_threads(lazy.after if on_batch else lazy.recipes[0].steps) + steps
         laid = bool(steps) and not on_batch and (kernel or lazy.laid)
         if laid and not lazy.laid:
-            source, before = lazy.recipes[0]
-            if layouts.of(before, source.header) not in (None, lazy.layout):  # it was copied, or taken out of a batch
-                steps = (("in_memory", lazy.layout), *steps)
+            steps = _to_layout(lazy) + steps
         recipes, after = lazy.recipes, lazy.after
         if on_batch:
             after += steps
         else:
-            if isinstance(recipes, Rows) and not any(OPS[name].holds_tensors for name, _ in steps):
-                recipes = recipes.then(*steps)
-            else:
-                recipes = tuple([Recipe(source, before + steps) for source, before in recipes])
-        dtype = lazy.dtype if dtype is None else dtype
-        made = self.of(
-            recipes, lazy.lead, shape, dtype, layout or lazy.layout.copied(), after, lazy.made if after else None
-        )
+            holds_tensors = any(OPS[name].holds_tensors for name, _ in steps)
+            recipes = then(tuple(recipes) if holds_tensors else recipes, steps)
+        dtype, layout = dtype or lazy.dtype, layout or lazy.layout.copied()
+        made = self.of(recipes, lazy.lead, shape, dtype, layout, after, lazy.made if after else None)
         made.lazy.laid = laid
         if lazy.member is not None or lazy.progress is not None:
             # steps on the batch as a whole can be done to the submission's result
@@ -197,6 +185,12 @@ class LazyTensorBase(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as a plain tensor, so that it can be loaded without accel."""
         return LazyTensorBase.materialize(self).__reduce_ex__(protocol)
+
+
+def _to_layout(lazy: LazyState) -> tuple[Step, ...]:
+    """The step that lays values out as the tensor's; () if they are, as it was neither copied nor part of a batch."""
+    source, before = lazy.recipes[0]
+    return () if layouts.of(before, source.header) in (None, lazy.layout) else (("in_memory", lazy.layout),)
 
 
 def is_lazy(value: Any) -> bool:

@@ -7,15 +7,26 @@ patches; one for each effect; none for torchvision's own functions on tensors.
 
 from __future__ import annotations
 
-from accel.ops import colour, filters, helpers, pixels, tensor_geometry, values, warp
-from accel.ops.row import Op, Params, TensorOp
+from accel.ops import colour, filters, helpers, tensor_geometry, values, warp
+from accel.ops import geometry as pixels
+from accel.ops.row import Op, Params, TensorOp, ValueOp
 
-__all__ = ["OPS", "Op", "Params", "tensor_op"]
+__all__ = ["OPS", "Op", "Params", "shape_after", "tensor_op"]
 
 OPS: dict[str, Op] = {
     row.name: row for file in (pixels, colour, filters, warp, values, tensor_geometry, helpers) for row in file.ROWS
 }
 """The rows by name."""
+
+
+def shape_after(shape: tuple[int, int, int], *steps: tuple[str, Params]) -> tuple[int, int, int]:
+    """The (channels, height, width) of an image after steps."""
+    for name, params in steps:
+        op = OPS[name]
+        if not isinstance(op, ValueOp):
+            height, width = op.size((shape[1], shape[2]), params)
+            shape = op.channels(shape[0], params), height, width
+    return shape
 
 
 def tensor_op(name: str) -> TensorOp:

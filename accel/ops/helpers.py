@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from accel.ops.layout import Layout, strides
+from accel.ops.memory_layout import Layout, strides
 from accel.ops.row import KernelOp
 
 

@@ -30,7 +30,6 @@ from accel.planning.column_fields import (
     SIZE,
     START,
     STEP,
-    VFLIP,
     WIDTH,
     WINDOW,
     WINDOW_STEP,
@@ -98,40 +97,51 @@ def plan_axes(
 
 
 @njit
-def _apply(form: Any, row: Any, work: Any) -> bool:
+def _apply(form: Any, row: Any, work: Any) -> Any:
     """Apply a form to the axes of the image with this row of numbers; whether columns can express the result."""
     view, window, params, changed = work[0:2], work[2:4], work[4], work[5]
     kind, drawn = form[KIND], form[DRAWN] < 0 or row[form[DRAWN]] != 0
     for i in range(4):
         column = form[PARAMS + 2 * i]
         params[i] = form[PARAMS + 2 * i + CONSTANT] if column < 0 else row[column]
-    if kind in (HFLIP, VFLIP):
-        axis = 1 if kind == HFLIP else 0
-        changed[axis] = 1
-        if drawn:
-            window[axis, START] += window[axis, STEP] * (window[axis, LENGTH] - 1)
-            window[axis, STEP] = -window[axis, STEP]
-        return True
-    if kind == PAD and (changed[0] or changed[1]):
+    if kind == RESIZE:
+        return _resize(view, window, params, drawn, changed)
+    if kind == CROP:
+        changed[:2] = 1
+        return not drawn or (_crop(window[0], params[0], params[2]) and _crop(window[1], params[1], params[3]))
+    if kind == PAD:
+        return _pad(window, params, changed)
+    axis = 1 if kind == HFLIP else 0
+    changed[axis] = 1
+    if drawn:
+        window[axis, START] += window[axis, STEP] * (window[axis, LENGTH] - 1)
+        window[axis, STEP] = -window[axis, STEP]
+    return True
+
+
+@njit
+def _resize(view: Any, window: Any, params: Any, drawn: bool, changed: Any) -> bool:
+    for axis in range(2):
+        length = params[axis] if drawn else window[axis, LENGTH]
+        if length < 1:
+            return False
+        for i in range(4):  # one by one: numba copies an array through another one
+            view[axis, i] = window[axis, i]
+        _begin(window, axis, length)
+    changed[0], changed[1], changed[RESIZED] = 0, 0, 1
+    return True
+
+
+@njit
+def _pad(window: Any, params: Any, changed: Any) -> bool:
+    """``params``: left, top, right, bottom."""
+    if changed[0] or changed[1]:
         return False
     for axis in range(2):
-        if kind == RESIZE:
-            length = params[axis] if drawn else window[axis, LENGTH]
-            if length < 1:
-                return False
-            for i in range(4):  # one by one: numba copies an array through another one
-                view[axis, i] = window[axis, i]
-            _begin(window, axis, length)
-        elif kind == CROP:
-            if drawn and not _crop(window[axis], params[axis], params[2 + axis]):
-                return False
-        else:  # left, top, right, bottom
-            before, after = params[1 - axis], params[3 - axis]
-            window[axis, START] = -before
-            window[axis, LENGTH] += before + after
-        changed[axis] = kind != RESIZE
-    if kind == RESIZE:
-        changed[RESIZED] = 1
+        before, after = params[1 - axis], params[3 - axis]
+        window[axis, START] = -before
+        window[axis, LENGTH] += before + after
+    changed[:2] = 1
     return True
 
 

@@ -208,33 +208,34 @@ class _Program(NamedTuple):
 def _program(structure: Structure) -> _Program | None:
     _, on_values, after = parts(tuple([(form.name, form.params) for form in structure.forms]))
     forms = [form for form in structure.forms if not isinstance(OPS[form.name], TensorOp)]
-    drawn = [form.drawn >= 0 for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
-    slots = [isinstance(value, Slot) for _, params in on_values for value in params]
-    if after or any(drawn) or any(slots) or values.erases(on_values):
+    others = [form for form in structure.forms if isinstance(OPS[form.name], TensorOp)]
+    if after or not all(map(_is_alike, others)) or values.erases(on_values):
         return None
-    converted = of.NEVER
-    if forms and forms[0].name == "convert" and forms[0].params == ("RGB",):
-        converted = forms.pop(0).drawn
-    resized, fill, code = False, None, 0
-    for form in forms:
-        op, params = OPS[form.name], form.params
-        if isinstance(op, ResampleOp):
-            code = params[2]
-            known = not isinstance(code, Slot) and code & 7 in SUPPORT and code < Aten.BILINEAR_POINT
-            if resized or form.name != "resize" or not known:
-                return None
-            resized = True
-        elif form.name not in ("crop", "hflip", "vflip", "pad") or (form.drawn >= 0 and form.name == "pad"):
-            return None
-        elif form.name == "pad":
-            later = resized or not any(isinstance(OPS[each.name], ResampleOp) for each in forms)
-            if fill is not None or not later or any(isinstance(each, Slot) for each in params):
-                return None
-            if params[4] != "constant" or min(params[:4]) < 0:
-                return None
-            fill = params[5] or (0,)
+    converted = forms.pop(0).drawn if forms and forms[0][:2] == ("convert", ("RGB",)) else of.NEVER
+    resizes = [number for number, form in enumerate(forms) if isinstance(OPS[form.name], ResampleOp)]
+    pads = [number for number, form in enumerate(forms) if form.name == "pad"]
+    early = bool(resizes and pads) and pads[0] < resizes[0]
+    if early or len(resizes) > 1 or len(pads) > 1 or not all(map(_is_known, forms)):
+        return None
+    code = forms[resizes[0]].params[2] if resizes else 0
+    fill = (forms[pads[0]].params[5] or (0,)) if pads else None
     codes = np.array([*map(_codes, forms)], np.int64).reshape(len(forms), of.FORM)
     return _Program(converted, codes, code, SUPPORT.get(code & 7, 0.0), order_of(code), fill, on_values)
+
+
+def _is_alike(form: Form) -> bool:
+    """Whether a step is the same for all images."""
+    return form.drawn < 0 and not any(isinstance(each, Slot) for each in form.params)
+
+
+def _is_known(form: Form) -> bool:
+    """Whether columns know a step on pixels: the filter of a resize; of pads, those of all images by one colour."""
+    if form.name == "resize":
+        code = form.params[2]
+        return not isinstance(code, Slot) and code & 7 in SUPPORT and code < Aten.BILINEAR_POINT
+    if form.name == "pad":
+        return _is_alike(form) and form.params[4] == "constant" and min(form.params[:4]) >= 0
+    return form.name in _KINDS
 
 
 def order_of(resample: int, pillow: tuple[int, ...] = PILLOW) -> int:

@@ -6,8 +6,8 @@ It decides bits: torch's vectorised loops round the values at their ends differe
 from __future__ import annotations
 
 from accel.codec.header import Header, Raw
-from accel.ops import OPS, Op, Params
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops import OPS, Op, Params, shape_after
+from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
 from accel.ops.row import IndexOp, KernelOp, PatchOp, ValueOp
 from accel.planning import order
 from accel.planning.order import Steps
@@ -28,16 +28,13 @@ def after(steps: Steps, shape: Shape, layout: Layout | None, several: bool = Fal
     ``several``: whether the steps are done to a batch of several images.
     """
     for name, params in steps:
-        op = OPS[name]
         if name in _TO_TENSOR:
             layout = Layout(name == "pil_to_tensor")
         elif name == "in_memory":
             layout = Layout(*params)
         elif layout is not None:
             layout = _after((name, params), shape, layout, several)
-        if not isinstance(op, ValueOp):
-            height, width = op.size((shape[1], shape[2]), params)
-            shape = op.channels(shape[0], params), height, width
+        shape = shape_after(shape, (name, params))
     return layout
 
 
@@ -51,19 +48,15 @@ def _after(step: Step, shape: Shape, layout: Layout, several: bool) -> Layout:
         return PLANAR if params[0] == 3 else layout.copied()
     if name in _BY_CHANNEL:
         return Layout(transposed=layout.transposed, expanded=name in _GREYS and shape[0] == params[0] == 3)
-    if name in _RESIZES:
-        # torch keeps the order of what it takes for channels_last
+    if name == "v2.rotate" and _turns(params, shape):
+        return layout.copied()._replace(transposed=layout.transposed != bool(params[0] % 180))
+    memory = _MEMORY[name]
+    if name in _PADS and _pads_nothing(name, params):
+        memory = None  # torch clones
+    elif name in _RESIZES:  # torch keeps the order of what it takes for channels_last
         fewer_columns = layout.whole is not None and layout.whole[1] != shape[2]
         memory = "planar" if layout.transposed or (fewer_columns and not several) else None
-    elif name == "v2.rotate" and _turns(params, shape):
-        return layout.copied()._replace(transposed=layout.transposed != bool(params[0] % 180))
-    elif name in _PADS and _pads_nothing(name, params):
-        memory = None  # torch clones
-    else:
-        memory = _MEMORY[name]
-    if memory is None:
-        return layout.copied()
-    return INTERLEAVED if memory == "interleaved" else PLANAR
+    return {None: layout.copied(), "interleaved": INTERLEAVED, "planar": PLANAR}[memory]
 
 
 def differ_in_batch(step: Step, several: bool, shape: Shape, layout: Layout) -> bool:

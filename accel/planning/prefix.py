@@ -49,6 +49,15 @@ class _Place:
         self.mixed: dict[str, int] = {}
         self.steps: dict[tuple[Any, ...], _Came] = {}
 
+    def mix(self, groups: Mapping[tuple[Any, ...], Sequence[Any]]) -> None:
+        """Note that images came together whose steps here differ."""
+        count = sum(map(len, groups.values()))
+        for label in {essence[0] for essence in groups}:
+            self.mixed[label] = self.mixed.get(label, 0) + count
+        for essence, images in groups.items():
+            if essence in self.steps:
+                self.steps[essence].mixed += len(images)
+
 
 class Prefixes:
     """The recipes seen so far, as a tree of steps."""
@@ -76,21 +85,16 @@ class Prefixes:
             after = OPS[name].size(size, params) if name else size
             groups.setdefault(_essence(size, name, params), []).append((after, steps, number + 1))
         if len(groups) > 1 and not _are_few_resizes(groups, len(images)):
-            for label in {essence[0] for essence in groups}:
-                place.mixed[label] = place.mixed.get(label, 0) + len(images)
-            for essence, some in groups.items():
-                if essence in place.steps:
-                    place.steps[essence].mixed += len(some)
+            place.mix(groups)
             return
         for essence, some in groups.items():
+            if essence not in place.steps and len(place.steps) < _MOST:
+                place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
             came = place.steps.get(essence)
-            if came is None:
-                if len(place.steps) >= _MOST:
-                    continue
-                came = place.steps[essence] = _Came(min(place.mixed.get(essence[0], 0), ENOUGH))
-            came.alike += len(some)
-            if essence[0]:
-                self._note(came.next, some)
+            if came is not None:
+                came.alike += len(some)
+                if essence[0]:
+                    self._note(came.next, some)
 
     def length(self, size: Size, steps: Steps) -> int | None:
         """The number of first steps on pixels that are constant; None if too few images were seen to tell."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel.ops.layout import Layout
+from accel.ops.memory_layout import Layout
 from accel.planning import layouts
 from accel.planning.order import Steps, parts
 from accel.planning.plan import Plan, plans_of
@@ -52,16 +52,13 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
             bases.append((source, on_pixels, on_values, ()))
             interleaved.append(on_values[:1] == (("pil_to_tensor", ()),))
             owners.append(owner)
-        kernels: list[Step] = []
-        if after and after[0][0] != "in_memory":
-            lies = layouts.of(steps[: -len(after)], source.header)
-            if lies is not None and lies != Layout(interleaved[numbers[key]]):
-                kernels.append(("in_memory", lies))
+        kernels = _to_layout(recipe, after, interleaved[numbers[key]])
         for name, params in after:
-            if any(isinstance(each, Branch) for each in params):
-                params = tuple(tail(Recipe(source, *branch), owner) for branch in params)
-            kernels.append((name, params))
+            kernels.append((name, tuple([_with_tails(each, source, owner) for each in params])))
         return Tail(numbers[key], tuple(kernels))
+
+    def _with_tails(param: Any, source: Source, owner: int) -> Any:
+        return tail(Recipe(source, *param), owner) if isinstance(param, Branch) else param
 
     tails = tuple(tail(recipe, number) for number, recipe in enumerate(recipes))
     plans = plans_of(bases, interleaved)
@@ -69,3 +66,11 @@ def tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
     return TailedPlans(
         tuple(each for each, _ in plans), tuple(places[number] for number in range(len(bases))), tuple(owners), tails
     )
+
+
+def _to_layout(recipe: Recipe, kernels: Steps, interleaved: bool) -> list[Step]:
+    """The step that lays a base, which is dense, out as torchvision's tensor before the kernels; none if it is so."""
+    if not kernels or kernels[0][0] == "in_memory":
+        return []
+    layout = layouts.of(recipe.steps[: -len(kernels)], recipe.source.header)
+    return [] if layout in (None, Layout(interleaved)) else [("in_memory", layout)]

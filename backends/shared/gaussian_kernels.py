@@ -44,6 +44,35 @@ def _error(weights: Any, highest: Any, cap: Any, twice: Any) -> Any:
     return error, reached
 
 
+@njit(inline="always")
+def _total(window: Any) -> Any:
+    """The sum of a window's weights; NaN if one of them is negative or no number."""
+    total = _F64(0)
+    for i in range(window.shape[0]):
+        for j in range(window.shape[1]):
+            if not window[i, j] >= 0:
+                return _F64(np.nan)
+            total += _F64(window[i, j])
+    return total
+
+
+@njit(inline="always")
+def _sum_side(window: Any, total: Any, weights: Any) -> None:
+    """The sums of a window's columns, divided by ``total``, without negligible weights at the ends."""
+    count = weights.shape[0]
+    for k in range(count):
+        weight = _F64(0)
+        for other in range(window.shape[0]):
+            weight += _F64(window[other, k])
+        weights[k] = _F32(weight / total)
+    left = _F64(0)
+    for k in range(count // 2):
+        left += _F64(weights[k]) + _F64(weights[count - 1 - k])
+        if left > _TAIL:
+            break
+        weights[k] = weights[count - 1 - k] = _F32(0)
+
+
 @njit(error_model="numpy")
 def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
     """Compute ``across`` and ``down``, whose outer product is nearly the window, and the bounds of their sums' error.
@@ -58,28 +87,11 @@ def find_bounds(window: Any, across: Any, down: Any, bounds: Any) -> None:
     """
     high, wide = window.shape
     across[:], down[:], bounds[:] = _F32(0), _F32(0), 1.0
-    total = _F64(0)
-    for i in range(high):
-        for j in range(wide):
-            if not window[i, j] >= 0:
-                return
-            total += _F64(window[i, j])
+    total = _total(window)
     if not abs(total - 1) < 1e-3:
         return
-    for axis in range(2):  # the sums of columns and rows, without negligible weights at the ends
-        weights = down if axis else across
-        count = weights.shape[0]
-        for k in range(count):
-            weight = _F64(0)
-            for other in range(wide if axis else high):
-                weight += _F64(window[k, other] if axis else window[other, k])
-            weights[k] = _F32(weight if axis else weight / total)
-        left = _F64(0)
-        for k in range(count // 2):
-            left += _F64(weights[k]) + _F64(weights[count - 1 - k])
-            if left > _TAIL:
-                break
-            weights[k] = weights[count - 1 - k] = _F32(0)
+    _sum_side(window, total, across)
+    _sum_side(window.T, _F64(1), down)
     apart, sum_across = _F64(0), _F64(0)
     for j in range(wide):
         sum_across += _F64(across[j])
@@ -163,14 +175,41 @@ def _trimmed(weights: Any, zeros: Any) -> Any:
 
 
 @njit(inline="always")
-def _settle(
-    padded: Any, pending: Any, into: Any, count: Any, places: Any, weights: Any, fused: Any, result: Any
-) -> Any:
-    """Sum the first ``count`` pending windows as torch does, and round them."""
+def _settle(queue: Any, counts: Any) -> None:
+    """Sum the windows that wait as torch does, and round them; ``counts``: how many wait, and were summed before."""
+    padded, pending, into, taps, fused, result = queue
     exact = np.empty(_BATCH, np.float32)
-    _as_torch(padded, pending, places, weights, fused, exact)
-    for n in range(count):
+    _as_torch(padded, pending, taps[0], taps[1], fused, exact)
+    for n in range(counts[0]):
         result[into[n]] = np.uint8(_I32(np.rint(exact[n])))
+    counts[0], counts[1] = 0, counts[1] + counts[0]
+
+
+@njit(inline="always")
+def _put(far: Any, count: Any, begin: Any, to: Any, queue: Any, counts: Any) -> None:
+    """Have the windows wait whose bit is set, of the first ``count``; a full queue is summed."""
+    _, pending, into, _, _, _ = queue
+    place = 0
+    while far:
+        if far & np.uint64(1) and place < count:
+            pending[counts[0]], into[counts[0]] = np.uint64(begin + place), to + place
+            counts[0] += 1
+        if counts[0] == _BATCH:
+            _settle(queue, counts)
+        far >>= np.uint64(1)
+        place += 1
+
+
+@njit(inline="always")
+def _round(sums: Any, i: Any, limits: Any, result: Any, begin: Any) -> Any:
+    """Round ``LANES`` sums into the result; a bit for each that lies too near to a half."""
+    if begin + LANES <= result.shape[0]:  # values beyond the row are overwritten later
+        return round16(sums, i, limits[0], limits[1], result, begin)
+    levels = np.empty(LANES, np.uint8)
+    far = round16(sums, i, limits[0], limits[1], levels, 0)
+    for n in range(result.shape[0] - begin):
+        result[begin + n] = levels[n]
+    return far
 
 
 @njit(error_model="numpy")
@@ -190,16 +229,16 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
     pitch, wider = width * channels, (width + across.shape[0] - 1) * channels
     result = flattened(out)
     padded = _padded(src, across.shape[0] // 2, down.shape[0] // 2)
-    places, weights = _taps(window, wider, channels)
+    taps = _taps(window, wider, channels)
     x_first, across = _trimmed(across, 0)
     y_first, down = _trimmed(down, 1)
     length = pitch + (across.shape[0] - 1) * channels
     columns = length + 2 * BLOCK
     rows = np.empty(2 * columns, np.float32)
-    sums, levels = np.empty(pitch + BLOCK, np.float32), np.empty(LANES, np.uint8)
-    pending, into = np.zeros(_BATCH, np.uint64), np.zeros(_BATCH, np.int64)
-    waiting, counted = 0, 0
-    dark_limit, bright_limit = _F32(0.5) - dark, _F32(0.5) - bright
+    sums = np.empty(pitch + BLOCK, np.float32)
+    queue = padded, np.zeros(_BATCH, np.uint64), np.zeros(_BATCH, np.int64), taps, fused, result
+    counts = np.zeros(2, np.int64)
+    limits = _F32(0.5) - dark, _F32(0.5) - bright
     for y in range(height):
         if y % 2 == 0:
             start = (y + y_first) * wider + x_first * channels
@@ -208,26 +247,12 @@ def blur(src: Any, window: Any, across: Any, down: Any, dark: Any, bright: Any, 
         for i in range(0, pitch, BLOCK):
             sum_row(rows, y % 2 * columns + i, channels, across, sums, i, 0)
         for i in range(0, pitch, LANES):
-            begin = y * pitch + i
-            if begin + LANES <= result.shape[0]:  # values beyond the row are overwritten later
-                far = round16(sums, i, dark_limit, bright_limit, result, begin)
-            else:
-                far = round16(sums, i, dark_limit, bright_limit, levels, 0)
-                for n in range(result.shape[0] - begin):
-                    result[begin + n] = levels[n]
-            place = i
-            while far:
-                if far & np.uint64(1) and place < pitch:
-                    pending[waiting], into[waiting] = np.uint64(y * wider + place), y * pitch + place
-                    waiting += 1
-                    if waiting == _BATCH:
-                        _settle(padded, pending, into, waiting, places, weights, fused, result)
-                        counted, waiting = counted + waiting, 0
-                far >>= np.uint64(1)
-                place += 1
-    if waiting:
-        _settle(padded, pending, into, waiting, places, weights, fused, result)
-    return counted + waiting
+            far = _round(sums, i, limits, result, y * pitch + i)
+            if far:
+                _put(far, pitch - i, y * wider + i, y * pitch + i, queue, counts)
+    if counts[0]:
+        _settle(queue, counts)
+    return counts[1]
 
 
 @njit(error_model="numpy")

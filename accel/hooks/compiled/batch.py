@@ -34,7 +34,7 @@ from accel.hooks.compiled.transforms.fixed import RGB, ImageKind
 from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import explanation
 from accel.lazy.tensor import LazyTensor
-from accel.ops.layout import Layout
+from accel.ops.memory_layout import Layout
 from accel.processes import switch
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source

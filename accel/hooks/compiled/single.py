@@ -29,7 +29,7 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops.layout import INTERLEAVED, PLANAR, Layout
+from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
 from accel.planning import layouts
 from accel.recipes.drawn import Row
 from accel.recipes.recipe import Recipe, Step, recording

@@ -19,7 +19,7 @@ from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
-from accel.ops.layout import PLANAR
+from accel.ops.memory_layout import PLANAR
 from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import layouts, order

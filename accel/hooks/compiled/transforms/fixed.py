@@ -20,7 +20,7 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
-from accel.ops.layout import Layout
+from accel.ops.memory_layout import Layout
 from accel.ops.row import KernelOp, TensorOp
 from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
