@@ -5,7 +5,7 @@ With pytest:
     import pytest
     from accel import testing
 
-    @pytest.mark.parametrize("case", testing.cases(), ids=str)
+    @pytest.mark.parametrize("case", list(testing.cases()), ids=str)
     def test_conformance(case):
         testing.check(case, "mine", some_option=1)
 """

@@ -132,8 +132,10 @@ class LazyImageBase(Image.Image):
 
     @property
     def info(self) -> dict[Any, Any]:
+        # before the info: a thread that puts pixels in its place has set that first; none yet of a file that is not read
+        recipe = self.__dict__.get("_recipe")
         if self._info is None:
-            self._info = dict(self._file_of_pillow().info)
+            self._info = dict(self._file_of_pillow(recipe).info)
         return self._info
 
     @info.setter
@@ -145,10 +147,11 @@ class LazyImageBase(Image.Image):
         def _copy_info(self) -> dict[Any, Any]:
             return self.info.copy()
 
-    def _file_of_pillow(self) -> JpegImageFile:
-        """Pillow's own image of the file that this was made from."""
-        assert self._recipe is not None
-        source = self._recipe.source
+    def _file_of_pillow(self, recipe: Recipe | None = None) -> JpegImageFile:
+        """Pillow's own image of the file that this, or ``recipe``, was made from."""
+        recipe = recipe or self._recipe
+        assert recipe is not None
+        source = recipe.source
         if isinstance(source.header, Raw) and source.header.decoder:
             return foreign.opened(source.file())  # type: ignore[return-value]
         several = isinstance(source.header, Header) and source.header.pictures

@@ -199,7 +199,7 @@ class LazyJpegFile(LazyImage, JpegImageFile, metaclass=StandsFor):
         data = self._recipe.source.data if self._unread is None else self._unread.head  # type: ignore[union-attr]
         return self.becomes(BytesIO(data), self.filename)
 
-    def _file_of_pillow(self) -> JpegImageFile:
+    def _file_of_pillow(self, recipe: Recipe | None = None) -> JpegImageFile:
         if self._file is None:
             self._file = self._opened_by_pillow()
         return self._file

@@ -58,7 +58,7 @@ def run(pixels: Pixels, effect: Effect) -> tuple[Pixels, Levels | None]:
     """
     top, left, height, width = effect.box
     pixels = np.ascontiguousarray(pixels[top : top + height, left : left + width])
-    if effect.op in _KERNELS or effect.op in _STATISTICS:
+    if effect.op in KERNELS or effect.op in STATISTICS:
         if is_known(effect):
             return _run(pixels, effect.op, effect.params)
         if effect.op == "gaussian_blur":
@@ -75,7 +75,7 @@ def is_known(effect: Effect) -> bool:
 def left_to_torchvision(plan: Plan) -> list[str]:
     """Lines for ``accel.explain`` about the effects that torchvision runs."""
     stages = (stage for decode in plan.decodes for item in decode.items for stage in item.stages)
-    ops = {stage.op for stage in stages if isinstance(stage, Effect) and stage.op in _KERNELS and not is_known(stage)}
+    ops = {stage.op for stage in stages if isinstance(stage, Effect) and stage.op in KERNELS and not is_known(stage)}
     return [f"not by accel: {', '.join(sorted(ops))}; torchvision runs it, as accel does not know how"] if ops else []
 
 
@@ -88,13 +88,13 @@ def looked_up(pixels: Pixels, table: Levels | None) -> Pixels:
 
 
 def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | None]:
-    if name in _STATISTICS:
-        return pixels, _STATISTICS[name](pixels, params)
+    if name in STATISTICS:
+        return pixels, STATISTICS[name](pixels, params)
     op = OPS[name]
     assert not op.keeps(pixels.shape[2], params), "what changes nothing is in no plan"
     height, width = op.size(pixels.shape[:2], params)
     out = np.empty((height, width, op.channels(pixels.shape[2], params)), np.uint8)
-    _KERNELS[name](pixels, params, out)
+    KERNELS[name](pixels, params, out)
     return out, None
 
 
@@ -180,13 +180,13 @@ def _by(
 
 _GREY = _by(_COLOUR, "grey")
 
-_STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
+STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
     "adjust_contrast": _contrast,
     "autocontrast": _table_by("autocontrast_table"),
     "equalize": _table_by("equalize_table"),
 }
 
-_KERNELS: dict[str, Kernel] = {
+KERNELS: dict[str, Kernel] = {
     "convert": _GREY,
     "adjust_saturation": _by(_COLOUR, "saturate", "f4", lambda params: (float(params[0]),)),
     "adjust_hue": _by(_COLOUR, "shift_hue", "i4", lambda params: (int(params[0] * 255) & 255,)),

@@ -21,6 +21,7 @@ from torchvision.transforms.v2.functional import to_image
 import accel
 from accel.backend import host_of
 from accel.processes import switch
+from tests.support import inside
 from tests.support.helpers import Files, assert_same, open_rgb
 from tests.support.processes import LARGE, TIMEOUT, finished, in_threads, loader, plain, started
 from tests.support.tensors import MAKERS, both
@@ -85,6 +86,21 @@ def test_one_lazy_image_in_many_threads(paths: list[str], restless: None) -> Non
         ]
         for pixels in in_threads(uses * 2):
             assert_same(pixels, np.asarray(reference))
+
+
+def test_pixels_are_kept_while_another_thread_opens_the_file(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with accel.image_backend("cpu"):
+        image: Any = open_rgb(paths[0]).resize((20, 24))
+    others = [image.keep_pixels]
+
+    def open_late(original: Any, *args: Any) -> Any:
+        while others:
+            in_threads([others.pop()])
+        return original(*args)
+
+    inside.wrap(monkeypatch, type(image), "_file_of_pillow", open_late)
+    assert image.info == plain(lambda: open_rgb(paths[0])).info
+    assert not others
 
 
 def test_many_threads_compute_different_batches_at_once() -> None:

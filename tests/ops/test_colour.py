@@ -121,7 +121,7 @@ def test_pillow_runs_what_a_kernel_gets_wrong(monkeypatch: pytest.MonkeyPatch) -
     def wrong(pixels: Any, params: Any, out: Any) -> None:
         out[:] = pixels
 
-    monkeypatch.setitem(effects._KERNELS, "adjust_saturation", wrong)
+    monkeypatch.setitem(effects.KERNELS, "adjust_saturation", wrong)
     with inside.anew(effects.agrees):
         assert not effects.agrees("adjust_saturation")
         helpers.assert_equal_runs(lambda: F.pil_to_tensor(F.adjust_saturation(Image.open(io.BytesIO(COLOUR)), 0.3)))
@@ -133,7 +133,7 @@ def test_every_effect_has_a_kernel() -> None:
 
     by_pillow = {"reduce", "erase_image"}
     named = {op.name for op in OPS.values() if isinstance(op, EffectOp)} - by_pillow
-    assert named == set(effects._KERNELS) | set(effects._STATISTICS)
+    assert named == set(effects.KERNELS) | set(effects.STATISTICS)
 
 
 ERASING = {
