@@ -132,7 +132,7 @@ class LazyImageBase(Image.Image):
 
     @property
     def info(self) -> dict[Any, Any]:
-        # before the info: a thread that puts pixels in its place has set that first; none of a file that is not read yet
+        # before the info: a thread that puts pixels in its place has set that first; None of a file that is not read
         recipe = self.__dict__.get("_recipe")
         if self._info is None:
             self._info = dict(self._file_of_pillow(recipe).info)
