@@ -76,7 +76,7 @@ def _back_to_torchvision() -> Iterator[None]:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     accel.set_image_backend("torchvision")
-    if sum(len(each) for each in accel.stats().values() if isinstance(each, dict)) > 40:  # more than any one process has
+    if sum(len(each) for each in accel.stats().values() if isinstance(each, dict)) > 40:  # names
         block = counters.share()
         assert block is not None
         counters.join(block.zero_())
