@@ -97,7 +97,8 @@ MADE: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], list[Any]]]] = 
 
 @pytest.fixture(autouse=True, scope="module")
 def _known_to_pytree() -> None:
-    _pytree.register_pytree_node(Registered, lambda value: ([value.x], None), lambda parts, _: Registered(*parts))
+    if Registered not in _pytree.SUPPORTED_NODES:  # a process may run some tests of this file, others, and some again
+        _pytree.register_pytree_node(Registered, lambda value: ([value.x], None), lambda parts, _: Registered(*parts))
 
 
 def arrived(paths: list[str], name: str, **options: Any) -> Any:
