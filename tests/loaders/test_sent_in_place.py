@@ -146,7 +146,7 @@ def test_a_worker_that_dies(folder: ImageFolder, locks: Locks) -> None:
     next(iterator)[0].to("cpu")
     for worker in iterator._workers:  # type: ignore[attr-defined]
         os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
         consume(iterator)
     assert locks
     del iterator, worker
