@@ -7,14 +7,13 @@ patches; one for each effect; none for torchvision's own functions on tensors.
 
 from __future__ import annotations
 
-from accel.ops import colour, filters, helpers, tensor_geometry, values, warp
-from accel.ops import geometry as pixels
+from accel.ops import colour, filters, geometry, helpers, tensor_geometry, values, warp
 from accel.ops.row import Op, Params, TensorOp, ValueOp
 
 __all__ = ["OPS", "Op", "Params", "shape_after", "tensor_op"]
 
 OPS: dict[str, Op] = {
-    row.name: row for file in (pixels, colour, filters, warp, values, tensor_geometry, helpers) for row in file.ROWS
+    row.name: row for file in (geometry, colour, filters, warp, values, tensor_geometry, helpers) for row in file.ROWS
 }
 """The rows by name."""
 

@@ -61,14 +61,15 @@ def _ordered(batch: torch.Tensor, order: torch.memory_format) -> torch.Tensor:
 def in_memory(values: torch.Tensor, *layout: Any) -> torch.Tensor:
     """The values in another ``Layout``; on a device, where it decides no bits, as they are."""
     *lead, channels, height, width = values.shape
-    lies = strides(tuple(lead), (channels, height, width), Layout(*layout))
+    target = Layout(*layout)
+    lies = strides(tuple(lead), (channels, height, width), target)
     sizes = list(zip(values.shape, values.stride(), lies, strict=True))
     if values.device.type != "cpu" or all(size == 1 or now == then for size, now, then in sizes):
         return values
     length = 1 + sum((size - 1) * stride for size, _, stride in sizes)  # zeros between them, as files may be made of it
     storage = torch.zeros(length, dtype=values.dtype, device="cpu").untyped_storage()
     memory = torch.empty(0, dtype=values.dtype, device="cpu").set_(storage, 0, values.shape, lies)
-    own = slice(1) if Layout(*layout).expanded else slice(None)
+    own = slice(1) if target.expanded else slice(None)
     memory[..., own, :, :].copy_(values[..., own, :, :])
     return memory
 

@@ -261,7 +261,7 @@ def run_pass(
 @njit
 def _pass(src: Any, rows: Any, cols: Any, resample: int, rows_first: bool, values: Any, part: int, scratch: Any) -> Any:
     """``run_pass``; ``values``: its arguments from ``fills`` to ``planar``."""
-    fills, table, item, factors, out, planar = values
+    fills, table, _, _, out, planar = values
     if part != ps.END:
         if not _do_shapes_fit(src, rows, cols, fills, table, out, planar):
             return -1
@@ -271,7 +271,7 @@ def _pass(src: Any, rows: Any, cols: Any, resample: int, rows_first: bool, value
         if part == ps.BEGIN:
             return 0 if _begin_bands(src, scratch) else -1
     if out.size > 0:
-        _run(rows, cols, fills, table, item, factors, out, planar, part, scratch)
+        _run(rows, cols, values, part, scratch)
     return 0
 
 
@@ -303,22 +303,12 @@ def _resize(state: Any, row_step: int, part: int) -> Any:
 
 
 @njit
-def _run(
-    rows: Any,
-    cols: Any,
-    fills: Any,
-    table: Any,
-    item: int,
-    factors: Any,
-    out: Any,
-    planar: bool,
-    part: int,
-    scratch: Any,
-) -> None:
-    """Run the passes of an image whose state is in the workspace, and write its rows.
+def _run(rows: Any, cols: Any, values: Any, part: int, scratch: Any) -> None:
+    """Run the passes of an image whose state is in the workspace, and write its rows; ``values`` as for ``_pass``.
 
     A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.
     """
+    fills, table, item, factors, out, planar = values
     state = state_in(np.int64(scratch.ctypes.data))
     image, stride, width, top, first, step = _resize(state, rows.step, part)
     row_bounds, row_coefficients = computed(state[ps.ROW_MEMORY], state[ps.ROW_MOST], state[ps.SHOWN_ROWS])
