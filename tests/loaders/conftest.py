@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from accel.cache.worth import Worth
 from accel.planning.prefix import Prefixes
 from accel.runtime.memo import result_lookup
 from accel.system import memory
@@ -21,7 +22,8 @@ def place(tmp_path: Path) -> str:
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are known however young; nothing is known of any pipeline."""
+    """Files are known however young; nothing is known of any pipeline, nor measured: entries are worth keeping."""
+    monkeypatch.setattr(Worth, "of", lambda self, shelf: None)
     monkeypatch.setattr(memory, "SETTLED", 0.0)
     monkeypatch.setattr(result_lookup, "prefixes", Prefixes())
     monkeypatch.setattr(result_lookup, "_again", cycle([True]))

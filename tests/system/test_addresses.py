@@ -49,11 +49,18 @@ def mistakes(source: str) -> list[str]:
     found = []
     for function, own in functions(ast.parse(source)):
         given = {argument.arg for argument in function.args.args}
-        given -= {node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        stored = [node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        given -= set(stored)
+        assigned = [node for node in own if isinstance(node, ast.Assign)]
+        # the caller holds a tuple that is a parameter, and what is in it
+        taken_apart = [
+            node.targets[0] for node in assigned if isinstance(node.value, ast.Name) and node.value.id in given
+        ]
+        names = [part.id for target in taken_apart for part in parts(target) if isinstance(part, ast.Name)]
+        given |= {name for name in names if stored.count(name) == 1}
         pointers = {
             target.id
-            for node in own
-            if isinstance(node, ast.Assign)
+            for node in assigned
             for target, value in zip(parts(node.targets[0]), parts(node.value), strict=False)
             if isinstance(target, ast.Name) and addressed(value)
         }
@@ -82,12 +89,24 @@ def test_there_are_some() -> None:
         "def f():\n    quant = np.empty((3, 64), np.int16)\n    at = pointer_to(quant)",
         "def f(n):\n    line = np.empty(n, np.uint8)\n    for x in range(n):\n        g(line.ctypes.data + x)",
         "def f(a):\n    a = a.copy()\n    g(pointer_to(a))",
+        "def f(a):\n    b, n = a\n    b = b.copy()\n    g(pointer_to(b))",
+        "def f(a):\n    b, n = h(a)\n    g(pointer_to(b))",
         "def f(a):\n    g(a.reshape(-1).ctypes.data)",
         "def f(a):\n    return advanced(pointer_to(a), 3)",
         "def f(a):\n    p, n = pointer_to(a), 3\n    return p",
         "def f(a):\n    def g():\n        return pointer_to(a)[0]\n    return g()",
     ],
-    ids=["local", "in a loop", "bound again", "temporary", "returned", "returned by name", "of a function around it"],
+    ids=[
+        "local",
+        "in a loop",
+        "bound again",
+        "unpacked, bound again",
+        "unpacked of a result",
+        "temporary",
+        "returned",
+        "returned by name",
+        "of a function around it",
+    ],
 )
 def test_mistakes_are_found(source: str) -> None:
     assert mistakes(source)
