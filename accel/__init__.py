@@ -12,12 +12,13 @@ if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked b
     begin()
 
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
-from accel import functional
+from accel import functional, packs
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
+from accel.packs.dataset import PackDataset
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
 from accel.system.counters import stats
@@ -30,12 +31,14 @@ __all__ = [
     "Future",
     "LazyImage",
     "LazyTensor",
+    "PackDataset",
     "__version__",
     "explain",
     "functional",
     "get_image_backend",
     "image_backend",
     "image_backends",
+    "packs",
     "profile",
     "set_image_backend",
     "stats",

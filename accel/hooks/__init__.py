@@ -24,6 +24,7 @@ from accel.hooks import (
     table,
     torch_compile,
     torch_profiler,
+    tv_datasets,
     tv_files,
     tv_functional,
     tv_io,
@@ -40,6 +41,7 @@ from accel.system.timing import measuring
 _HOOKED: tuple[Any, ...] = (
     pillow_open,
     pillow_ops,
+    tv_datasets,
     tv_files,
     tv_io,
     tv_transforms,

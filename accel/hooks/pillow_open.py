@@ -20,7 +20,7 @@ from typing import IO, Any
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel.codec.files import batch_memory
+from accel.codec.files import batch_memory, packs
 from accel.codec.header import Header, claim
 from accel.hooks import claimed_files, patch
 from accel.hooks.patch import Body, Function, Item
@@ -152,8 +152,41 @@ def _source(
 # -- all files ----------------------------------------------------------------------------------------------
 
 
+def by_path(original: Function, path: Any, of_member: Function) -> Any:
+    """``original(path)``, which opens a file; ``of_member`` is given the open file in its place if it is in a pack."""
+    if not (packs.known and packs.content_of(path)):
+        try:
+            return original(path)
+        except (FileNotFoundError, NotADirectoryError):
+            if not packs.find(path):
+                raise
+    return of_member(packs.opened(path))
+
+
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
     """``PIL.Image.open``."""
+    if replaces() and str(frame(2).f_globals.get("__name__")).startswith("PIL."):  # past this function and Pillow's
+        return original(fp, mode, formats)  # its Parser tries to open incomplete data
+    if not _is_path(fp) or switch.active() is None:
+        return _open_file(original, fp, mode, formats)
+    return by_path(
+        lambda path: _open_file(original, path, mode, formats), fp, partial(_member, original, mode, formats)
+    )
+
+
+def _member(original: Function, mode: Any, formats: Any, file: Any) -> Any:
+    """The image of an open file of a pack, as if it had been opened by its path."""
+    selection, path = switch.current(), os.fspath(file.name)
+    lazily = mode == "r" and formats is None
+    source = claimed_files.read(file.name, selection, claimed_files.by_pillow) if lazily else None
+    if source is not None:
+        return LazyJpegFile.open(source, path)
+    image = _open_file(original, file, mode, formats)
+    image.filename = path
+    return image
+
+
+def _open_file(original: Function, fp: Any, mode: Any, formats: Any) -> Any:
     if not cached.in_use:
         if mode == "r" and formats is None and type(fp) is str and (image := _in_slot(fp)) is not None:
             return image
@@ -169,8 +202,7 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
 
 
 def _open_or_replace(original: Function, fp: Any, mode: Any, formats: Any) -> Any:
-    caller = frame(3).f_globals  # past these functions and Pillow's
-    if not replaces() or str(caller.get("__name__")).startswith("PIL."):  # its Parser tries to open incomplete data
+    if not replaces():
         return original(fp, mode, formats)
     name = _name(fp)
     try:

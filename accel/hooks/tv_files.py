@@ -38,7 +38,14 @@ def _pil_loader(original: Function, path: Any) -> Any:
     """``torchvision.datasets.folder.pil_loader``, without the detour through ``Image.open``."""
     selection = switch.active()
     source = None if selection is None or not opens() else opened(path, selection)
-    return original(path) if source is None else LazyImage.load_rgb(source)
+    if source is not None:
+        return LazyImage.load_rgb(source)
+    return pillow_open.by_path(original, path, _rgb) if selection is not None else original(path)
+
+
+def _rgb(file: Any) -> Any:
+    """``pil_loader`` of an open file."""
+    return Image.open(file).convert("RGB")
 
 
 def opens() -> bool:

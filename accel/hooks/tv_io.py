@@ -16,6 +16,7 @@ import torch
 import torchvision
 
 from accel.codec import decode, foreign
+from accel.codec.files import packs, reader
 from accel.codec.files.reader import File
 from accel.codec.header import SOI, Header, Raw
 from accel.hooks import claimed_files, pillow_open
@@ -27,7 +28,6 @@ from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime.memo import cached
 from accel.system import counters
 from accel.system.content import key_of_content
-from accel.system.memory import Key, key_of
 from accel.system.replaced import replaced
 
 _MODULE = "torchvision.io.image"
@@ -75,6 +75,8 @@ def decode_jpeg(
 
 def read_file(original: Function, path: Any) -> Any:
     """``torchvision.io.read_file``, which reads an empty file without an error if damaged files are replaced."""
+    if (member := _member(path)) is not None:
+        return member
     if pillow_open.replaces() and _beginning(path) == b"":
         return torch.empty(0, dtype=torch.uint8)
     return original(path)
@@ -100,6 +102,8 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
 
     ``start``: the bytes that a stream for this function begins with.
     """
+    if not isinstance(input, torch.Tensor) and (member := _member(input)) is not None:
+        return torchvision.io.decode_image(member, *args, **kwargs)
     arguments = {**dict(zip(("mode", "apply_exif_orientation"), args, strict=False)), **kwargs}
     mode, turned = arguments.get("mode", _UNCHANGED), arguments.get("apply_exif_orientation", False)
     decoder = foreign.by_torchvision(_name(mode))
@@ -113,13 +117,14 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
         key = key_of_content(data) if data.startswith(start) else None
         source = None if key is None else cached.of_content(data, key, name, selection, decoder)
     else:
-        name, key = str(input), _key(input)
+        name = str(input)
+        key = reader.file_key(name)
         source = cached.opened(name, selection, decoder=decoder)
     if source is None:
         begin = thread_time()
         values = original(input, *args, **kwargs)
         made = None if key is None else foreign.of_tensor(values, decoder)
-        if made is None or (not in_memory and _key(input) != key):
+        if made is None or (not in_memory and reader.file_key(name) != key):
             return values
         source = cached.decoded(Source(made[1], made[0], name, selection, key=key), thread_time() - begin)
     else:
@@ -127,11 +132,12 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
     return _lazy(source, _UNCHANGED)
 
 
-def _key(path: Any) -> Key | None:
-    try:
-        return key_of(os.stat(str(path)))
-    except (OSError, ValueError):
+def _member(path: Any) -> torch.Tensor | None:
+    """The bytes of a file in a pack, uint8 [bytes]; None for other files."""
+    if switch.active() is None or (not packs.known and os.path.lexists(str(path))):
         return None
+    file = packs.opened(str(path))
+    return None if file is None else torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
 def _is_stream(input: Any) -> bool:

@@ -43,9 +43,8 @@ def _status(builder: ir.IRBuilder, call: Any, descriptor: Any, path: Any, option
     return _called(builder, call, _INT, *given)
 
 
-@emitted(_int64, _int64, _int64, _int64, _int64)
-def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any) -> Any:
-    begin = ir.Constant(_WORD, 0)
+@emitted(_int64, _int64, _int64, _int64, _int64, _int64)
+def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any, begin: Any) -> Any:
     return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
 
 
@@ -89,13 +88,14 @@ def read(
         names: the files' names one after another, each ending with a 0.
         oldest: the latest time, in nanoseconds, that is trusted; others become -1.
         most: the most pixels of a picture that is not counted as ``UNUSUAL``.
-        status: int64 [32], working memory. rows: int64 [files, FIELDS], each file's fields.
+        status: int64 [32], working memory. rows: int64 [files, FIELDS], each file's fields; before, a member of a pack
+            has its shard's descriptor as ``STATE``, its offset as ``READ`` and its size as ``BYTES``, and any other
+            file -1 as ``STATE``.
         places: int64 [files, 2], each file's offset and size.
         totals: int64 [TOTALS], numbers for all files.
     """
     begin, end = i64(0), i64(0)
     totals[:] = 0
-    rows[:] = 0
     for i in range(len(rows)):
         name_end = _end(names, begin)
         state = _file(calls, names, begin, name_end, address + end, capacity - end, status, rows, i)
@@ -122,12 +122,27 @@ def look(calls: Any, names: Any, oldest: int, status: Any, rows: Any) -> Any:
     """
     begin, name = i64(0), _address(pointer_to(names))
     for i in range(len(rows)):
-        rows[i, of.STATE] = of.NONE
-        if _status(calls[of.STATX], _HERE, name + begin, 0, _address(pointer_to(status))) == 0:
+        end, (descriptor, offset, size) = _end(names, begin), _member(rows, i)
+        member, rows[i, of.STATE] = descriptor >= 0, of.NONE
+        if member:
+            found = _status(calls[of.STATX], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status)))
+        else:
+            found = _status(calls[of.STATX], _HERE, name + begin, 0, _address(pointer_to(status)))
+        if found == 0:
             _key(status, rows, i)
-            if _is_believed(rows, i, oldest) and _access(calls[of.ACCESS], name + begin) == 0:
+            if member:
+                _key_of_member(rows, i, offset, size)
+            if _is_believed(rows, i, oldest) and (member or _access(calls[of.ACCESS], name + begin) == 0):
                 rows[i, of.STATE] = of.PLAIN
-        begin = _end(names, begin) + 1
+        begin = end + 1
+
+
+@njit
+def _member(rows: Any, i: int) -> Any:
+    """Take what is known of a member of a pack from its row: its shard's descriptor (-1: it is none), offset, size."""
+    descriptor, offset, size = rows[i, of.STATE], rows[i, of.READ], rows[i, of.BYTES]
+    rows[i, :] = 0
+    return descriptor, offset, size
 
 
 @njit
@@ -155,18 +170,24 @@ def _file(
 ) -> int:
     """Read the file with the name names[begin:end] to an address with so much capacity; return its state."""
     name, state = _address(pointer_to(names)), of.NONE
-    descriptor = _open(calls[of.OPEN], name + begin, calls[of.FLAGS])
+    shard, offset, size = _member(rows, i)
+    descriptor = shard if shard >= 0 else _open(calls[of.OPEN], name + begin, calls[of.FLAGS])
     if descriptor >= 0:
         if _status(calls[of.STATX], descriptor, name + end, _EMPTY_PATH, _address(pointer_to(status))) == 0:
             _key(status, rows, i)
+            if shard >= 0:
+                _key_of_member(rows, i, offset, size)
             state = of.LARGE
             if rows[i, of.BYTES] < capacity:
-                state = _content(calls, descriptor, address, capacity, rows, i)
-        _close(calls[of.CLOSE], descriptor)
+                state = _content(calls, descriptor, address, size if shard >= 0 else capacity, offset, rows, i)
+                state = of.LARGE if rows[i, of.READ] >= capacity else state
+        if shard < 0:
+            _close(calls[of.CLOSE], descriptor)
     return state
 
 
 _BILLION, _LOW = 1000000000, 0xFFFFFFFF
+_BLOCK = 512  # of a tar file
 
 
 @njit
@@ -180,12 +201,22 @@ def _key(status: Any, rows: Any, i: int) -> None:
 
 
 @njit
-def _content(calls: Any, descriptor: int, address: int, capacity: int, rows: Any, i: int) -> Any:
-    size = _pread(calls[of.PREAD], descriptor, address, capacity)
+def _key_of_member(rows: Any, i: int, offset: int, size: int) -> None:
+    """Make the key of a shard that of its member: the same as ``packs.key_of_member``."""
+    rows[i, of.BYTES] = size
+    if rows[i, of.DEVICE] >> 32 != 0 or offset % _BLOCK != 0 or offset >> 40 != 0:
+        rows[i, of.WRITTEN] = -1
+    rows[i, of.DEVICE] |= (offset // _BLOCK + 1) << 32
+
+
+@njit
+def _content(calls: Any, descriptor: int, address: int, room: int, begin: int, rows: Any, i: int) -> Any:
+    """Read at most ``room`` bytes of a file from ``begin`` on; return its state, unless it does not fit."""
+    size = _pread(calls[of.PREAD], descriptor, address, room, begin)
     rows[i, of.READ] = size
     if size < 0:
         return of.NONE
-    if size >= capacity or size < rows[i, of.BYTES]:  # some file systems return less than they have
+    if size < rows[i, of.BYTES]:  # some file systems return less than they have
         return of.LARGE
     return of.PLAIN if _plain(_bytes(address), size, rows, i) else of.OTHER
 

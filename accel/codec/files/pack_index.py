@@ -35,8 +35,8 @@ MADE = (
 
 ``accel_pack``: ``format`` (``FORMAT``) and ``files`` (their number). ``accel_classes``: the names of the class folders,
 numbered from 0 in ImageFolder's order. ``accel_shards``: file names in the pack's folder, and their bytes.
-``accel_files``: the files, numbered from 0 in ImageFolder's order: where the content lies, the class, the path below the
-pack's folder (``class/name``) and the BLAKE2b digest (16 bytes) of the content. Paths and names of classes are the
+``accel_files``: the files, numbered from 0 in ImageFolder's order: where the content lies, the class, the path below
+the pack's folder (``class/name``) and the BLAKE2b digest (16 bytes) of the content. Paths and names of classes are the
 system's bytes (``os.fsencode``).
 """
 
@@ -122,13 +122,16 @@ def _checked(file: str, classes: list[Any], shards: list[Any], files: list[Any])
     for what, wrong in (
         ("a shard that is not there", (shard < 0) | (shard >= len(shards))),
         ("a class that is not there", (label < 0) | (label >= len(classes))),
+        ("a class of which others come before", np.diff(label, prepend=0) < 0),
         ("bytes beyond its shard", (offset < 0) | (length < 0) | (offset > _LARGEST_SHARD) | (length > _LARGEST_SHARD)),
     ):
         if wrong.any():
             raise PackError(f"{file}: the pack's index is damaged: file {int(np.argmax(wrong))} has {what}")
     beyond = offset + length > sizes[shard]
     if beyond.any():
-        raise PackError(f"{file}: the pack's index is damaged: file {int(np.argmax(beyond))} has bytes beyond its shard")
+        raise PackError(
+            f"{file}: the pack's index is damaged: file {int(np.argmax(beyond))} has bytes beyond its shard"
+        )
     paths = [os.fsdecode(row[5]) for row in files]
     if len(set(paths)) < len(paths):
         raise PackError(f"{file}: the pack's index is damaged: two files have the same path")

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.codec.files import fields as of
+from accel.codec.files import packs
 from accel.codec.header import Header
 from accel.codec.store import Keys
 from accel.system import counters, memory
@@ -130,9 +131,14 @@ class Table(NamedTuple):
 
 
 def read(path: Any) -> File | None:
-    """Read a file into a reused buffer; None if it cannot be read: reading it in the usual way will raise the error."""
+    """Read a file into a reused buffer; None if it cannot be read: reading it in the usual way will raise the error.
+
+    Raises:
+        PackError: it is in a pack that cannot be used.
+    """
     names = _opened((path,))
-    return _by_python(path) if names is None else _by_compiled(path, names)
+    file = _by_python(path) if names is None else _by_compiled(path, names)
+    return read(path) if file is None and packs.content_of(path) is None and packs.find(path) else file
 
 
 def read_to(paths: Sequence[Any], address: int, capacity: int, most: int) -> Table | None:
@@ -144,7 +150,7 @@ def read_to(paths: Sequence[Any], address: int, capacity: int, most: int) -> Tab
     if names is None:
         return None
     places = np.empty((len(paths), 2), np.int64)
-    return Table(_rows(names, places, address, capacity, most), places, *_work.totals.tolist())
+    return Table(_rows(names, paths, places, address, capacity, most), places, *_work.totals.tolist())
 
 
 def read_one_to(path: Any, address: int, capacity: int) -> list[int] | None:
@@ -155,7 +161,7 @@ def read_one_to(path: Any, address: int, capacity: int) -> list[int] | None:
     names = _opened((path,))
     if names is None:
         return None
-    row: list[int] = _rows(names, _work.place, address, capacity, 0).tolist()[0]
+    row: list[int] = _rows(names, (path,), _work.place, address, capacity, 0).tolist()[0]
     return None if row[of.STATE] <= of.LARGE else row
 
 
@@ -165,10 +171,20 @@ def keys(paths: Sequence[Any]) -> Keys | None:
     names = _names(paths) if (os.stat, os.access) == _STAT else None
     if names is None:
         return None
-    rows = np.empty((len(paths), of.FIELDS), np.int64)
+    rows = _members(paths)
     _look(calls(), np.frombuffer(names, np.uint8), _oldest(), _work.status, rows)
     found = np.ascontiguousarray(rows[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
     return Keys(found, rows[:, of.STATE] == of.PLAIN)
+
+
+def file_key(path: Any) -> Key | None:
+    """The key of a file by its path; None if it may not be read, or its key cannot be trusted."""
+    try:
+        if packs.known and (content := packs.content_of(path)) is not None:
+            return packs.key_of_member(content)
+        return key_of(os.stat(path)) if os.access(path, os.R_OK) else None
+    except (OSError, ValueError, TypeError):  # opening it in the usual way will raise it
+        return None
 
 
 # -- which files compiled code opens ------------------------------------------------------------------------
@@ -255,12 +271,23 @@ def _oldest() -> int:
     return int((time.time() - memory.SETTLED) * 1e9)
 
 
-def _rows(names: bytes, places: npt.NDArray[np.int64], address: int, capacity: int, most: int) -> npt.NDArray[np.int64]:
+def _rows(
+    names: bytes, paths: Sequence[Any], places: npt.NDArray[np.int64], address: int, capacity: int, most: int
+) -> npt.NDArray[np.int64]:
     """Have compiled code read files and fill ``places``; return their rows, and leave the numbers for all in the
     thread's ``totals``."""
-    rows, work = np.empty((len(places), of.FIELDS), np.int64), _work
+    rows, work = _members(paths), _work
     packed = np.frombuffer(names, np.uint8)
     _read(calls(), packed, address, capacity, _oldest(), most, work.status, rows, places, work.totals)
+    return rows
+
+
+def _members(paths: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Rows for files that compiled code is to read, with what packs have of them."""
+    rows, contents = np.empty((len(paths), of.FIELDS), np.int64), packs.contents_of(paths)
+    rows[:, of.STATE] = -1
+    if contents is not None:
+        rows[:, [of.STATE, of.READ, of.BYTES]] = contents
     return rows
 
 
@@ -268,7 +295,7 @@ def _by_compiled(path: str, names: bytes) -> File | None:
     buffer = file_buffers.take()
     if buffer is None:
         return _by_python(path)
-    (row,) = _rows(names, _work.place, buffer.address, FileBuffers.ORDINARY, 0).tolist()
+    (row,) = _rows(names, (path,), _work.place, buffer.address, FileBuffers.ORDINARY, 0).tolist()
     state, size = row[of.STATE], row[of.READ]
     if state <= of.LARGE:
         file_buffers.give_back(buffer)
@@ -283,6 +310,9 @@ def _by_python(path: Any) -> File | None:
 
     Four system calls for an ordinary file: each also costs time later, by what it evicts from the caches.
     """
+    if packs.known and (member := packs.content_of(path)) is not None:
+        data = packs.read(path) or b""
+        return File(data, len(data), packs.key_of_member(member))
     unused = buffer = file_buffers.take()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

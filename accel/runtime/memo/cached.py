@@ -151,15 +151,18 @@ def opened(
     cache = of(selection.options)
     if cache is None:
         return None
-    try:
-        key = key_of(found := os.stat(path))
-        if status is not None and not os.path.samestat(found, status):
+    if status is None:
+        key = reader.file_key(path)
+    else:
+        try:
+            key = key_of(found := os.stat(path))
+        except (OSError, ValueError, TypeError):  # Pillow will raise it
             return None
-    except (OSError, ValueError, TypeError):  # Pillow will raise it
-        return None
+        if not os.path.samestat(found, status):
+            return None
     file = None if key is None else cache.look(_place(key, decoder))
     known = None if file is None else valid_entries(cache, file)
-    if known is None or not (status is not None or os.access(path, os.R_OK)):
+    if known is None:
         return None
     return Source(None, known.header, name_of(path), selection, key=key, path=whole(path), cached=known)
 
@@ -233,17 +236,10 @@ def _names(paths: Sequence[Any], read: Keys | None = None) -> list[bytes | None]
     if keys is not None:
         looked = keys.packed()
     else:
-        looked = [None if (key := _key(paths[number])) is None else packed_key(key) for number in others]
+        looked = [None if (key := reader.file_key(paths[number])) is None else packed_key(key) for number in others]
     for number, name in zip(others, looked, strict=True):
         names[number] = name
     return names
-
-
-def _key(path: Any) -> Key | None:
-    try:
-        return key_of(os.stat(path)) if os.access(path, os.R_OK) else None
-    except (OSError, ValueError, TypeError):  # Pillow will raise it
-        return None
 
 
 def of_content(data: bytes, key: Key, name: str, selection: Selection, decoder: str = PILLOW) -> Source | None:

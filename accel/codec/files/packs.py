@@ -1,0 +1,252 @@
+"""Packs in use: which paths are those of files in a pack, and where in its shards their contents lie.
+
+A path below a pack's folder that its index has is a *member*: it is read by one ``pread`` from a shard that stays open.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from accel.codec.files import pack_index
+from accel.codec.files.pack_index import PackError
+from accel.system import fork
+from accel.system.memory import Key, key_of
+
+known = False
+"""Whether this process knows a pack; if not, looking paths up can be skipped."""
+
+_BLOCK = tarfile.BLOCKSIZE
+_DEVICE_BITS = 32  # of a key's device; the offset in a shard is put above them
+
+
+class Content(NamedTuple):
+    """Where a member lies: the descriptor of its open shard, its offset there, and its size, in bytes."""
+
+    descriptor: int
+    offset: int
+    size: int
+
+
+class Pack:
+    """A pack: what its index says, and its shards, each opened at first use and open as long as the pack is known.
+
+    Attributes:
+        root: the pack's folder, absolute. index: its index. numbers: of its files, by their paths below the folder.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Raises ``PackError``, as ``pack_index.read`` does."""
+        self.root = os.path.abspath(root)
+        self.status = _status(root)
+        self.index = pack_index.read(root)
+        self.numbers = {path: number for number, path in enumerate(self.index.paths)}
+        self._of_class = {name: number for number, name in enumerate(self.index.classes)}
+        self._places = self.index.places.tolist()
+        self._descriptors = [-1] * len(self.index.shards)
+        self._lock = fork.Lock()
+
+    def paths_of(self, name: str) -> list[str]:
+        """The paths, below the pack's folder, of the files in one of its folders and those below it."""
+        prefix = os.path.join(name, "")
+        if name not in self._of_class:
+            return [path for path in self.index.paths if path.startswith(prefix)]
+        label = self._of_class[name]
+        begin, end = np.searchsorted(self.index.labels, (label, label + 1)).tolist()
+        return self.index.paths[begin:end]
+
+    def content(self, number: int) -> Content:
+        """Where a file's content lies.
+
+        Raises:
+            PackError: its shard cannot be opened, or is not the one that the index describes.
+        """
+        shard, offset, size = self._places[number]
+        descriptor = self._descriptors[shard]
+        return Content(self._opened(shard) if descriptor < 0 else descriptor, offset, size)
+
+    def _opened(self, shard: int) -> int:
+        with self._lock:
+            if self._descriptors[shard] < 0:
+                path = os.path.join(self.root, self.index.shards[shard])
+                try:
+                    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                except OSError as error:
+                    raise PackError(f"{path}: the shard cannot be opened: {error.strerror}") from error
+                if fault := self._fault(shard, descriptor):
+                    os.close(descriptor)
+                    raise PackError(f"{path}: this is not the shard that the pack's index describes: {fault}")
+                self._descriptors[shard] = descriptor
+            return self._descriptors[shard]
+
+    def _fault(self, shard: int, descriptor: int) -> str:
+        """In what a shard differs from what the index says of it, as far as its size and a few headers tell."""
+        found, size = os.fstat(descriptor), int(self.index.shard_sizes[shard])
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            return f"it has {found.st_size} bytes in place of {size}"
+        own = self.index.places[self.index.places[:, 0] == shard]
+        for _, offset, length in own[[0, len(own) // 2, -1]].tolist() if len(own) else ():
+            try:
+                header = tarfile.TarInfo.frombuf(
+                    os.pread(descriptor, _BLOCK, max(offset - _BLOCK, 0)), "utf-8", "strict"
+                )
+            except (tarfile.HeaderError, UnicodeError):
+                return f"no file begins at byte {offset}"
+            if header.size != length:
+                return f"the file at byte {offset} has {header.size} bytes in place of {length}"
+        return ""
+
+
+_packs: dict[str, tuple[str | None, Pack]] = {}
+"""By the folders' names as they were spelled, each ending with a separator: the working directory, if the name is
+relative, and the pack."""
+
+
+def of(root: Any) -> Pack | None:
+    """The pack in a folder; None if there is none.
+
+    Raises:
+        PackError: its index cannot be used.
+    """
+    global known
+    try:
+        folder = os.fsdecode(root)
+        status = _status(folder)
+    except (OSError, TypeError, ValueError):
+        return None
+    prefix, where = os.path.join(folder, ""), None if os.path.isabs(folder) else os.getcwd()
+    before = _packs.get(prefix)
+    if before is not None and before[0] == where and before[1].status == status:
+        return before[1]
+    absolute = os.path.abspath(folder)
+    same = [pack for _, pack in _packs.values() if pack.root == absolute and pack.status == status]
+    pack = same[0] if same else Pack(folder)
+    _packs[prefix] = where, pack
+    known = True
+    return pack
+
+
+def _status(root: str) -> tuple[int, ...]:
+    """What changes if another index takes the place of a pack's."""
+    found = os.stat(pack_index.file_of(root))
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def find(path: Any) -> bool:
+    """Look for a pack, not known yet, among the folders above a path; whether one was found that has the path.
+
+    So a process finds packs that another one was given. To be called only where opening the path has failed.
+
+    Raises:
+        PackError: there is one, whose index cannot be used.
+    """
+    try:
+        folder = os.path.dirname(name := os.fsdecode(path))
+    except TypeError:
+        return False
+    while folder not in ("", os.sep):
+        if (pack := of(folder)) is not None:
+            return name[len(os.path.join(folder, "")) :] in pack.numbers
+        folder = os.path.dirname(folder)
+    return False
+
+
+def content_of(path: Any) -> Content | None:
+    """Where the content of a member lies; None for other paths.
+
+    Raises:
+        PackError: its shard cannot be used.
+    """
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        return None
+    for prefix, (where, pack) in [*_packs.items()]:
+        number = pack.numbers.get(name[len(prefix) :]) if name.startswith(prefix) else None
+        if number is not None and (where is None or where == os.getcwd()):
+            return pack.content(number)
+    return None
+
+
+def contents_of(paths: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    """``content_of`` many paths: int64 [paths, 3], the descriptor -1 for those that are not members; None if no path
+    is, or a shard cannot be used."""
+    if not known:
+        return None
+    try:
+        found = [content_of(path) or _NONE for path in paths]
+    except PackError:  # reading that path by itself will raise it
+        return None
+    return None if all(each is _NONE for each in found) else np.array(found, np.int64)
+
+
+_NONE = Content(-1, 0, 0)
+
+
+def key_of_member(content: Content) -> Key | None:
+    """The key of a member: that of its shard, with its size, and with its offset in place; None if it has none.
+
+    The offset is added to the device, which no other file has then.
+    """
+    key, (block, rest) = key_of(os.fstat(content.descriptor)), divmod(content.offset, _BLOCK)
+    if key is None or rest or key[0] >> _DEVICE_BITS or content.offset >> 40:
+        return None
+    return (key[0] | (block + 1) << _DEVICE_BITS, key[1], content.size, *key[3:])
+
+
+def read(path: Any) -> bytes | None:
+    """The content of a member; None for other paths.
+
+    Raises:
+        PackError: it cannot be read.
+    """
+    content = content_of(path) if known else None
+    if content is None:
+        return None
+    try:
+        data = os.pread(content.descriptor, content.size, content.offset)
+        while 0 < len(data) < content.size and (more := os.pread(*_rest(content, len(data)))):
+            data += more
+    except OSError as error:
+        raise PackError(f"{path}: the file's shard cannot be read: {error.strerror}") from error
+    if len(data) != content.size:
+        raise PackError(f"{path}: the file's shard was cut: it ends {content.size - len(data)} bytes too early")
+    return data
+
+
+def _rest(content: Content, begin: int) -> tuple[int, int, int]:
+    return content.descriptor, content.size - begin, content.offset + begin
+
+
+class MemberFile(io.BytesIO):
+    """An open member, as ``open(path, "rb")`` would return it.
+
+    Attributes:
+        name: its path.
+    """
+
+    def __init__(self, data: bytes, path: Any) -> None:
+        super().__init__(data)
+        self.name = path
+
+    def __repr__(self) -> str:
+        return repr(self.name)  # which Pillow's errors show
+
+
+def opened(path: Any) -> MemberFile | None:
+    """An open member; None for a path that is not one. Looks for packs that are not known yet.
+
+    Raises:
+        PackError: it cannot be read.
+    """
+    data = read(path)
+    if data is None and find(path):
+        data = read(path)
+    return None if data is None else MemberFile(data, path)
