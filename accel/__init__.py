@@ -19,6 +19,7 @@ from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
 from accel.packs.dataset import PackDataset
+from accel.packs.shuffle import BlockShuffle
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
 from accel.system.counters import stats
@@ -27,6 +28,7 @@ from accel.system.version import __version__
 __all__ = [
     "AccelError",
     "BackendUnavailable",
+    "BlockShuffle",
     "DecodeError",
     "Future",
     "LazyImage",

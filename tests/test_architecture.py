@@ -24,6 +24,7 @@ ROOMS = (
     ("codec", "bytes to pixels: headers, JPEG decoders, Pillow's memory"),
     ("codec.files", "files read whole, into memory that is used again"),
     ("cache", "what is kept from run to run: a folder with a table and segments; knows no pixels"),
+    ("packs", "a dataset in shards with an index: written, checked and unpacked; a dataset and a sampler of it"),
     ("recipes recipes.options", "a backend's options, and the selection of a backend: plain data"),
     ("recipes.recipe", "a source of pixels and the steps recorded on it: plain data"),
     ("recipes.sources", "many sources in one piece of memory: plain data"),

@@ -93,6 +93,16 @@ def parser() -> argparse.ArgumentParser:
             "of it and check it, fill it ahead of a training, or empty it. Nobody may use it while it is emptied.",
         )
     )
+    _pack(
+        commands.add_parser(
+            "pack",
+            help="a dataset as a few tar files with an index, and back",
+            description="Write the pictures of a dataset into tar files (shards) and an index that says where each "
+            "lies: ImageFolder reads them under accel, and WebDataset, DALI, Energon and tar as they are. A run that "
+            "was killed is resumed by the same command. All is read again and compared before the index gets its name.",
+            epilog="Exit status: 0 done, 1 damaged (--check, --unpack), 2 wrong usage, or the source cannot be packed.",
+        )
+    )
     info = commands.add_parser(
         "info",
         help="versions, machine, backends and decoders",
@@ -170,6 +180,34 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     add("--processes", type=at_least(1), metavar="N", help=processes)
 
 
+def _pack(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    sources = (
+        "an ImageFolder tree; a .csv with the columns path and label; or an array dataset of torchvision, such as "
+    )
+    add("source", metavar="SRC", help=sources + "CIFAR10:folder or MNIST:folder:test. With an option below, a pack")
+    add("target", nargs="?", metavar="DST", help="a new or empty folder, or an unfinished pack of the same source")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--unpack", action="store_true", help="write the tree of the pack SRC into the new folder DST")
+    what.add_argument("--check", action="store_true", help="compare the pack SRC with its index, and all digests")
+    add("--shard-size", type=_size, default="1GB", metavar="SIZE", help="of a shard, at most about [%(default)s]")
+    add("--workers", type=at_least(1), metavar="N", help="so many processes [one for each core]")
+    errors = "a file that is no picture or cannot be read: stop, or leave it out and report it [%(default)s]"
+    add("--on-error", choices=("raise", "skip"), default="raise", help=errors)
+    add("--idx", action="store_true", help="also write DALI's index of each shard")
+    add("--wids", action="store_true", help="also write wids.json, the index of WebDataset's wids")
+
+
+def _size(text: str) -> int:
+    size, folder, _ = CacheSize.parse(text)
+    if folder is not None:
+        raise ValueError
+    return size
+
+
+_size.__name__ = "size"  # its name in argparse's messages
+
+
 def _checked(args: argparse.Namespace) -> int:
     """Refuse what is known to be wrong without torch; return 0.
 
@@ -178,6 +216,9 @@ def _checked(args: argparse.Namespace) -> int:
     """
     if args.command == "cache":
         _check_cache(args)
+    elif args.command == "pack":
+        if args.check == (args.target is not None):
+            raise WrongUsage("--check needs a pack, and nothing else" if args.check else "it needs SRC and DST")
     elif args.command in ("compare", "verify"):
         compares = args.command == "compare"
         options = args.threads is not None or not args.exact if compares else args.inexact or args.device is not None

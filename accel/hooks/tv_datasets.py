@@ -51,7 +51,7 @@ def _make_dataset(
     samples, empty = list[tuple[str, int]](), list[str]()
     for name in sorted(classes):
         number, before = classes[name], len(samples)
-        paths = [os.path.join(root, path) for path in pack.paths_of(name)]
+        paths = map(os.path.join(root, "").__add__, pack.paths_in(name))
         samples += [(path, number) for path in paths if path.lower().endswith(allowed)]
         if len(samples) == before:
             empty.append(name)

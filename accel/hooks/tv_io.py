@@ -76,6 +76,7 @@ def decode_jpeg(
 def read_file(original: Function, path: Any) -> Any:
     """``torchvision.io.read_file``, which reads an empty file without an error if damaged files are replaced."""
     if (member := _member(path)) is not None:
+        _warn_as(original)
         return member
     if pillow_open.replaces() and _beginning(path) == b"":
         return torch.empty(0, dtype=torch.uint8)

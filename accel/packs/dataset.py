@@ -53,9 +53,8 @@ class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no ty
         self.loader = _rgb if loader is None else loader
         self.classes = [*pack.index.classes]
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        self.targets: list[int] = pack.index.labels.tolist()
-        paths = [os.path.join(folder, path) for path in pack.index.paths]
-        self.samples = self.imgs = [*zip(paths, self.targets, strict=True)]
+        self.samples = self.imgs = [(os.path.join(folder, path), label) for path, label in pack.index.files()]
+        self.targets = [label for _, label in self.samples]
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         path, target = self.samples[index]

@@ -1,15 +1,15 @@
-"""The index of a pack: one SQLite file that says in which shard, where, each of its files lies.
+"""The index of a pack: one SQLite file that says in which shard, and where in it, each of its files lies.
 
 A *pack* is a folder with the files of an ``ImageFolder`` tree in tar *shards* (WebDataset's layout) and this index in
 ``.nv-meta/``. The tables ``samples`` and ``sample_parts`` are those of Megatron-Energon's index, which reads a pack as
-it is; accel reads only the tables of its own. An index may come from strangers: it is refused unless it consists of
-the ordinary tables below, and everything in it is checked before it is used.
+it is; accel reads a table of its own, which has a whole column in each row. An index may come from strangers: SQLite
+is told to trust nothing in it, and all columns are checked before they are used.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -22,52 +22,71 @@ from accel.system.imports import LazyModule
 sqlite3: Any = LazyModule("sqlite3")
 
 FOLDER, NAME = ".nv-meta", "index.sqlite"
-FORMAT = "1"
+FORMAT = b"1"
 
-MADE = (
-    "CREATE TABLE accel_pack (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE accel_classes (class INTEGER PRIMARY KEY, name BLOB NOT NULL)",
-    "CREATE TABLE accel_shards (tar_file_id INTEGER PRIMARY KEY, name TEXT NOT NULL, size INTEGER NOT NULL)",
-    "CREATE TABLE accel_files (file INTEGER PRIMARY KEY, tar_file_id INTEGER NOT NULL, offset INTEGER NOT NULL,"
-    " size INTEGER NOT NULL, class INTEGER NOT NULL, path BLOB NOT NULL, digest BLOB NOT NULL)",
-)
-"""The tables of accel's own.
+MADE = "CREATE TABLE accel_columns (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+"""accel's own table: a row for the ``format`` (``FORMAT``), and one for each of ``Columns``."""
 
-``accel_pack``: ``format`` (``FORMAT``) and ``files`` (their number). ``accel_classes``: the names of the class folders,
-numbered from 0 in ImageFolder's order. ``accel_shards``: file names in the pack's folder, and their bytes.
-``accel_files``: the files, numbered from 0 in ImageFolder's order: where the content lies, the class, the path below
-the pack's folder (``class/name``) and the BLAKE2b digest (16 bytes) of the content. Paths and names of classes are the
-system's bytes (``os.fsencode``).
-"""
+DIGEST = 16
+"""The bytes of a file's digest, by BLAKE2b."""
 
-_ABOUT = "SELECT value FROM accel_pack WHERE name = ?"
-_CLASSES = "SELECT class, name FROM accel_classes ORDER BY class"
-_SHARDS = "SELECT tar_file_id, name, size FROM accel_shards ORDER BY tar_file_id"
-_FILES = "SELECT file, tar_file_id, offset, size, class, path FROM accel_files ORDER BY file"
+_TABLE = "SELECT sql FROM sqlite_master WHERE name = 'accel_columns'"
+_ALL = "SELECT name, value FROM accel_columns"
 _STEPS = 1 << 16  # of SQLite's machine, between two looks at how many there were
-_LARGEST_SHARD = 1 << 40  # bytes; keys of files (``packs``) have no room for larger offsets
+_LARGEST = 1 << 40  # bytes of a shard; keys of files (``packs``) have no room for larger offsets
 
 
 class PackError(AccelError, OSError):
     """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
 
 
+class Columns(NamedTuple):
+    """What an index says. Names are the system's bytes (``os.fsencode``), each ending with a 0; numbers are int64,
+    little-endian.
+
+    Attributes:
+        classes: the names of the class folders, in ImageFolder's order. counts: the number of files of each.
+        paths: the path of each file below its class folder, in ImageFolder's order.
+        places: [files, 3], the file's shard, and the content's offset and size in it.
+        digests: of the content of each file, ``DIGEST`` bytes.
+        shards: names of files in the pack's folder. sizes: their bytes.
+    """
+
+    classes: bytes
+    counts: bytes
+    paths: bytes
+    places: bytes
+    digests: bytes
+    shards: bytes
+    sizes: bytes
+
+
 class Index(NamedTuple):
     """What an index says, checked.
 
     Attributes:
-        classes: the names of the class folders, in their order. shards: names of files in the pack's folder.
-        shard_sizes: int64 [shards]. paths: of all files, below the pack's folder, in ImageFolder's order.
+        classes: the names of the class folders. begins: the number of the first file of each, and of all files.
+        paths: of all files, each below its class folder, in ImageFolder's order.
         places: int64 [files, 3], each file's shard, offset and size in it.
-        labels: int64 [files], each file's class.
+        digests: uint8 [files, DIGEST].
+        shards: names of files in the pack's folder. sizes: their bytes.
     """
 
     classes: list[str]
-    shards: list[str]
-    shard_sizes: npt.NDArray[np.int64]
+    begins: list[int]
     paths: list[str]
     places: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    digests: npt.NDArray[np.uint8]
+    shards: list[str]
+    sizes: list[int]
+
+    def files(self) -> list[tuple[str, int]]:
+        """The path of each file below the pack's folder, and the number of its class, in ImageFolder's order."""
+        return [
+            (f"{name}/{path}", label)
+            for label, name in enumerate(self.classes)
+            for path in self.paths[self.begins[label] : self.begins[label + 1]]
+        ]
 
 
 def file_of(root: str) -> str:
@@ -79,88 +98,79 @@ def read(root: str) -> Index:
     """Read and check the index of the pack in a folder.
 
     Raises:
-        PackError: it cannot be read, is of a newer format, or says what cannot be.
+        PackError: it cannot be read, is of another format, or says what cannot be.
     """
     file = file_of(root)
     try:
         connection = sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro&immutable=1", uri=True)
         try:
-            return _checked(file, *_tables(connection, os.path.getsize(file), file))
+            found = _columns(connection, os.path.getsize(file))
         finally:
             connection.close()
-    except (sqlite3.Error, OverflowError, UnicodeError, MemoryError) as error:
-        raise PackError(f"{file}: the pack's index cannot be read: {error}") from error
+        version = found.pop("format", None)
+        if version != FORMAT:
+            raise ValueError(f"it has format {_text(version)}, and this version of accel reads {_text(FORMAT)}")
+        return _checked(Columns(**found))
+    except (sqlite3.Error, OverflowError, ValueError, TypeError, MemoryError) as error:
+        raise PackError(f"{file}: the pack's index cannot be used: {error}") from error
 
 
-def _tables(connection: Any, size: int, file: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """The rows of classes, shards and files, of tables that are as ``MADE`` says."""
+def write(connection: Any, columns: Columns) -> None:
+    """Put accel's own table into an index. Raises ``ValueError`` if ``read`` would refuse it."""
+    _checked(columns)
+    connection.execute(MADE)
+    rows = {"format": FORMAT, **columns._asdict()}
+    connection.executemany("INSERT INTO accel_columns VALUES (?, ?)", rows.items())
+
+
+def _columns(connection: Any, size: int) -> dict[str, Any]:
+    """The rows of accel's own table."""
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")
     steps = iter(range(1 + size // _STEPS))  # an intact one takes fewer steps than it has bytes
     connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name LIKE 'accel%'")}
-    version = connection.execute(_ABOUT, ("format",)).fetchone() if MADE[0] in found else None
-    if version is not None and version[0] != FORMAT:
-        raise PackError(f"{file}: the pack has format {version[0]}, and this version of accel reads {FORMAT}")
-    if version is None or found != set(MADE):
-        raise PackError(f"{file}: this is not the index of a pack that accel made: its tables are other ones")
-    classes, shards, files = (connection.execute(query).fetchall() for query in (_CLASSES, _SHARDS, _FILES))
-    (count,) = connection.execute(_ABOUT, ("files",)).fetchone() or (None,)
-    if count != str(len(files)):
-        raise PackError(f"{file}: the pack's index has {len(files)} files, and says that it has {count}")
-    return classes, shards, files
+    if connection.execute(_TABLE).fetchall() != [(MADE,)]:
+        raise ValueError("accel did not make it")
+    return dict(connection.execute(_ALL).fetchmany(len(Columns._fields) + 2))
 
 
-def _checked(file: str, classes: list[Any], shards: list[Any], files: list[Any]) -> Index:
-    """What the tables say, if it can be."""
-    fault = _fault(classes, shards, files)
-    if fault:
-        raise PackError(f"{file}: the pack's index is damaged: {fault}")
-    numbers = np.array([row[1:5] for row in files], np.int64).reshape(-1, 4)
-    sizes = np.array([size for _, _, size in shards], np.int64)
-    shard, offset, length, label = numbers.T
-    for what, wrong in (
-        ("a shard that is not there", (shard < 0) | (shard >= len(shards))),
-        ("a class that is not there", (label < 0) | (label >= len(classes))),
-        ("a class of which others come before", np.diff(label, prepend=0) < 0),
-        ("bytes beyond its shard", (offset < 0) | (length < 0) | (offset > _LARGEST_SHARD) | (length > _LARGEST_SHARD)),
-    ):
-        if wrong.any():
-            raise PackError(f"{file}: the pack's index is damaged: file {int(np.argmax(wrong))} has {what}")
-    beyond = offset + length > sizes[shard]
-    if beyond.any():
-        raise PackError(
-            f"{file}: the pack's index is damaged: file {int(np.argmax(beyond))} has bytes beyond its shard"
-        )
-    paths = [os.fsdecode(row[5]) for row in files]
-    if len(set(paths)) < len(paths):
-        raise PackError(f"{file}: the pack's index is damaged: two files have the same path")
-    return Index(
-        *([os.fsdecode(name) for _, name in classes], [name for _, name, _ in shards], sizes),
-        *(paths, np.ascontiguousarray(numbers[:, :3]), np.ascontiguousarray(label)),
-    )
+def _checked(columns: Columns) -> Index:
+    """What columns say; raises ``ValueError`` if it cannot be."""
+    classes, paths, shards = map(_names, (columns.classes, columns.paths, columns.shards))
+    counts, sizes, places = (np.frombuffer(each, "<i8") for each in (columns.counts, columns.sizes, columns.places))
+    digests = np.frombuffer(columns.digests, np.uint8)
+    n = len(paths)
+    if (len(counts), len(places), len(digests), len(sizes)) != (len(classes), 3 * n, DIGEST * n, len(shards)):
+        raise ValueError("its columns are of different lengths")
+    _require(counts.min(initial=0) >= 0 and counts.max(initial=0) <= n == counts.sum(), "files are in no class")
+    _require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= _LARGEST, "a shard has an impossible size")
+    for name in (*classes, *shards):
+        _require("/" not in name, f"{name!r} is not the name of a class or a shard")
+    for column in (columns.classes, columns.paths, columns.shards):
+        parts = b"/" + column.replace(b"\0", b"/\0/")
+        _require(not any(part in parts for part in (b"//", b"/./", b"/../")), "it has a path that leads elsewhere")
+    places = places.reshape(n, 3)
+    shard, offset, size = places.T
+    _require(places.min(initial=0) >= 0 and places.max(initial=0) <= _LARGEST, "a file has an impossible place")
+    _require(shard.max(initial=-1) < len(shards), "a file is in a shard that is not there")
+    _require(bool((offset + size <= sizes[shard]).all()), "a file goes beyond the end of its shard")
+    begins = [0, *np.cumsum(counts).tolist()]
+    for name, (begin, end) in zip(classes, pairwise(begins), strict=True):
+        _require(len({*paths[begin:end]}) == end - begin, f"two files of class {name!r} have the same path")
+    _require(len({*classes}) == len(classes), "two classes have the same name")
+    return Index(classes, begins, paths, places, digests.reshape(n, DIGEST), shards, sizes.tolist())
 
 
-def _fault(classes: list[Any], shards: list[Any], files: list[Any]) -> str:
-    """Why rows cannot be, as far as their types and their order tell; "" if they can."""
-    for what, rows, kinds in (
-        ("class", classes, (int, bytes)),
-        ("shard", shards, (int, str, int)),
-        ("file", files, (int, int, int, int, int, bytes)),
-    ):
-        for number, row in enumerate(rows):
-            if row[0] != number or tuple(map(type, row)) != kinds:
-                return f"{what} {number} is not described as it must be"
-    names = [name for _, name in classes]
-    for name in names:
-        if b"/" in name or name in (b"", b".", b".."):
-            return f"{name!r} is not the name of a class"
-    for _, name, size in shards:
-        if Path(name).name != name or not 0 <= size <= _LARGEST_SHARD:
-            return f"{name!r} is not a shard"
-    for number, (*_, label, path) in enumerate(files):
-        parts = path.split(b"/")
-        known = 0 <= label < len(names) and parts[0] == names[label]
-        if not known or len(parts) < 2 or not {b"", b".", b".."}.isdisjoint(parts):
-            return f"file {number} has the path {path!r}"
-    return ""
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if type(value) is bytes else repr(value)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(f"it is damaged: {otherwise}")
+
+
+def _names(column: bytes) -> list[str]:
+    """Names, each of which ends with a 0."""
+    _require(type(column) is bytes and column[-1:] in (b"", b"\0"), "a column is cut")
+    return os.fsdecode(column).split("\0")[:-1]

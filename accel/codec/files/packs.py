@@ -20,9 +20,6 @@ from accel.codec.files.pack_index import PackError
 from accel.system import fork
 from accel.system.memory import Key, key_of
 
-known = False
-"""Whether this process knows a pack; if not, looking paths up can be skipped."""
-
 _BLOCK = tarfile.BLOCKSIZE
 _DEVICE_BITS = 32  # of a key's device; the offset in a shard is put above them
 
@@ -39,7 +36,8 @@ class Pack:
     """A pack: what its index says, and its shards, each opened at first use and open as long as the pack is known.
 
     Attributes:
-        root: the pack's folder, absolute. index: its index. numbers: of its files, by their paths below the folder.
+        root: the pack's folder, absolute. status: of the index, as it was read. index: what it says.
+        descriptors: of the shards that are open; -1 for others.
     """
 
     def __init__(self, root: str) -> None:
@@ -47,20 +45,30 @@ class Pack:
         self.root = os.path.abspath(root)
         self.status = _status(root)
         self.index = pack_index.read(root)
-        self.numbers = {path: number for number, path in enumerate(self.index.paths)}
-        self._of_class = {name: number for number, name in enumerate(self.index.classes)}
-        self._places = self.index.places.tolist()
-        self._descriptors = [-1] * len(self.index.shards)
+        self._class = {name: label for label, name in enumerate(self.index.classes)}
+        self._numbers: dict[str, dict[str, int]] = {}  # by class and path: the files of classes that were asked for
+        self.descriptors = [-1] * len(self.index.shards)
         self._lock = fork.Lock()
 
-    def paths_of(self, name: str) -> list[str]:
+    def paths_in(self, folder: str) -> list[str]:
         """The paths, below the pack's folder, of the files in one of its folders and those below it."""
-        prefix = os.path.join(name, "")
-        if name not in self._of_class:
-            return [path for path in self.index.paths if path.startswith(prefix)]
-        label = self._of_class[name]
-        begin, end = np.searchsorted(self.index.labels, (label, label + 1)).tolist()
-        return self.index.paths[begin:end]
+        name, _, below = folder.partition("/")
+        label = self._class.get(name)
+        if label is None:
+            return []
+        begin, end = self.index.begins[label : label + 2]
+        prefix, within = f"{name}/", f"{below}/" if below else ""
+        return [prefix + path for path in self.index.paths[begin:end] if path.startswith(within)]
+
+    def number(self, path: str) -> int | None:
+        """The number of a file by its path below the pack's folder; None if there is none."""
+        name, _, below = path.partition("/")
+        if name not in self._numbers:
+            if (label := self._class.get(name)) is None:
+                return None
+            begin, end = self.index.begins[label : label + 2]
+            self._numbers[name] = dict(zip(self.index.paths[begin:end], range(begin, end), strict=True))
+        return self._numbers[name].get(below)
 
     def content(self, number: int) -> Content:
         """Where a file's content lies.
@@ -68,13 +76,13 @@ class Pack:
         Raises:
             PackError: its shard cannot be opened, or is not the one that the index describes.
         """
-        shard, offset, size = self._places[number]
-        descriptor = self._descriptors[shard]
+        shard, offset, size = self.index.places[number].tolist()
+        descriptor = self.descriptors[shard]
         return Content(self._opened(shard) if descriptor < 0 else descriptor, offset, size)
 
     def _opened(self, shard: int) -> int:
         with self._lock:
-            if self._descriptors[shard] < 0:
+            if self.descriptors[shard] < 0:
                 path = os.path.join(self.root, self.index.shards[shard])
                 try:
                     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -83,12 +91,12 @@ class Pack:
                 if fault := self._fault(shard, descriptor):
                     os.close(descriptor)
                     raise PackError(f"{path}: this is not the shard that the pack's index describes: {fault}")
-                self._descriptors[shard] = descriptor
-            return self._descriptors[shard]
+                self.descriptors[shard] = descriptor
+            return self.descriptors[shard]
 
     def _fault(self, shard: int, descriptor: int) -> str:
         """In what a shard differs from what the index says of it, as far as its size and a few headers tell."""
-        found, size = os.fstat(descriptor), int(self.index.shard_sizes[shard])
+        found, size = os.fstat(descriptor), self.index.sizes[shard]
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
             return f"it has {found.st_size} bytes in place of {size}"
         own = self.index.places[self.index.places[:, 0] == shard]
@@ -104,9 +112,9 @@ class Pack:
         return ""
 
 
-_packs: dict[str, tuple[str | None, Pack]] = {}
-"""By the folders' names as they were spelled, each ending with a separator: the working directory, if the name is
-relative, and the pack."""
+known: dict[str, tuple[str | None, Pack]] = {}
+"""The packs that this process knows, by their folders' names as they were spelled, each ending with a separator: the
+working directory, if the name is relative, and the pack."""
 
 
 def of(root: Any) -> Pack | None:
@@ -115,21 +123,19 @@ def of(root: Any) -> Pack | None:
     Raises:
         PackError: its index cannot be used.
     """
-    global known
     try:
         folder = os.fsdecode(root)
         status = _status(folder)
     except (OSError, TypeError, ValueError):
         return None
     prefix, where = os.path.join(folder, ""), None if os.path.isabs(folder) else os.getcwd()
-    before = _packs.get(prefix)
+    before = known.get(prefix)
     if before is not None and before[0] == where and before[1].status == status:
         return before[1]
     absolute = os.path.abspath(folder)
-    same = [pack for _, pack in _packs.values() if pack.root == absolute and pack.status == status]
+    same = [pack for _, pack in known.values() if pack.root == absolute and pack.status == status]
     pack = same[0] if same else Pack(folder)
-    _packs[prefix] = where, pack
-    known = True
+    known[prefix] = where, pack
     return pack
 
 
@@ -153,7 +159,7 @@ def find(path: Any) -> bool:
         return False
     while folder not in ("", os.sep):
         if (pack := of(folder)) is not None:
-            return name[len(os.path.join(folder, "")) :] in pack.numbers
+            return pack.number(name[len(os.path.join(folder, "")) :]) is not None
         folder = os.path.dirname(folder)
     return False
 
@@ -168,8 +174,8 @@ def content_of(path: Any) -> Content | None:
         name = os.fsdecode(path)
     except TypeError:
         return None
-    for prefix, (where, pack) in [*_packs.items()]:
-        number = pack.numbers.get(name[len(prefix) :]) if name.startswith(prefix) else None
+    for prefix, (where, pack) in [*known.items()]:
+        number = pack.number(name[len(prefix) :]) if name.startswith(prefix) else None
         if number is not None and (where is None or where == os.getcwd()):
             return pack.content(number)
     return None
