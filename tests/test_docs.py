@@ -46,6 +46,9 @@ def broken(text: str, page: Path) -> list[str]:
     return found
 
 
+COMMANDS = ("run", "compare", "verify", "cache", "pack", "info", "warm")
+
+
 def exists(name: str) -> bool:
     """Say whether a dotted name can be reached by imports and attributes."""
     try:
@@ -61,7 +64,7 @@ def unknown(text: str) -> list[str]:
     wrong = [name for name in sorted(names) if not exists(name)]
     for module, rest in COMMAND.findall(text):
         command = rest.split()
-        if module == "accel" and command and command[0] not in ("run", "compare", "verify", "cache", "info", "warm"):
+        if module == "accel" and command and command[0] not in COMMANDS:
             wrong.append(f"python -m accel{rest}")
         if rest.startswith(".") and importlib.util.find_spec(module + rest.split()[0]) is None:
             wrong.append(f"python -m {module}{rest}")
@@ -101,7 +104,7 @@ def test_what_is_wrong_would_be_seen() -> None:
     assert missing("`accel/gone.py` `accel/ops/` `docs/guide.md`") == ["accel/gone.py"]
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "verify", "info", "warm"])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "cache"])
 def test_options_of_commands_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     row = next(line for line in TEXTS["docs/guide.md"].splitlines() if line.startswith(f"| `python -m accel {command}"))
     with pytest.raises(SystemExit):

@@ -68,7 +68,7 @@ def _init(original: Function) -> Function:
 
     @wraps(original)
     def init(self: Any, root: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        if loader not in _LOADERS and _pack(root) is not None:
+        if loader not in _loaders() and _pack(root) is not None:
             name = getattr(loader, "__qualname__", type(loader).__qualname__)
             raise ValueError(f"{root} is a pack, and the loader {name} may not be able to read its files: {_REMEDY}")
         original(self, root, loader, *args, **kwargs)
@@ -76,10 +76,19 @@ def _init(original: Function) -> Function:
     return init
 
 
-_LOADERS = (
-    *(folder.default_loader, folder.pil_loader, Image.open),
-    *(torchvision.io.read_image, torchvision.io.decode_image, torchvision.io.read_file),
-)
+def _loaders() -> tuple[Function, ...]:
+    """Those that read the files of a pack, as they are hooked."""
+    images = torchvision.io
+    return (
+        folder.default_loader,
+        folder.pil_loader,
+        Image.open,
+        images.read_image,
+        images.decode_image,
+        images.read_file,
+    )
+
+
 _REMEDY = "use accel.PackDataset, with a loader that opens each path by accel.packs.open(path)"
 
 _FOLDER = "torchvision.datasets.folder"

@@ -139,10 +139,11 @@ def look(calls: Any, names: Any, oldest: int, status: Any, rows: Any) -> Any:
 
 @njit
 def _member(rows: Any, i: int) -> Any:
-    """Take what is known of a member of a pack from its row: its shard's descriptor (-1: it is none), offset, size."""
+    """Take what is known of a member of a pack from its row: its shard's descriptor, offset and size; -1, 0, 0 for
+    other files."""
     descriptor, offset, size = rows[i, of.STATE], rows[i, of.READ], rows[i, of.BYTES]
     rows[i, :] = 0
-    return descriptor, offset, size
+    return (descriptor, offset, size) if descriptor >= 0 else (i64(-1), i64(0), i64(0))
 
 
 @njit
@@ -179,7 +180,8 @@ def _file(
                 _key_of_member(rows, i, offset, size)
             state = of.LARGE
             if rows[i, of.BYTES] < capacity:
-                state = _content(calls, descriptor, address, size if shard >= 0 else capacity, offset, rows, i)
+                room = size if shard >= 0 else capacity  # a file may have grown
+                state = _content(calls, descriptor, address, room, offset, rows, i)
                 state = of.LARGE if rows[i, of.READ] >= capacity else state
         if shard < 0:
             _close(calls[of.CLOSE], descriptor)

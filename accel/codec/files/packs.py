@@ -184,8 +184,6 @@ def content_of(path: Any) -> Content | None:
 def contents_of(paths: Sequence[str]) -> npt.NDArray[np.int64] | None:
     """``content_of`` many paths: int64 [paths, 3], the descriptor -1 for those that are not members; None if no path
     is, or a shard cannot be used."""
-    if not known:
-        return None
     try:
         found = [content_of(path) or _NONE for path in paths]
     except PackError:  # reading that path by itself will raise it

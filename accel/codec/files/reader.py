@@ -284,9 +284,9 @@ def _rows(
 
 def _members(paths: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Rows for files that compiled code is to read, with what packs have of them."""
-    rows, contents = np.empty((len(paths), of.FIELDS), np.int64), packs.contents_of(paths)
+    rows = np.empty((len(paths), of.FIELDS), np.int64)
     rows[:, of.STATE] = -1
-    if contents is not None:
+    if packs.known and (contents := packs.contents_of(paths)) is not None:
         rows[:, [of.STATE, of.READ, of.BYTES]] = contents
     return rows
 
