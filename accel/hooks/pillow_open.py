@@ -153,14 +153,14 @@ def _source(
 
 
 def by_path(original: Function, path: Any, of_member: Function) -> Any:
-    """``original(path)``, which opens a file; ``of_member`` is given the open file in its place if it is in a pack."""
+    """``original(path)``, which opens a file; ``of_member(path)`` if it is in a pack."""
     if not (packs.known and packs.content_of(path)):
         try:
             return original(path)
         except (FileNotFoundError, NotADirectoryError):
             if not packs.find(path):
                 raise
-    return of_member(packs.opened(path))
+    return of_member(path)
 
 
 def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> Any:
@@ -174,15 +174,14 @@ def _open(original: Function, fp: Any, mode: Any = "r", formats: Any = None) -> 
     )
 
 
-def _member(original: Function, mode: Any, formats: Any, file: Any) -> Any:
-    """The image of an open file of a pack, as if it had been opened by its path."""
-    selection, path = switch.current(), os.fspath(file.name)
+def _member(original: Function, mode: Any, formats: Any, path: Any) -> Any:
+    """The image of a file of a pack, as if it had been opened by its path."""
     lazily = mode == "r" and formats is None
-    source = claimed_files.read(file.name, selection, claimed_files.by_pillow) if lazily else None
+    source = claimed_files.read(path, switch.current(), claimed_files.by_pillow) if lazily else None
     if source is not None:
-        return LazyJpegFile.open(source, path)
-    image = _open_file(original, file, mode, formats)
-    image.filename = path
+        return LazyJpegFile.open(source, os.fspath(path))
+    image = _open_file(original, packs.opened(path), mode, formats)
+    image.filename = os.fspath(path)
     return image
 
 

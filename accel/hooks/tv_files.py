@@ -43,9 +43,10 @@ def _pil_loader(original: Function, path: Any) -> Any:
     return pillow_open.by_path(original, path, _rgb) if selection is not None else original(path)
 
 
-def _rgb(file: Any) -> Any:
-    """``pil_loader`` of an open file."""
-    return Image.open(file).convert("RGB")
+def _rgb(path: Any) -> Any:
+    """``pil_loader`` of a file in a pack."""
+    with Image.open(path) as image:
+        return image.convert("RGB")
 
 
 def opens() -> bool:

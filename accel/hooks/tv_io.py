@@ -6,7 +6,6 @@ recorded (turning a file with EXIF), and if a file may not be intact.
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from time import thread_time
@@ -135,9 +134,7 @@ def _as_a_whole(original: Function, input: Any, *args: Any, start: bytes = b"", 
 
 def _member(path: Any) -> torch.Tensor | None:
     """The bytes of a file in a pack, uint8 [bytes]; None for other files."""
-    if switch.active() is None or (not packs.known and os.path.lexists(str(path))):
-        return None
-    file = packs.opened(str(path))
+    file = None if switch.active() is None else packs.opened(str(path))
     return None if file is None else torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 

@@ -4,10 +4,11 @@
 """
 
 from accel.codec.files.pack_index import PackError
+from accel.codec.files.packs import MemberFile as _MemberFile
 from accel.codec.files.packs import opened as _opened
 
 
-def open(path: object) -> object:
+def open(path: object) -> _MemberFile:
     """Open a file of a pack for reading, as ``open(path, "rb")`` does for the tree that was packed.
 
     Args:

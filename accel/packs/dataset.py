@@ -11,13 +11,12 @@ from torchvision.datasets import VisionDataset
 
 from accel.codec.files import packs
 from accel.codec.files.pack_index import PackError
+from accel.packs import open as open_member
 
 
 def _rgb(path: str) -> Any:
-    file = packs.opened(path)
-    assert file is not None
-    with file:
-        return Image.open(file).convert("RGB")
+    with open_member(path) as file, Image.open(file) as image:
+        return image.convert("RGB")
 
 
 class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no types

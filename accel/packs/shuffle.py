@@ -24,7 +24,7 @@ class BlockShuffle(Sampler[int]):
             samples as the one with the fewest.
 
     Raises:
-        ValueError: a number is too small, or the rank is not one of ``num_replicas``.
+        ValueError: a number is too small, the rank is not one of ``num_replicas``, or a rank would have no samples.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class BlockShuffle(Sampler[int]):
         self._dataset, self._block, self._window = dataset, block, window
         self._seed, self._replicas, self._rank = seed, num_replicas, rank
         self._epoch = 0
+        if len(dataset) and not len(self):
+            raise ValueError(f"block={block} is too large: {len(dataset)} samples are no whole block for each rank")
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which changes its order."""

@@ -41,6 +41,7 @@ ARRAYS = ("CIFAR10", "CIFAR100", "FashionMNIST", "KMNIST", "MNIST", "QMNIST", "S
 
 _ARRAYS = re.compile(rf"({'|'.join(ARRAYS)}):(.+?)(?::(train|test))?")
 _LARGEST = 1 << 33  # bytes: no member of a plain tar has as many
+_LONGEST_NAME = 255  # bytes; of most file systems
 _TOGETHER = 256  # files that a process looks at in one call
 
 Place: TypeAlias = str | tuple[str, int]
@@ -126,7 +127,7 @@ def _found(source: str) -> Found:
             return _tree(source)
         if source.lower().endswith(".csv"):
             return _table(source)
-    except (OSError, csv.Error) as error:
+    except (OSError, csv.Error, RecursionError) as error:
         raise error if isinstance(error, PackError) else PackError(f"{source!r}: {error}") from error
     if _ARRAYS.fullmatch(source):
         return _images(source)
@@ -163,7 +164,7 @@ def _table(file: str) -> Found:
     """The files of a table, as ``ImageFolder`` would find them in the tree ``label/path``."""
     rows, left_out, faults = dict[tuple[str, str, str], str](), [], []
     with open(file, newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
-        table = csv.DictReader(text)
+        table = csv.DictReader(text, strict=True)
         if not {"path", "label"} <= set(table.fieldnames or ()):
             raise PackError(f"{file!r}: it must have the columns path and label")
         for row in table:
@@ -174,10 +175,16 @@ def _table(file: str) -> Found:
                 faults.append(f"line {table.line_num}: {label!r} cannot be the name of a class folder")
             elif not given or os.path.isabs(path) or ".." in given.split("/"):
                 faults.append(f"line {table.line_num}: {given!r} is not a path below the table's folder")
+            elif len(os.fsencode(max(label, *path.split("/"), key=len))) > _LONGEST_NAME:
+                faults.append(f"line {table.line_num}: a name is too long")
             elif key in rows:
                 faults.append(f"line {table.line_num}: {label}/{path}: it is listed twice")
             else:
                 rows[key] = path
+    folders = {(label, *os.path.split(folder)) for label, folder, _ in rows}
+    faults += [
+        f"{label}/{rows[label, folder, name]}: it is a folder, too" for label, folder, name in folders & rows.keys()
+    ]
     classes = sorted({label for label, *_ in rows})
     numbers = {label: number for number, label in enumerate(classes)}
     candidates = list[tuple[str, int, Place]]()
@@ -215,8 +222,8 @@ def _dataset(source: str) -> Any:
     has_split = "split" in inspect.signature(kind).parameters
     try:
         return kind(found[2], **({"split": split} if has_split else {"train": split == "train"}))
-    except (RuntimeError, OSError) as error:
-        raise PackError(f"{source!r}: {error}") from error
+    except Exception as error:
+        raise PackError(f"{source!r}: the dataset cannot be read: {error or type(error).__name__}") from error
 
 
 # -- in the processes of a pool -----------------------------------------------------------------------------
@@ -234,7 +241,7 @@ def _seen(place: Place) -> tuple[int, int, str] | str:
         if isinstance(place, tuple):
             pixels = _dataset(place[0])[place[1]][0].tobytes()
             return len(pixels), crc32(pixels), "png"
-        with open(place, "rb", opener=_without_waiting) as file:
+        with open(place, "rb", opener=without_waiting) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 return "it is no regular file"
@@ -253,7 +260,7 @@ def _kind(file: BinaryIO) -> str:
     return KINDS.get(name, re.sub("[^a-z0-9]", "", name.lower()))
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def without_waiting(path: str, flags: int) -> int:
     """For ``open``: opening a pipe does not wait for somebody who writes."""
     return os.open(path, flags | os.O_NONBLOCK)
 
@@ -270,7 +277,7 @@ def content(file: File) -> bytes:
         data, seen = png.getvalue(), (len(image.tobytes()), crc32(image.tobytes()))
     else:
         try:
-            with open(file.place, "rb", buffering=0, opener=_without_waiting) as opened:
+            with open(file.place, "rb", buffering=0, opener=without_waiting) as opened:
                 data = opened.readall()
                 about = os.fstat(opened.fileno())
         except OSError as error:

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from accel.codec.files import pack_index
 from accel.codec.files.pack_index import PackError
-from accel.packs.sources import Progress, Silent
+from accel.packs.sources import Progress, Silent, without_waiting
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -112,7 +112,7 @@ def samples(shard: str) -> Iterator[tuple[Sample, Iterator[bytes]]]:
     Raises:
         PackError: the shard is cut, or anything in it is not as accel writes it.
     """
-    with open(shard, "rb", buffering=_PIECE) as file:
+    with open(shard, "rb", buffering=_PIECE, opener=without_waiting) as file:
         size = os.fstat(file.fileno()).st_size
         while file.tell() + len(END) < size:
             sample = _sample(file, size)

@@ -311,6 +311,14 @@ def test_a_shard_that_is_another_one(pack: Path, damage: Any, workers: int) -> N
         accel.PackDataset(pack)[0]
 
 
+def test_a_shard_that_is_a_pipe_is_not_waited_for(pack: Path) -> None:
+    for shard in pack.glob("*.tar"):
+        shard.unlink()
+        os.mkfifo(shard)
+    with pytest.raises(accel.packs.PackError, match="bytes in place of"):
+        accel.PackDataset(pack)[0]
+
+
 def test_there_is_no_pack(tmp_path: Path) -> None:
     with pytest.raises(accel.packs.PackError, match="no pack in this folder"):
         accel.PackDataset(tmp_path)

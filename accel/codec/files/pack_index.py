@@ -40,6 +40,10 @@ class PackError(AccelError, OSError):
     """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
 
 
+class ForeignIndex(PackError):
+    """Error of an index that accel did not make, such as Energon's own."""
+
+
 class Columns(NamedTuple):
     """What an index says. Names are the system's bytes (``os.fsencode``), each ending with a 0; numbers are int64,
     little-endian.
@@ -98,18 +102,21 @@ def read(root: str) -> Index:
     """Read and check the index of the pack in a folder.
 
     Raises:
+        ForeignIndex: accel did not make it.
         PackError: it cannot be read, is of another format, or says what cannot be.
     """
     file = file_of(root)
     try:
         connection = sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro&immutable=1", uri=True)
         try:
-            found = _columns(connection, os.path.getsize(file))
+            found = _columns(connection, os.path.getsize(file), file)
         finally:
             connection.close()
         version = found.pop("format", None)
         if version != FORMAT:
             raise ValueError(f"it has format {_text(version)}, and this version of accel reads {_text(FORMAT)}")
+        _require(found.keys() == {*Columns._fields}, "its columns are other ones")
+        _require({bytes}.issuperset(map(type, found.values())), "a column is no bytes")
         return _checked(Columns(**found))
     except (sqlite3.Error, OverflowError, ValueError, TypeError, MemoryError) as error:
         raise PackError(f"{file}: the pack's index cannot be used: {error}") from error
@@ -123,14 +130,16 @@ def write(connection: Any, columns: Columns) -> None:
     connection.executemany("INSERT INTO accel_columns VALUES (?, ?)", rows.items())
 
 
-def _columns(connection: Any, size: int) -> dict[str, Any]:
+def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
     """The rows of accel's own table."""
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")
     steps = iter(range(1 + size // _STEPS))  # an intact one takes fewer steps than it has bytes
     connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
-    if connection.execute(_TABLE).fetchall() != [(MADE,)]:
-        raise ValueError("accel did not make it")
+    made = connection.execute(_TABLE).fetchall()
+    if not made:
+        raise ForeignIndex(f"{file}: this is not the index of a pack: accel did not make it")
+    _require(made == [(MADE,)], "accel's table is another one")
     return dict(connection.execute(_ALL).fetchmany(len(Columns._fields) + 2))
 
 

@@ -10,17 +10,19 @@ import os
 import stat
 import tarfile
 from collections.abc import Sequence
+from errno import EMFILE
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import PackError
+from accel.codec.files.pack_index import ForeignIndex, PackError
 from accel.system import fork
 from accel.system.memory import Key, key_of
 
 _BLOCK = tarfile.BLOCKSIZE
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is not waited for
 _DEVICE_BITS = 32  # of a key's device; the offset in a shard is put above them
 
 
@@ -85,9 +87,10 @@ class Pack:
             if self.descriptors[shard] < 0:
                 path = os.path.join(self.root, self.index.shards[shard])
                 try:
-                    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                    descriptor = os.open(path, _FLAGS)
                 except OSError as error:
-                    raise PackError(f"{path}: the shard cannot be opened: {error.strerror}") from error
+                    remedy = "; raise the limit (ulimit -n), or pack into larger shards" * (error.errno == EMFILE)
+                    raise PackError(f"{path}: the shard cannot be opened: {error.strerror}{remedy}") from error
                 if fault := self._fault(shard, descriptor):
                     os.close(descriptor)
                     raise PackError(f"{path}: this is not the shard that the pack's index describes: {fault}")
@@ -124,7 +127,7 @@ def of(root: Any) -> Pack | None:
         PackError: its index cannot be used.
     """
     try:
-        folder = os.fsdecode(root)
+        folder = os.fsdecode(os.path.expanduser(root))
         status = _status(folder)
     except (OSError, TypeError, ValueError):
         return None
@@ -134,7 +137,10 @@ def of(root: Any) -> Pack | None:
         return before[1]
     absolute = os.path.abspath(folder)
     same = [pack for _, pack in known.values() if pack.root == absolute and pack.status == status]
-    pack = same[0] if same else Pack(folder)
+    try:
+        pack = same[0] if same else Pack(folder)
+    except ForeignIndex:
+        return None
     known[prefix] = where, pack
     return pack
 
@@ -142,6 +148,8 @@ def of(root: Any) -> Pack | None:
 def _status(root: str) -> tuple[int, ...]:
     """What changes if another index takes the place of a pack's."""
     found = os.stat(pack_index.file_of(root))
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -241,7 +249,7 @@ class MemberFile(io.BytesIO):
         self.name = path
 
     def __repr__(self) -> str:
-        return repr(self.name)  # which Pillow's errors show
+        return repr(os.fspath(self.name))  # which Pillow's errors show
 
 
 def opened(path: Any) -> MemberFile | None:
@@ -251,6 +259,6 @@ def opened(path: Any) -> MemberFile | None:
         PackError: it cannot be read.
     """
     data = read(path)
-    if data is None and find(path):
+    if data is None and not os.path.lexists(path) and find(path):
         data = read(path)
     return None if data is None else MemberFile(data, path)
