@@ -17,8 +17,18 @@ from tests.support import helpers
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = [
-    *("AccelError", "BackendUnavailable", "DecodeError", "Future", "LazyImage", "LazyTensor", "__version__"),
-    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "profile"),
+    *(
+        "AccelError",
+        "BackendUnavailable",
+        "BlockShuffle",
+        "DecodeError",
+        "Future",
+        "LazyImage",
+        "LazyTensor",
+        "PackDataset",
+        "__version__",
+    ),
+    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "packs", "profile"),
     *("set_image_backend", "stats", "submit", "summary"),
 ]
 
