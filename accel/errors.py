@@ -3,6 +3,7 @@
     AccelError
     |-- DecodeError                 (also an OSError, as Pillow's own decoding errors are)
     |   `-- TorchvisionDecodeError  (also a RuntimeError, as torchvision.io's are)
+    |-- PackError                   (also an OSError)
     `-- BackendUnavailable          (also a RuntimeError)
 
 Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
@@ -42,6 +43,10 @@ class DecodeError(AccelError, OSError):
 
 class TorchvisionDecodeError(DecodeError, RuntimeError):
     """A ``DecodeError`` of an image that was read by ``torchvision.io``."""
+
+
+class PackError(AccelError, OSError):
+    """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -8,7 +8,7 @@ import time
 
 from accel.cli import screen
 from accel.cli.arguments import Red, WrongUsage
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.packs import unpacking, writing
 
 _SHOWN = 20

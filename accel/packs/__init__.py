@@ -3,9 +3,9 @@
 ``ImageFolder(folder)`` reads a pack while a backend is in force, ``PackDataset`` always.
 """
 
-from accel.codec.files.pack_index import PackError
 from accel.codec.files.packs import MemberFile as _MemberFile
 from accel.codec.files.packs import opened as _opened
+from accel.errors import PackError
 
 
 def open(path: object) -> _MemberFile:

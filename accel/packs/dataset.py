@@ -10,7 +10,7 @@ from PIL import Image
 from torchvision.datasets import VisionDataset
 
 from accel.codec.files import packs
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.packs import open as open_member
 
 

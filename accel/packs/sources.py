@@ -26,7 +26,7 @@ from zlib import crc32
 
 from PIL import Image, UnidentifiedImageError
 
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.system.imports import LazyModule
 
 _datasets: Any = LazyModule("torchvision.datasets")

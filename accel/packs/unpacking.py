@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import BinaryIO, NamedTuple
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.packs.sources import Progress, Silent, without_waiting
 
 BLOCK = 512

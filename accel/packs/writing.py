@@ -24,7 +24,8 @@ from uuid import UUID
 import numpy as np
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import FOLDER, FORMAT, MADE, PackError
+from accel.codec.files.pack_index import FOLDER, FORMAT, MADE
+from accel.errors import PackError
 from accel.packs.sources import File, Listing, Pool, Progress, Silent, content, listed
 from accel.packs.unpacking import BLOCK, END, Sample, about, header, name_of, naming, padded, samples
 from accel.system.cores import cores

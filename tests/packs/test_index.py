@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from tests.support.helpers import assert_same
 
 

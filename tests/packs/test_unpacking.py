@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.packs import sources, unpacking
 from accel.packs.unpacking import END, about, header, unpack
 from tests.support import helpers, packs

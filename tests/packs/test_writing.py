@@ -25,7 +25,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import PackError
+from accel.errors import PackError
 from accel.packs import sources, unpacking, writing
 from accel.packs.writing import check, pack
 from tests.support import helpers

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from accel.errors import AccelError
+from accel.errors import PackError
 from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
@@ -34,10 +34,6 @@ _TABLE = "SELECT sql FROM sqlite_master WHERE name = 'accel_columns'"
 _ALL = "SELECT name, value FROM accel_columns"
 _STEPS = 1 << 16  # of SQLite's machine, between two looks at how many there were
 _LARGEST = 1 << 40  # bytes of a shard; keys of files (``packs``) have no room for larger offsets
-
-
-class PackError(AccelError, OSError):
-    """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
 
 
 class ForeignIndex(PackError):

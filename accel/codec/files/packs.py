@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.codec.files import pack_index
-from accel.codec.files.pack_index import ForeignIndex, PackError
+from accel.codec.files.pack_index import ForeignIndex
+from accel.errors import PackError
 from accel.system import fork
 from accel.system.memory import Key, key_of
 
