@@ -357,7 +357,7 @@ def test_killed_runs_are_resumed(tree: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(300))
 def test_many_killed_runs(tree: Path, tmp_path: Path, seed: int) -> None:
     pack(str(tree), str(tmp_path / "right"), shard_size=SMALL, workers=1)
     rng = random.Random(seed)
