@@ -10,7 +10,8 @@ in the page cache. In turns:
   looking up a path may read folders, too, is not simulated.
 - Epochs of training, shuffled, "cpu", one process and one thread, of photos and of files of 64 pixels: as files, and
   from the pack, whose shards are opened anew in every epoch. Then with 2 ms for each of them that is opened: compiled
-  code calls libc by itself, so a library between the process and libc sleeps (``LD_PRELOAD``; Linux, gcc).
+  code calls libc by itself, so a library between the process and libc sleeps (``bottlenecks/slow_files.c``; Linux, with
+  a C compiler).
 - Packing by one process of the pool, and unpacking, all on one core. Verifying is reading all shards again, and making
   the index. CPU time does not count waiting for the disk.
 """
@@ -18,7 +19,6 @@ in the page cache. In turns:
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,7 +40,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.cli import samples, screen
-from accel.cli.arguments import Red, at_least, command
+from accel.cli.arguments import Red, WrongUsage, at_least, command
 from accel.cli.costs import Clock, Cost
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
@@ -49,6 +49,7 @@ from accel.codec.files import packs
 from accel.packs import unpacking, writing
 from accel.packs.sources import Silent
 from accel.system import memory
+from bench.bottlenecks.processes import slow_files
 from bench.epochs import alike, modules_not_collected
 from bench.machine import parser, write
 from bench.pipelines import MEAN, STD
@@ -60,28 +61,6 @@ _scandir = os.scandir
 _PAIR = "pack", "pack, slow"
 _UNITS = {"epochs": "epochs, ms an image", "packing": "packing, files/s on one core", "listing": "listing"}
 _CROPS = {"photos": 224, "64 pixels": 32}
-_SLOW = r"""
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#define OPEN(name, declared, passed) int name declared {                                          \
-    static int (*next) declared;                                                                  \
-    if (!next) next = (__typeof__(next))dlsym(RTLD_NEXT, #name);                                  \
-    struct timespec time = {0, strstr(path, getenv("SLOW_FILES")) ? atol(getenv("SLOW_NS")) : 0}; \
-    if (time.tv_nsec) nanosleep(&time, NULL);                                                     \
-    va_list rest;                                                                                 \
-    va_start(rest, flags);                                                                        \
-    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;                     \
-    va_end(rest);                                                                                 \
-    return next passed; }
-OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
-OPEN(openat, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
-OPEN(openat64, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
-"""
 
 
 def listing(roots: Mapping[str, Path], rounds: int) -> dict[str, Any]:
@@ -154,7 +133,7 @@ def _epoch(root: Path, crop: int, seed: int, delay: float = 0, backend: str = "c
     with accel.image_backend(backend, **({"threads": 1} if backend == "cpu" else {})):
         dataset = ImageFolder(str(root), T.Compose([T.RandomResizedCrop(crop), *end]))
         torch.manual_seed(seed)
-        os.environ["SLOW_NS"] = str(round(1e9 * delay))
+        os.environ["SLOW_OPEN_US"] = str(round(1e6 * delay))
         digests, wall, cpu = list[Any](), -time.perf_counter(), -time.process_time()
         for images, labels in DataLoader(dataset, _BATCH, shuffle=True):
             values = images.numpy()
@@ -162,7 +141,7 @@ def _epoch(root: Path, crop: int, seed: int, delay: float = 0, backend: str = "c
             digests += jpeg.digest(values.data), *labels.tolist()
             wall, cpu = wall - time.perf_counter(), cpu - time.process_time()
         wall, cpu = wall + time.perf_counter(), cpu + time.process_time()
-        os.environ["SLOW_NS"] = "0"
+        os.environ["SLOW_OPEN_US"] = "0"
     return Cost(1000 * wall / len(dataset), 1000 * cpu / len(dataset)), hash(tuple(digests))
 
 
@@ -233,10 +212,10 @@ def main() -> int:
         roots = packed(tree_of(contents["64 pixels"], args.files, place / "many"))
         result["listing"] = listing(roots, args.rounds)
         bar.advance()
-        (place / "slow.c").write_text(_SLOW)
-        gcc = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", "slow.so", "slow.c", "-ldl"]
-        subprocess.run(gcc, cwd=made, check=True)
-        preload = {"LD_PRELOAD": f"{made}/slow.so", "SLOW_FILES": made, "SLOW_NS": "0"}
+        disk = slow_files(place)
+        if isinstance(disk, str):
+            raise WrongUsage(disk)
+        preload = {"LD_PRELOAD": str(disk), "SLOW_FILES": made}
         for name, some in contents.items():
             roots = packed(tree_of(some, len(some), place / f"epochs of {name}"))
             time.sleep(memory.SETTLED + 0.1)  # younger files have no keys

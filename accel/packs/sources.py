@@ -147,7 +147,7 @@ def _tree(root: str) -> Found:
     candidates, left_out, faults = list[tuple[str, int, Place]](), sorted(folders.keys() - set(classes)), list[str]()
     below = len(os.path.join(root, ""))
     for label, name in enumerate(classes):
-        for folder, _, names in sorted(os.walk(os.path.join(root, name), onerror=_told(faults), followlinks=True)):
+        for folder, _, names in sorted(os.walk(os.path.join(root, name), onerror=_noting(faults), followlinks=True)):
             for place in [os.path.join(folder, each) for each in sorted(names)]:
                 if place.lower().endswith(EXTENSIONS):
                     candidates.append((place[below:], label, place))
@@ -156,7 +156,7 @@ def _tree(root: str) -> Found:
     return classes, candidates, left_out, faults
 
 
-def _told(faults: list[str]) -> Callable[[OSError], None]:
+def _noting(faults: list[str]) -> Callable[[OSError], None]:
     return lambda error: faults.append(f"{error.filename!r}: {error.strerror}")
 
 

@@ -189,7 +189,7 @@ def _text(file: BinaryIO, end: int, wanted: str) -> bytes:
 
 def _pieces(file: BinaryIO, sample: Sample) -> Iterator[bytes]:
     """Read a sample's picture in pieces, and compare its digest at the end."""
-    digest, left, name = blake2b(digest_size=16), sample.sizes[0], f"{sample.number:09}.{sample.kind}"
+    digest, left, name = blake2b(digest_size=pack_index.DIGEST), sample.sizes[0], f"{sample.number:09}.{sample.kind}"
     while left:
         piece = file.read(min(left, _PIECE))
         if not piece:

@@ -18,7 +18,6 @@ from glob import escape, glob
 from hashlib import blake2b
 from itertools import count
 from typing import Any, NamedTuple
-from urllib.parse import quote
 from uuid import UUID
 
 import numpy as np
@@ -295,7 +294,7 @@ def _write(place: str, shard: int, files: list[tuple[int, File]]) -> int:
         with naming(name), open(temporary, "xb", buffering=1 << 20) as out:
             for number, file in files:
                 data = content(file)
-                digest = blake2b(data, digest_size=16).hexdigest()
+                digest = blake2b(data, digest_size=pack_index.DIGEST).hexdigest()
                 contents = data, str(file.label).encode(), about(file.path, digest)
                 pieces = list[bytes]()
                 for kind, each in zip((file.kind, "cls", "json"), contents, strict=True):
@@ -346,9 +345,7 @@ def check(place: str, progress: Progress = Silent, workers: int | None = None) -
     shards = [os.path.join(place, name) for name in index.shards]
     total = 0
     try:
-        address = f"file:{quote(os.path.abspath(file))}?mode=ro&immutable=1"
-        with closing(sqlite3.connect(address, uri=True)) as rows, Pool(workers or cores()) as pool:
-            rows.execute("PRAGMA trusted_schema=OFF")
+        with closing(pack_index.opened(file)) as rows, Pool(workers or cores()) as pool:
             if {sql for (sql,) in rows.execute("SELECT sql FROM sqlite_master WHERE sql > ''")} != {MADE, *ENERGON}:
                 raise PackError(f"{file!r}: its tables are not those that accel makes")
             with progress("verifying", len(index.paths)) as bar:

@@ -25,7 +25,7 @@ def run(
     plants: Sequence[Plant], folder: Path, scratch: Path, *arguments: str
 ) -> Iterator[tuple[Plant, dict[str, Any] | NotRun]]:
     """Run plants; yield each with the result of ``bench.bottlenecks.child``, or the reason why it was not run."""
-    disk = _slow_files(scratch)
+    disk = slow_files(scratch)
     together = [plant for plant in plants if not plant.apart]
     for some in [together] * bool(together) + [[plant] for plant in plants if plant.apart]:
         lacking = {plant.name: _lacking(plant, disk) for plant in some}
@@ -66,7 +66,7 @@ def _lacking(plant: Plant, disk: Path | str) -> str | None:
     return None
 
 
-def _slow_files(scratch: Path) -> Path | str:
+def slow_files(scratch: Path) -> Path | str:
     """Compile the library that makes files slow; return its path, or the reason why there is none."""
     library, compiler = scratch / "slow_files.so", shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):

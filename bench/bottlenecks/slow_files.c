@@ -1,4 +1,4 @@
-/* A slow disk: files below $SLOW_FILES take $SLOW_OPEN_US to open and $SLOW_READ_US for each read.
+/* A slow disk: pictures and shards below $SLOW_FILES take $SLOW_OPEN_US to open and $SLOW_READ_US for each read.
    It stands between a process and libc (LD_PRELOAD), so whoever opens and reads them waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static void wait_for(const char *name) {
 static int opened(int file, const char *path) {
     const char *below = getenv("SLOW_FILES");
     if (file < 0 || file >= FILES) return file;
-    slow[file] = below && path && !strncmp(path, below, strlen(below)) && strstr(path, ".jpg");
+    slow[file] = below && path && !strncmp(path, below, strlen(below)) && (strstr(path, ".jpg") || strstr(path, ".tar"));
     if (slow[file]) wait_for("SLOW_OPEN_US");
     return file;
 }

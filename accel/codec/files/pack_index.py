@@ -9,6 +9,7 @@ is told to trust nothing in it, and all columns are checked before they are used
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -94,6 +95,14 @@ def file_of(root: str) -> str:
     return os.path.join(root, FOLDER, NAME)
 
 
+def opened(file: str) -> Any:
+    """A connection to an index, which only reads, and trusts nothing in it."""
+    connection = sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro&immutable=1", uri=True)
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
+    return connection
+
+
 def read(root: str) -> Index:
     """Read and check the index of the pack in a folder.
 
@@ -103,11 +112,8 @@ def read(root: str) -> Index:
     """
     file = file_of(root)
     try:
-        connection = sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro&immutable=1", uri=True)
-        try:
+        with closing(opened(file)) as connection:
             found = _columns(connection, os.path.getsize(file), file)
-        finally:
-            connection.close()
         version = found.pop("format", None)
         if version != FORMAT:
             raise ValueError(f"it has format {_text(version)}, and this version of accel reads {_text(FORMAT)}")
@@ -128,8 +134,6 @@ def write(connection: Any, columns: Columns) -> None:
 
 def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
     """The rows of accel's own table."""
-    connection.execute("PRAGMA trusted_schema=OFF")
-    connection.execute("PRAGMA cell_size_check=ON")
     steps = iter(range(1 + size // _STEPS))  # an intact one takes fewer steps than it has bytes
     connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
     made = connection.execute(_TABLE).fetchall()
@@ -142,10 +146,10 @@ def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
 def _checked(columns: Columns) -> Index:
     """What columns say; raises ``ValueError`` if it cannot be."""
     classes, paths, shards = map(_names, (columns.classes, columns.paths, columns.shards))
-    counts, sizes, places = (np.frombuffer(each, "<i8") for each in (columns.counts, columns.sizes, columns.places))
+    counts, sizes, numbers = (np.frombuffer(each, "<i8") for each in (columns.counts, columns.sizes, columns.places))
     digests = np.frombuffer(columns.digests, np.uint8)
     n = len(paths)
-    if (len(counts), len(places), len(digests), len(sizes)) != (len(classes), 3 * n, DIGEST * n, len(shards)):
+    if (len(counts), len(numbers), len(digests), len(sizes)) != (len(classes), 3 * n, DIGEST * n, len(shards)):
         raise ValueError("its columns are of different lengths")
     _require(counts.min(initial=0) >= 0 and counts.max(initial=0) <= n == counts.sum(), "files are in no class")
     _require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= _LARGEST, "a shard has an impossible size")
@@ -154,7 +158,7 @@ def _checked(columns: Columns) -> Index:
     for column in (columns.classes, columns.paths, columns.shards):
         parts = b"/" + column.replace(b"\0", b"/\0/")
         _require(not any(part in parts for part in (b"//", b"/./", b"/../")), "it has a path that leads elsewhere")
-    places = places.reshape(n, 3)
+    places = numbers.reshape(n, 3)
     shard, offset, size = places.T
     _require(places.min(initial=0) >= 0 and places.max(initial=0) <= _LARGEST, "a file has an impossible place")
     _require(shard.max(initial=-1) < len(shards), "a file is in a shard that is not there")
