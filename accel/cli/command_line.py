@@ -194,6 +194,8 @@ def _pack(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=at_least(1), metavar="N", help="so many processes [one for each core]")
     errors = "a file that is no picture or cannot be read: stop, or leave it out and report it [%(default)s]"
     add("--on-error", choices=("raise", "skip"), default="raise", help=errors)
+    rewritten = "rewrite JPEG files that are decoded faster then, with the same pixels; needs libjpeg-turbo's jpegtran"
+    add("--lossless", action="store_true", help=rewritten)
     add("--idx", action="store_true", help="also write DALI's index of each shard")
     add("--wids", action="store_true", help="also write wids.json, the index of WebDataset's wids")
 

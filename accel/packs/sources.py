@@ -58,13 +58,15 @@ Found: TypeAlias = tuple[list[str], list[tuple[str, int, Place]], list[str], lis
 
 class File(NamedTuple):
     """A picture to pack: its path in the tree and class, its size, what tells whether it changed (``stamp``: the time
-    of its last change, or a checksum of an image's pixels), the extension of its true type, and where its bytes are."""
+    of its last change, or a checksum of an image's pixels), the extension of its true type, whether it is to be
+    rewritten (see ``lossless``), and where its bytes are."""
 
     path: str
     label: int
     size: int
     stamp: int
     kind: str
+    rewrite: bool
     place: Place
 
 
@@ -94,8 +96,8 @@ class Silent:
         pass
 
 
-def listed(source: str, pool: Pool, skip: bool, progress: Progress) -> Listing:
-    """List a source, and look into each of its files.
+def listed(source: str, pool: Pool, skip: bool, lossless: bool, progress: Progress) -> Listing:
+    """List a source, and look into each of its files; ``lossless``: JPEG files are to be rewritten.
 
     Raises:
         PackError: there is no such source, or nothing in it to pack; or a file cannot be packed, and not ``skip``.
@@ -110,7 +112,7 @@ def listed(source: str, pool: Pool, skip: bool, progress: Progress) -> Listing:
                 if isinstance(seen, str):
                     faults.append(f"{path!r}: {seen}")
                 else:
-                    files.append(File(path, label, *seen, place))
+                    files.append(File(path, label, *seen, lossless and seen[2] == "jpg", place))
             if faults and not skip:
                 break
             bar.advance(len(part))

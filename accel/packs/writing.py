@@ -25,6 +25,7 @@ import numpy as np
 from accel.codec.files import pack_index
 from accel.codec.files.pack_index import FOLDER, FORMAT, MADE
 from accel.errors import PackError
+from accel.packs.lossless import Saving, require_jpegtran, rewritten
 from accel.packs.sources import File, Listing, Pool, Progress, Silent, content, listed
 from accel.packs.unpacking import BLOCK, END, Sample, about, header, name_of, naming, padded, samples
 from accel.system.cores import cores
@@ -63,7 +64,7 @@ README = """# A pack
 
 class Report(NamedTuple):
     """What was packed: numbers of files, classes and shards, the shards' bytes; the files that ``ImageFolder`` ignores,
-    and those that could not be packed, with the reasons."""
+    and those that could not be packed, with the reasons; what this run has rewritten without loss."""
 
     files: int
     classes: int
@@ -71,6 +72,7 @@ class Report(NamedTuple):
     size: int
     left_out: list[str]
     skipped: list[str]
+    saving: Saving
 
 
 def pack(
@@ -81,6 +83,7 @@ def pack(
     shard_size: int = 10**9,
     workers: int | None = None,
     skip: bool = False,
+    lossless: bool = False,
     idx: bool = False,
     wids: bool = False,
 ) -> Report:
@@ -90,6 +93,7 @@ def pack(
         shard_size: the bytes that a shard has at most, about; it has at most 10,000 samples.
         workers: the number of processes. By default one for each core.
         skip: leave out files that cannot be packed, and report them.
+        lossless: rewrite JPEG files that are decoded faster then, with the same pixels (see ``lossless``).
         idx, wids: also write an index for DALI beside each shard, and ``wids.json`` for WebDataset's wids.
 
     Raises:
@@ -98,9 +102,11 @@ def pack(
     place = os.path.abspath(place)
     if os.path.isdir(source) and (os.path.realpath(place) + os.sep).startswith(os.path.realpath(source) + os.sep):
         raise PackError(f"{place!r}: the folder is inside of what is to be packed")
+    if lossless:
+        require_jpegtran()
     try:
         with Pool(workers or cores()) as pool:
-            listing = listed(source, pool, skip, progress)
+            listing = listed(source, pool, skip, lossless, progress)
             return _packed(listing, place, shard_size, (idx, wids), pool, progress)
     except (sqlite3.Error, OSError) as error:
         raise error if isinstance(error, PackError) else PackError(f"{place!r}: {error}") from error
@@ -116,15 +122,16 @@ def _packed(
 ) -> Report:
     files, plan = listing.files, _planned(listing.files, shard_size)
     shards = [name_of(shard) for shard in range(len(plan))]
-    made = pack_index.file_of(place) + ".new"
+    made, saving = pack_index.file_of(place) + ".new", Saving()
     with closing(_locked(place, listing, plan)):
         with progress("packing", len(files)) as bar:
             missing = [shard for shard, name in enumerate(shards) if not os.path.exists(os.path.join(place, name))]
             bar.advance(len(files) - sum(len(plan[shard]) for shard in missing))
             jobs = ((place, shard, [(number, files[number]) for number in plan[shard]]) for shard in missing)
-            for written in pool.in_turn(_write, jobs):
+            for written, saved in pool.in_turn(_write, jobs):
                 _sync(place)
                 bar.advance(written)
+                saving = saving.plus(saved)
         _remove(made)
         with closing(sqlite3.connect(made, isolation_level=None)) as index:
             with progress("verifying", len(files)) as bar, index:
@@ -136,7 +143,7 @@ def _packed(
         os.rename(made, pack_index.file_of(place))
         _sync(os.path.join(place, FOLDER))
     _remove(_partial(place))
-    return Report(len(files), len(listing.classes), len(plan), sum(sizes), listing.left_out, listing.faults)
+    return Report(len(files), len(listing.classes), len(plan), sum(sizes), listing.left_out, listing.faults, saving)
 
 
 def _planned(files: list[File], shard_size: int) -> list[list[int]]:
@@ -201,13 +208,13 @@ def _compare(index: sqlite3.Connection, place: str, listing: Listing, plan: list
     """Compare the source with that of an unfinished pack, or note it for a new one."""
     source = blake2b(repr((FORMAT, listing.classes, plan)).encode(), digest_size=16)
     for file in listing.files:
-        source.update(repr(file[:5]).encode())
+        source.update(repr(file[:6]).encode())
     if index.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
         index.execute("CREATE TABLE source (digest BLOB)")
         index.execute("INSERT INTO source VALUES (?)", (source.digest(),))
     elif index.execute("SELECT digest FROM source").fetchone() != (source.digest(),):
         raise PackError(
-            f"{place!r}: there is an unfinished pack of another source or with another shard size, or the source has "
+            f"{place!r}: there is an unfinished pack of another source or with other options, or the source has "
             "changed; remove it, or pack into another folder"
         )
 
@@ -286,14 +293,17 @@ def _sync(folder: str) -> None:
 # -- shards -------------------------------------------------------------------------------------------------
 
 
-def _write(place: str, shard: int, files: list[tuple[int, File]]) -> int:
-    """Write a shard in a process of the pool; return the number of its samples."""
-    name = os.path.join(place, name_of(shard))
+def _write(place: str, shard: int, files: list[tuple[int, File]]) -> tuple[int, Saving]:
+    """Write a shard in a process of the pool; return the number of its samples, and what rewriting brought."""
+    name, saving = os.path.join(place, name_of(shard)), Saving()
     temporary = f"{name}.{secrets.token_hex(4)}.partial"
     try:
         with naming(name), open(temporary, "xb", buffering=1 << 20) as out:
             for number, file in files:
                 data = content(file)
+                if file.rewrite:
+                    data, saved = rewritten(data)
+                    saving = saving.plus(saved)
                 digest = blake2b(data, digest_size=pack_index.DIGEST).hexdigest()
                 contents = data, str(file.label).encode(), about(file.path, digest)
                 pieces = list[bytes]()
@@ -308,7 +318,7 @@ def _write(place: str, shard: int, files: list[tuple[int, File]]) -> int:
         with suppress(OSError):
             os.remove(temporary)
         raise
-    return len(files)
+    return len(files), saving
 
 
 # -- verifying ----------------------------------------------------------------------------------------------

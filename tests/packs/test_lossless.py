@@ -1,0 +1,176 @@
+"""JPEG files that are rewritten while packing: only where nothing that Pillow reads of them changes.
+
+A stand-in for ``jpegtran`` gives what a test prepared. Pillow writes the same coefficients baseline or progressive,
+with common or optimised Huffman tables, so what the true one would give is known; where that is installed, it
+is tried, too.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageCms
+from torchvision.datasets import ImageFolder
+
+from accel.cli.command_line import main
+from accel.errors import PackError
+from accel.packs.dataset import PackDataset
+from accel.packs.lossless import Saving, rewritten
+from accel.packs.unpacking import unpack
+from accel.packs.writing import check, pack
+from tests.support import helpers
+from tests.support.processes import linux
+
+pytestmark = linux
+
+JPEGTRAN = """#!{python}
+import hashlib, pathlib, sys
+assert sys.argv[1:] == ["-copy", "all", "-optimize"], sys.argv
+given = {folder!r} / pathlib.Path(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())
+sys.stdout.buffer.write(given.read_bytes())
+"""
+
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def coded(image: Image.Image, **options: Any) -> bytes:
+    out = BytesIO()
+    image.save(out, "JPEG", quality=85, **options)
+    return out.getvalue()
+
+
+class StandIn:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        script = folder / "jpegtran"
+        script.write_text(JPEGTRAN.format(python=f"{sys.executable} -S", folder=str(folder)))
+        script.chmod(0o755)
+
+    def gives(self, data: bytes, new: bytes) -> None:
+        (self.folder / hashlib.sha256(data).hexdigest()).write_bytes(new)
+
+
+@pytest.fixture
+def jpegtran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{made.folder}{os.pathsep}{os.environ['PATH']}")
+    return made
+
+
+@pytest.fixture
+def progressive(tmp_path: Path, jpegtran: StandIn) -> tuple[Path, dict[str, bytes]]:
+    """A tree, and what those of its files are that can be rewritten."""
+    root, new = tmp_path / "progressive", dict[str, bytes]()
+    for number in range(6):
+        name = f"{'ab'[number % 2]}/{number}.jpg"
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        image = helpers.picture(90 + number, 70, "L" if number == 5 else "RGB", seed=number)
+        data = coded(image, progressive=number < 4, optimize=number == 4)
+        new[name] = coded(image, optimize=True)
+        (root / name).write_bytes(data)
+        jpegtran.gives(data, new[name])
+    helpers.picture(30, 20).save(root / "b" / "picture.png")
+    (root / "b" / "unknown.jpg").write_bytes(coded(helpers.picture(30, 30)))
+    del new["a/4.jpg"]  # it is what it would become
+    return root, new
+
+
+def test_a_pack_with_the_pixels_of_its_tree(progressive: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
+    tree, new = progressive
+    report = pack(str(tree), str(tmp_path / "pack"), workers=2, lossless=True, shard_size=20_000)
+    assert report.files == 8
+    assert report.saving[:3] == (5, sum(len((tree / name).read_bytes()) for name in new), sum(map(len, new.values())))
+    assert min(report.saving[3:]) > 0
+    assert check(str(tmp_path / "pack"), workers=1) == []
+    samples = PackDataset(str(tmp_path / "pack"))
+    assert len(samples) == 8
+    for (image, label), (expected, its_label) in zip(samples, ImageFolder(tree), strict=True):
+        assert (image.mode, image.tobytes(), label) == (expected.mode, expected.tobytes(), its_label)
+    unpack(str(tmp_path / "pack"), str(tmp_path / "unpacked"))
+    for path in tree.rglob("*.*"):
+        name = str(path.relative_to(tree))
+        assert (tmp_path / "unpacked" / name).read_bytes() == new.get(name, path.read_bytes())
+
+
+def test_what_may_not_be_rewritten(jpegtran: StandIn) -> None:
+    image, other = helpers.picture(60, 50, seed=1), helpers.picture(60, 50, seed=2)
+    common, progressive = coded(image), coded(image, progressive=True)
+    about = {"exif": helpers.exif(), "icc_profile": PROFILE, "comment": b"kept", "dpi": (300, 300)}
+    damaged = common[:-200] + bytes(200)
+    several = BytesIO()
+    image.save(several, "MPO", save_all=True, append_images=[other])
+    cases = [
+        (progressive, coded(other, optimize=True)),  # other pixels
+        (progressive, coded(image.convert("L"), optimize=True)),
+        (coded(image, optimize=True), common),  # larger
+        (several.getvalue(), coded(image, optimize=True)),  # without the second picture
+        (progressive, b""),
+        (progressive, progressive[:500]),
+        (damaged, coded(image, optimize=True)),
+        *((coded(image, progressive=True, **{key: about[key]}), coded(image, optimize=True)) for key in about),
+    ]
+    for data, new in cases:
+        jpegtran.gives(data, new)
+        assert rewritten(data) == (data, Saving())
+    jpegtran.gives(coded(image, progressive=True, **about), coded(image, optimize=True, **about))
+    assert rewritten(coded(image, progressive=True, **about))[1].files == 1
+    jpegtran.gives(common, coded(image, optimize=True))
+    assert rewritten(common)[0] == coded(image, optimize=True)
+
+
+def test_without_jpegtran(
+    progressive: tuple[Path, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PackError, match="--lossless needs jpegtran of libjpeg-turbo"):
+        pack(str(progressive[0]), str(tmp_path / "pack"), lossless=True)
+    assert not (tmp_path / "pack").exists()
+
+
+def test_an_unfinished_pack_of_unchanged_files_is_another_one(
+    progressive: tuple[Path, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, place = str(progressive[0]), str(tmp_path / "pack")
+    with monkeypatch.context() as patch:
+        patch.setattr("accel.packs.writing._fill", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            pack(tree, place, workers=1)
+    with pytest.raises(PackError, match="of another source or with other options"):
+        pack(tree, place, workers=1, lossless=True)
+    pack(tree, place, workers=1)
+
+
+def test_what_it_says(
+    progressive: tuple[Path, dict[str, bytes]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", str(progressive[0]), str(tmp_path / "pack"), "--lossless", "--workers", "1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("5 JPEG files rewritten, 0.0 to 0.0 MB, ")
+    assert "of these --unpack gives the pixels, not the bytes 8 files of 2 classes" in out
+
+
+@pytest.mark.skipif(shutil.which("jpegtran") is None, reason="libjpeg-turbo's jpegtran is not installed")
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize(
+    "options", [{"subsampling": 0}, {"subsampling": 2, "restart_marker_rows": 1}, {"exif": helpers.exif()}]
+)
+def test_the_true_jpegtran(mode: str, options: dict[str, Any]) -> None:
+    image = helpers.picture(61, 53, mode, seed=3)
+    data = coded(image, progressive=True, icc_profile=PROFILE, comment=b"kept", **options)
+    without_jfif = data[:2] + data[20:] if data[2:4] == b"\xff\xe0" else data
+    for each in (data, without_jfif):
+        new, saving = rewritten(each)
+        assert saving.files == 1
+        with Image.open(BytesIO(each)) as old, Image.open(BytesIO(new)) as again:
+            assert "progressive" in old.info
+            assert "progressive" not in again.info
+            assert (again.mode, again.tobytes()) == (old.mode, old.tobytes())
+            assert (again.info["icc_profile"], again.info["comment"]) == (PROFILE, b"kept")
+            assert again.info.get("exif") == old.info.get("exif")
+    assert rewritten(data + b"rubbish")[0] == rewritten(data)[0]
