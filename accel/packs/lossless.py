@@ -11,7 +11,7 @@ import subprocess
 import time
 import warnings
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -29,7 +29,8 @@ class Saving(NamedTuple):
     new_seconds: float = 0.0
 
     def plus(self, other: Saving) -> Saving:
-        return Saving(*map(sum, zip(self, other, strict=True)))
+        sums: list[Any] = [mine + of_other for mine, of_other in zip(self, other, strict=True)]
+        return Saving(*sums)
 
 
 def require_jpegtran() -> None:
