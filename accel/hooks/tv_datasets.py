@@ -68,7 +68,10 @@ def _init(original: Function) -> Function:
 
     @wraps(original)
     def init(self: Any, root: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        if loader not in _loaders() and _pack(root) is not None:
+        pack = _pack(root)
+        if pack is not None and not pack.is_readable():
+            raise ValueError(f"{root} has a part of a remote pack: {_OF_REMOTE}")
+        if loader not in _loaders() and pack is not None:
             name = getattr(loader, "__qualname__", type(loader).__qualname__)
             raise ValueError(f"{root} is a pack, and the loader {name} may not be able to read its files: {_REMEDY}")
         original(self, root, loader, *args, **kwargs)
@@ -90,6 +93,7 @@ def _loaders() -> tuple[Function, ...]:
 
 
 _REMEDY = "use accel.PackDataset, with a loader that opens each path by accel.packs.open(path)"
+_OF_REMOTE = "use accel.PackDataset(url, folder=...)"
 
 _FOLDER = "torchvision.datasets.folder"
 PATCHES = (

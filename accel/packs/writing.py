@@ -136,8 +136,8 @@ def _packed(
         with closing(sqlite3.connect(made, isolation_level=None)) as index:
             with progress("verifying", len(files)) as bar, index:
                 index.execute("BEGIN")
-                read_back = pool.in_turn(_read_back, ((os.path.join(place, name),) for name in shards))
-                sizes = _fill(index, listing, plan, read_back, bar)
+                again = pool.in_turn(read_back, ((os.path.join(place, name),) for name in shards))
+                sizes = _fill(index, listing, plan, again, bar)
             for name, data in _small_files(index, shards, sizes, len(listing.classes), *extras):
                 _write_small(os.path.join(place, name), data)
         os.rename(made, pack_index.file_of(place))
@@ -331,7 +331,7 @@ class ReadBack(NamedTuple):
     samples: list[Sample]
 
 
-def _read_back(shard: str) -> ReadBack | str:
+def read_back(shard: str) -> ReadBack | str:
     """Read a shard in a process of the pool; return what is wrong with it if anything is."""
     found = list[Sample]()
     try:
@@ -359,11 +359,12 @@ def check(place: str, progress: Progress = Silent, workers: int | None = None) -
             if {sql for (sql,) in rows.execute("SELECT sql FROM sqlite_master WHERE sql > ''")} != {MADE, *ENERGON}:
                 raise PackError(f"{file!r}: its tables are not those that accel makes")
             with progress("verifying", len(index.paths)) as bar:
-                for shard, found in enumerate(pool.in_turn(_read_back, ((name,) for name in shards))):
+                for shard, found in enumerate(pool.in_turn(read_back, ((name,) for name in shards))):
                     if isinstance(found, str):
                         faults.append(found)
                         continue
-                    if not _is_indexed(shard, found, index, rows):
+                    in_tables = tuple(rows.execute(sql, (shard,)).fetchall() for sql in (_SAMPLES, _PARTS))
+                    if not is_indexed(shard, found, index) or in_tables != _rows(shard, found.samples):
                         faults.append(f"{shards[shard]!r}: it is not the shard that the index describes")
                     total += len(found.samples)
                     bar.advance(len(found.samples))
@@ -374,13 +375,12 @@ def check(place: str, progress: Progress = Silent, workers: int | None = None) -
     return faults
 
 
-def _is_indexed(shard: int, found: ReadBack, index: pack_index.Index, rows: sqlite3.Connection) -> bool:
-    """Whether an index, in its columns and in Energon's tables, describes a shard as it is."""
+def is_indexed(shard: int, found: ReadBack, index: pack_index.Index) -> bool:
+    """Whether an index describes a shard as it is."""
     numbers = [sample.number for sample in found.samples]
     if found.size != index.sizes[shard] or not numbers or max(numbers) >= len(index.paths):
         return False
     places, digests = _columns(shard, found.samples)
-    samples, parts = _rows(shard, found.samples)
     paths = [
         f"{index.classes[sample.label]}/{index.paths[sample.number]}"
         for sample in found.samples
@@ -391,8 +391,6 @@ def _is_indexed(shard: int, found: ReadBack, index: pack_index.Index, rows: sqli
         paths == [sample.path for sample in found.samples]
         and np.array_equal(index.places[numbers], places)
         and np.array_equal(index.digests[numbers], digests)
-        and rows.execute(_SAMPLES, (shard,)).fetchall() == samples
-        and rows.execute(_PARTS, (shard,)).fetchall() == parts
     )
 
 

@@ -9,7 +9,8 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from errno import EMFILE
 from typing import Any, NamedTuple
 
@@ -41,7 +42,10 @@ class Pack:
     Attributes:
         root: the pack's folder, absolute. status: of the index, as it was read. index: what it says.
         descriptors: of the shards that are open; -1 for others.
+        remote: what fetches shards that are not here (``accel.packs.remote.Remote``), if the pack lies elsewhere.
     """
+
+    remote: Any = None
 
     def __init__(self, root: str) -> None:
         """Raises ``PackError``, as ``pack_index.read`` does."""
@@ -73,6 +77,14 @@ class Pack:
             self._numbers[name] = dict(zip(self.index.paths[begin:end], range(begin, end), strict=True))
         return self._numbers[name].get(below)
 
+    def is_readable(self) -> bool:
+        """Whether any file can be read at any time: a folder for a remote pack may have some of its shards only."""
+        if self.remote is not None:
+            return not self.remote.is_bounded
+        folder = os.path.join(self.root, pack_index.FOLDER)
+        whole = all(os.path.exists(os.path.join(self.root, name)) for name in self.index.shards)
+        return whole or not os.path.exists(os.path.join(folder, "remote.json"))
+
     def content(self, number: int) -> Content:
         """Where a file's content lies.
 
@@ -81,14 +93,31 @@ class Pack:
         """
         shard, offset, size = self.index.places[number].tolist()
         descriptor = self.descriptors[shard]
+        if self.remote is not None and self.remote.is_bounded:
+            raise PackError(f"{self.root}: of a remote pack with a bound only accel.PackDataset reads files")
         return Content(self._opened(shard) if descriptor < 0 else descriptor, offset, size)
+
+    @contextmanager
+    def borrowed(self, number: int) -> Iterator[Content]:
+        """``content`` for a moment: a shard that others may remove does not stay open."""
+        if self.remote is None or not self.remote.is_bounded:
+            yield self.content(number)
+            return
+        shard, offset, size = self.index.places[number].tolist()
+        descriptor = self.remote.opened(self, shard)
+        try:
+            yield Content(descriptor, offset, size)
+        finally:
+            os.close(descriptor)
 
     def _opened(self, shard: int) -> int:
         with self._lock:
             if self.descriptors[shard] < 0:
                 path = os.path.join(self.root, self.index.shards[shard])
                 try:
-                    descriptor = os.open(path, _FLAGS)
+                    descriptor = os.open(path, _FLAGS) if self.remote is None else self.remote.opened(self, shard)
+                except PackError:
+                    raise
                 except OSError as error:
                     remedy = "; raise the limit (ulimit -n), or pack into larger shards" * (error.errno == EMFILE)
                     raise PackError(f"{path}: the shard cannot be opened: {error.strerror}{remedy}") from error
@@ -179,6 +208,12 @@ def content_of(path: Any) -> Content | None:
     Raises:
         PackError: its shard cannot be used.
     """
+    member = _member(path)
+    return None if member is None else member[0].content(member[1])
+
+
+def _member(path: Any) -> tuple[Pack, int] | None:
+    """The pack that a path is in, and the number of its file."""
     try:
         name = os.fsdecode(path)
     except TypeError:
@@ -186,7 +221,7 @@ def content_of(path: Any) -> Content | None:
     for prefix, (where, pack) in [*known.items()]:
         number = pack.number(name[len(prefix) :]) if name.startswith(prefix) else None
         if number is not None and (where is None or where == os.getcwd()):
-            return pack.content(number)
+            return pack, number
     return None
 
 
@@ -220,15 +255,16 @@ def read(path: Any) -> bytes | None:
     Raises:
         PackError: it cannot be read.
     """
-    content = content_of(path) if known else None
-    if content is None:
+    member = _member(path) if known else None
+    if member is None:
         return None
-    try:
-        data = os.pread(content.descriptor, content.size, content.offset)
-        while 0 < len(data) < content.size and (more := os.pread(*_rest(content, len(data)))):
-            data += more
-    except OSError as error:
-        raise PackError(f"{path}: the file's shard cannot be read: {error.strerror}") from error
+    with member[0].borrowed(member[1]) as content:
+        try:
+            data = os.pread(content.descriptor, content.size, content.offset)
+            while 0 < len(data) < content.size and (more := os.pread(*_rest(content, len(data)))):
+                data += more
+        except OSError as error:
+            raise PackError(f"{path}: the file's shard cannot be read: {error.strerror}") from error
     if len(data) != content.size:
         raise PackError(f"{path}: the file's shard was cut: it ends {content.size - len(data)} bytes too early")
     return data

@@ -1,0 +1,151 @@
+"""A pack that lies elsewhere: its shards are fetched into a local folder when they are first needed, whole.
+
+Processes and ranks that share the folder fetch each shard once: whoever has the lock of a shard writes it under another
+name, compares it with the index, digests included, and renames it. If the shards here may not take more than ``bound``
+bytes, those that were not read for longest are removed, which asks for an order that reads a shard's files together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from accel.codec.files import packs
+from accel.codec.files.pack_index import FOLDER, file_of
+from accel.errors import PackError
+from accel.packs.writing import is_indexed, read_back
+from accel.system.imports import LazyModule
+
+_fsspec: Any = LazyModule("fsspec")
+_fcntl: Any = LazyModule("fcntl")  # Windows has none
+
+
+class Remote:
+    """Where a pack lies, and the local folder into which its shards are fetched.
+
+    Args:
+        url: the pack's folder, as fsspec names it. folder: a local one that is new or empty, or was given for this url.
+        bound: the bytes that shards may take in ``folder``, which all of its users must give alike; None for no bound.
+        options: fsspec's storage options.
+
+    Raises:
+        PackError: there is no pack; the folder has something else; the bound is smaller than a shard.
+    """
+
+    def __init__(self, url: str, folder: str, bound: int | None, options: dict[str, Any]) -> None:
+        self.url, self.folder, self._options = url.rstrip("/"), os.path.abspath(os.path.expanduser(folder)), options
+        self._fetch_index()
+        pack = self.attach()
+        sizes = pack.index.sizes
+        self.is_bounded = bound is not None and bound < sum(sizes)
+        self._bound = bound if bound is not None and self.is_bounded else sum(sizes)
+        if self._bound < max(sizes):
+            raise PackError(f"{url}: bound={bound} is too small: a shard has {max(sizes)} bytes")
+
+    def attach(self) -> packs.Pack:
+        """Have this process fetch the shards of the pack in the folder when they are needed; return the pack."""
+        pack = packs.of(self.folder)
+        if pack is None:
+            raise PackError(f"{self.folder}: there is no pack in this folder")
+        pack.remote = self
+        return pack
+
+    def opened(self, pack: packs.Pack, shard: int) -> int:
+        """A descriptor of a shard, which is fetched if it is not here.
+
+        Raises:
+            PackError: it cannot be fetched, or is not the one that the index describes.
+        """
+        name = pack.index.shards[shard]
+        path = os.path.join(self.folder, name)
+        with suppress(FileNotFoundError):
+            return self._open(path)
+        with self._locked(name):
+            with suppress(FileNotFoundError):
+                return self._open(path)
+            partial = f"{path}.partial"
+            try:
+                with self._locked("room"):
+                    self._make_room(pack, name, pack.index.sizes[shard])
+                self._fetch(name, partial)
+                found = read_back(partial)
+                if isinstance(found, str) or not is_indexed(shard, found, pack.index):
+                    why = f": {found}" if isinstance(found, str) else ""
+                    raise PackError(f"{self.url}/{name}: this is not the shard that the pack's index describes{why}")
+                descriptor = self._open(partial)  # before others see it, who may remove it
+                os.fsync(descriptor)
+                os.rename(partial, path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.remove(partial)
+                raise
+            return descriptor
+
+    def _open(self, path: str) -> int:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if self.is_bounded:  # noted by us, since few disks note every read
+            os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
+        return descriptor
+
+    def _fetch_index(self) -> None:
+        """Fetch the index, unless it is here, and compare where it came from."""
+        index, note = file_of(self.folder), os.path.join(self.folder, FOLDER, "remote.json")
+        name = f"{FOLDER}/{os.path.basename(index)}"
+        try:
+            system, path = _fsspec.core.url_to_fs(f"{self.url}/{name}", **self._options)
+            origin = {"url": self.url, "version": str(system.ukey(path))}
+        except Exception as error:  # of any file system
+            raise PackError(f"{self.url}: there is no pack: {error or type(error).__name__}") from error
+        try:
+            os.makedirs(os.path.dirname(index), exist_ok=True)
+            with self._locked("room"):
+                if not os.path.exists(index):
+                    if set(os.listdir(self.folder)) - {FOLDER}:
+                        raise PackError(f"{self.folder!r}: the folder is not empty, and has no part of a pack")
+                    self._fetch(name, f"{index}.partial")
+                    with open(note, "w") as out:
+                        json.dump(origin, out)
+                    os.rename(f"{index}.partial", index)
+                with open(note) as known:
+                    if json.load(known) != origin:
+                        raise PackError(f"{self.folder!r}: the folder is of another pack, or {self.url} has changed")
+        except (OSError, ValueError) as error:
+            raise error if isinstance(error, PackError) else PackError(f"{self.folder!r}: {error}") from error
+
+    def _fetch(self, name: str, file: str) -> None:
+        try:
+            system, path = _fsspec.core.url_to_fs(f"{self.url}/{name}", **self._options)
+            system.get_file(path, file)
+        except Exception as error:
+            raise PackError(f"{self.url}/{name}: it cannot be fetched: {error or type(error).__name__}") from error
+
+    def _make_room(self, pack: packs.Pack, wanted: str, size: int) -> None:
+        """Remove the shards that were not read for longest until another one fits, and take the room for it."""
+        whole, used = list[tuple[int, int, str]](), size
+        for name, its_size in zip(pack.index.shards, pack.index.sizes, strict=True):
+            path = os.path.join(self.folder, name)
+            with suppress(FileNotFoundError):
+                whole.append((os.stat(path).st_atime_ns, its_size, path))
+                used += its_size
+            if name != wanted and os.path.exists(f"{path}.partial"):  # somebody fetches it, or was killed
+                used += its_size
+        for _, its_size, path in sorted(whole):
+            if used > self._bound:
+                os.remove(path)
+                used -= its_size
+        with open(os.path.join(self.folder, f"{wanted}.partial"), "wb"):
+            pass
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        descriptor = os.open(os.path.join(self.folder, FOLDER, f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            _fcntl.flock(descriptor, _fcntl.LOCK_EX)
+            yield
+        finally:
+            _fcntl.flock(descriptor, _fcntl.LOCK_UN)  # also of processes that were forked meanwhile
+            os.close(descriptor)
