@@ -72,6 +72,8 @@ class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no ty
         pack = packs.of(place)
         if pack is None:
             raise PackError(f"{place}: there is no pack in this folder")
+        if self._remote is None and not pack.is_readable():
+            raise PackError(f"{place}: the folder has a part of a remote pack: give PackDataset its url as well")
         self.loader = _rgb if loader is None else loader
         self.classes = [*pack.index.classes]
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}

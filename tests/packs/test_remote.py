@@ -108,6 +108,8 @@ def test_image_folder_reads_the_folder(tree: Path, made: Path, tmp_path: Path) -
         packs.forget()
         with pytest.raises(ValueError, match=r"a part of a remote pack: use accel.PackDataset\(url, folder=...\)"):
             ImageFolder(here)
+        with pytest.raises(PackError, match="a part of a remote pack: give PackDataset its url as well"):
+            accel.PackDataset(here)
 
 
 def test_a_bound(tree: Path, made: Path, tmp_path: Path) -> None:
