@@ -49,7 +49,7 @@ def rewritten(data: bytes) -> tuple[bytes, Saving]:
     except Exception:
         return data, Saving()
     faster = old.info.pop("progressive", 0) or len(done.stdout) < len(data)
-    if not faster or not _equal(old, new):
+    if not faster or "progressive" in new.info or "mp" in old.info or not _equal(old, new):
         return data, Saving()
     return done.stdout, Saving(1, len(data), len(done.stdout), seconds, new_seconds)
 
