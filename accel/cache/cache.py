@@ -37,6 +37,7 @@ from accel.cache.segments import Segments
 from accel.cache.table import Row, Table, is_damage, sqlite3
 from accel.cache.worth import Worth
 from accel.system import counters, fork, log
+from accel.system.file_locks import locked
 from accel.system.memory import Key
 
 _KNOWN = 1 << 13  # files whose entries a process remembers
@@ -300,7 +301,7 @@ def _prepared(folder: Path, table: Table, segments: Segments, version: str) -> i
 
 def _made(folder: Path, table: Table, version: str) -> int:
     """Make or check the tables; return a descriptor whose lock tells others that they are in use."""
-    alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+    alone = locked(folder / folders.IN_USE, exclusive=True)
     try:
         damage = _damage(folder, table, version, alone=alone is not None)
         if damage is not None and alone is None:
@@ -313,7 +314,7 @@ def _made(folder: Path, table: Table, version: str) -> int:
     finally:
         if alone is not None:
             os.close(alone)
-    in_use = folders.locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
+    in_use = locked(folder / folders.IN_USE, exclusive=False, patience=1.0)
     if in_use is None:
         raise Unusable(f"it is being cleared: {folder}")
     return in_use

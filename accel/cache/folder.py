@@ -8,14 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 
 from accel.codec import store
 from accel.system import log
-from accel.system.imports import LazyModule
-
-fcntl: Any = LazyModule("fcntl")  # which not every system has
+from accel.system.file_locks import fcntl, locked
 
 TABLE, SEGMENTS, IN_USE, OPENING, DAMAGED = "table.sqlite", "segments", "in-use", "opening", "damaged"
 """The names of the files in it."""
@@ -115,28 +111,6 @@ def _network(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str |
         if at.startswith(point) and len(point) >= longest:  # a later mount hides an earlier one at the same place
             longest, kind = len(point), after.split(" ")[0]
     return kind if kind in _NETWORK.split("|") else None
-
-
-def locked(file: Path | str, *, exclusive: bool, patience: float = 0.0, folder: int | None = None) -> int | None:
-    """Lock a file; return a descriptor that holds the lock until all its copies are closed, None if others have it.
-
-    ``patience``: seconds to wait for it. ``folder``: the descriptor of the folder that ``file`` is relative to.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
-    flags = os.O_CREAT | (os.O_RDWR if exclusive else os.O_RDONLY)
-    descriptor = os.open(file, flags, 0o600, dir_fd=folder)
-    until = monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            return descriptor
-        except OSError:
-            if monotonic() >= until:
-                os.close(descriptor)
-                return None
-        sleep(0.01)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from accel.cache import reading
 from accel.cache.entry import Entry
-from accel.cache.folder import fcntl, locked
+from accel.system.file_locks import locked, unlock
 from accel.system.imports import LazyModule
 
 _resource: Any = LazyModule("resource")  # not every system has it
@@ -154,5 +154,4 @@ def release(held: Iterable[tuple[int, int]]) -> None:
     """Release segments' locks, even if other processes have copies of the descriptors."""
     for _, file in held:
         if file >= 0:
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
+            unlock(file)

@@ -13,6 +13,7 @@ from accel.cache.entry import INDEX, KINDS, PIXELS, PLANES, RESULT, unpacked
 from accel.cache.folder import Unusable
 from accel.cache.segments import Segments
 from accel.cache.table import Table, sqlite3
+from accel.system.file_locks import locked
 
 NAMES = {INDEX: "stream indexes", RESULT: "results", PIXELS: "pictures", PLANES: "planes"}
 """The names of the kinds, for people."""
@@ -128,7 +129,7 @@ def clear(folder: Path) -> int:
     """
     _exists(folder)
     with folders.opening(folder):
-        alone = folders.locked(folder / folders.IN_USE, exclusive=True)
+        alone = locked(folder / folders.IN_USE, exclusive=True)
         if alone is None:
             raise Unusable(f"processes use it: {folder}")
         try:

@@ -30,13 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pack(args: argparse.Namespace, begun: float) -> None:
-    options = {
-        "shard_size": args.shard_size,
-        "workers": args.workers,
-        "idx": args.idx,
-        "wids": args.wids,
-        "lossless": args.lossless,
-    }
+    options = {name: getattr(args, name) for name in ("shard_size", "workers", "lossless", "idx", "wids")}
     try:
         done = writing.pack(args.source, args.target, screen.Bar, skip=args.on_error == "skip", **options)
     except PackError as error:
