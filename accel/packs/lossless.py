@@ -17,6 +17,8 @@ from PIL import Image
 
 from accel.errors import PackError
 
+_CODING = {"progressive", "progression"}  # what Pillow's info says of the coding alone
+
 
 class Saving(NamedTuple):
     """What rewriting brought: the number of files that were rewritten, their bytes before and after, and the seconds
@@ -48,7 +50,7 @@ def rewritten(data: bytes) -> tuple[bytes, Saving]:
         (old, seconds), (new, new_seconds) = _decoded(data), _decoded(done.stdout)
     except Exception:
         return data, Saving()
-    faster = old.info.pop("progressive", 0) or len(done.stdout) < len(data)
+    faster = "progressive" in old.info or len(done.stdout) < len(data)
     if not faster or "progressive" in new.info or "mp" in old.info or not _equal(old, new):
         return data, Saving()
     return done.stdout, Saving(1, len(data), len(done.stdout), seconds, new_seconds)
@@ -66,6 +68,5 @@ def _decoded(data: bytes) -> tuple[Image.Image, float]:
 def _equal(old: Image.Image, new: Image.Image) -> bool:
     """Compare pixels, and what describes them: EXIF, ICC profile, comment, resolution. (``jpegtran`` adds a JFIF header
     where there is none; of several pictures in a file, MPO, it keeps one.)"""
-    old.info.pop("progression", 0)
-    described = {key: new.info.get(key) for key in old.info} == old.info
+    described = all(new.info.get(key) == old.info[key] for key in old.info.keys() - _CODING)
     return described and old.format == "JPEG" == new.format and old.mode == new.mode and old.tobytes() == new.tobytes()

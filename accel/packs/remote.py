@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from accel.codec.files import packs
-from accel.codec.files.pack_index import FOLDER, file_of
+from accel.codec.files.pack_index import FOLDER, NAME, file_of, origin_of
 from accel.errors import PackError
 from accel.packs.writing import is_indexed, read_back
+from accel.system.file_locks import fcntl, locked, unlock
 from accel.system.imports import LazyModule
 
 _fsspec: Any = LazyModule("fsspec")
-_fcntl: Any = LazyModule("fcntl")  # Windows has none
 
 
 class Remote:
@@ -62,12 +62,12 @@ class Remote:
         """
         name = pack.index.shards[shard]
         path = os.path.join(self.folder, name)
+        partial = f"{path}.partial"
         with suppress(FileNotFoundError):
             return self._open(path)
         with self._locked(name):
             with suppress(FileNotFoundError):
                 return self._open(path)
-            partial = f"{path}.partial"
             try:
                 with self._locked("room"):
                     self._make_room(pack, name, pack.index.sizes[shard])
@@ -76,25 +76,26 @@ class Remote:
                 if isinstance(found, str) or not is_indexed(shard, found, pack.index):
                     why = f": {found}" if isinstance(found, str) else ""
                     raise PackError(f"{self.url}/{name}: this is not the shard that the pack's index describes{why}")
-                descriptor = self._open(partial)  # before others see it, who may remove it
-                os.fsync(descriptor)
-                os.rename(partial, path)
+                with open(partial, "rb") as file:
+                    os.fsync(file.fileno())
+                with self._locked("room"):  # so that nobody removes it before it is open, or counts it twice
+                    os.rename(partial, path)
+                    return self._open(path)
             except BaseException:
                 with suppress(FileNotFoundError):
                     os.remove(partial)
                 raise
-            return descriptor
 
     def _open(self, path: str) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if self.is_bounded:  # noted by us, since few disks note every read
-            os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
+            with suppress(PermissionError):  # of another user's file
+                os.utime(descriptor, ns=(time.time_ns(), os.fstat(descriptor).st_mtime_ns))
         return descriptor
 
     def _fetch_index(self) -> None:
         """Fetch the index, unless it is here, and compare where it came from."""
-        index, note = file_of(self.folder), os.path.join(self.folder, FOLDER, "remote.json")
-        name = f"{FOLDER}/{os.path.basename(index)}"
+        index, note, name = file_of(self.folder), origin_of(self.folder), f"{FOLDER}/{NAME}"
         try:
             system, path = _fsspec.core.url_to_fs(f"{self.url}/{name}", **self._options)
             origin = {"url": self.url, "version": str(system.ukey(path))}
@@ -131,8 +132,13 @@ class Remote:
             with suppress(FileNotFoundError):
                 whole.append((os.stat(path).st_atime_ns, its_size, path))
                 used += its_size
-            if name != wanted and os.path.exists(f"{path}.partial"):  # somebody fetches it, or was killed
-                used += its_size
+            if name != wanted and os.path.exists(f"{path}.partial"):
+                lock = locked(self._lock_of(name), exclusive=True)
+                if lock is None:  # somebody fetches it
+                    used += its_size
+                else:  # it is left of a process that was killed
+                    os.remove(f"{path}.partial")
+                    unlock(lock)
         for _, its_size, path in sorted(whole):
             if used > self._bound:
                 os.remove(path)
@@ -140,12 +146,14 @@ class Remote:
         with open(os.path.join(self.folder, f"{wanted}.partial"), "wb"):
             pass
 
+    def _lock_of(self, name: str) -> str:
+        return os.path.join(self.folder, FOLDER, f"{name}.lock")
+
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        descriptor = os.open(os.path.join(self.folder, FOLDER, f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        descriptor = os.open(self._lock_of(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _fcntl.flock(descriptor, _fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            _fcntl.flock(descriptor, _fcntl.LOCK_UN)  # also of processes that were forked meanwhile
-            os.close(descriptor)
+            unlock(descriptor)

@@ -105,11 +105,17 @@ def test_what_may_not_be_rewritten(jpegtran: StandIn) -> None:
     damaged = common[:-200] + bytes(200)
     several = BytesIO()
     image.save(several, "MPO", save_all=True, append_images=[other])
+    ultra_hdr = BytesIO()
+    image.save(ultra_hdr, "MPO", save_all=True, append_images=[other], xmp=b'<x hdrgm:Version="1.0"/>')
+    gains = ultra_hdr.getvalue()
+    assert Image.open(ultra_hdr).format == "JPEG"
     cases = [
         (progressive, coded(other, optimize=True)),  # other pixels
         (progressive, coded(image.convert("L"), optimize=True)),
         (coded(image, optimize=True), common),  # larger
         (several.getvalue(), coded(image, optimize=True)),  # without the second picture
+        (common, coded(image, progressive=True, optimize=True)),  # slower
+        (gains, gains[: gains.rindex(b"\xff\xd8\xff")]),  # without the second picture, which Pillow does not mention
         (progressive, b""),
         (progressive, progressive[:500]),
         (damaged, coded(image, optimize=True)),

@@ -17,6 +17,7 @@ from torchvision.datasets import ImageFolder
 import accel
 from accel.codec.files import pack_index
 from accel.errors import PackError
+from accel.system.file_locks import locked, unlock
 from tests.support import helpers, packs
 from tests.support.cached import TRAIN
 from tests.support.processes import linux
@@ -232,6 +233,67 @@ def test_what_is_left_of_a_killed_fetch(tree: Path, made: Path, tmp_path: Path) 
     (tmp_path / "here" / "shard-000000.tar.partial").write_bytes(bytes(1000))
     assert dataset[0][0].tobytes() == ImageFolder(tree)[0][0].tobytes()
     assert shards(tmp_path / "here") == ["shard-000000.tar"]
+
+
+def test_what_others_left_takes_no_room(made: Path, tmp_path: Path) -> None:
+    """A shard that nobody fetches any more goes; one that somebody fetches counts."""
+    here = tmp_path / "here"
+    dataset = remote(made, here, bound=BOUND)
+    accel.BlockShuffle(dataset, block=1)
+    index = pack_index.read(str(made))
+    first = [index.places[:, 0].tolist().index(shard) for shard in range(3)]
+    partial = here / f"{index.shards[3]}.partial"
+    partial.write_bytes(bytes(1000))
+    dataset[first[0]], dataset[first[1]]
+    assert not partial.exists()
+    assert shards(here) == index.shards[:2]
+    partial.write_bytes(bytes(1000))
+    others = locked(here / ".nv-meta" / f"{index.shards[3]}.lock", exclusive=True)
+    assert others is not None
+    dataset[first[2]]
+    assert shards(here) == [index.shards[2], partial.name]
+    unlock(others)
+
+
+@pytest.mark.parametrize("bound", [None, BOUND])
+@pytest.mark.parametrize("harm", ["cut", "exchanged"])
+def test_shards_that_change_here(made: Path, tmp_path: Path, bound: int | None, harm: str) -> None:
+    here = tmp_path / "here"
+    dataset = remote(made, here, bound=bound)
+    accel.BlockShuffle(dataset, block=1)
+    dataset[0]
+    packs.forget()
+    dataset = remote(made, here, bound=bound)
+    accel.BlockShuffle(dataset, block=1)
+    if harm == "cut":
+        os.truncate(here / "shard-000000.tar", 9000)
+    else:
+        shutil.copy(made / "shard-000001.tar", here / "shard-000000.tar")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(PackError, match=r"shard-000000.tar: this is not the shard that the pack"):
+            dataset[0]
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_nothing_is_left_of_a_fetch_that_fails(
+    made: Path, tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    dataset = remote(made, tmp_path / "here", bound=BOUND)
+    accel.BlockShuffle(dataset, block=1)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        for _ in range(3):
+            with pytest.raises(PackError, match=r"shard-000000.tar: the shard cannot be opened: No space left"):
+                dataset[0]
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert shards(tmp_path / "here") == []
+    dataset[0]
 
 
 def test_wrong_folders(tree: Path, made: Path, tmp_path: Path) -> None:

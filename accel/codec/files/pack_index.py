@@ -22,7 +22,7 @@ from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
 
-FOLDER, NAME = ".nv-meta", "index.sqlite"
+FOLDER, NAME, ORIGIN = ".nv-meta", "index.sqlite", "remote.json"
 FORMAT = b"1"
 
 MADE = "CREATE TABLE accel_columns (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
@@ -93,6 +93,11 @@ class Index(NamedTuple):
 def file_of(root: str) -> str:
     """The path of the index of a pack in this folder."""
     return os.path.join(root, FOLDER, NAME)
+
+
+def origin_of(root: str) -> str:
+    """The path of the file that says where the pack in this folder is fetched from, if it is."""
+    return os.path.join(root, FOLDER, ORIGIN)
 
 
 def opened(file: str) -> Any:

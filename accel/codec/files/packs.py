@@ -55,6 +55,7 @@ class Pack:
         self._class = {name: label for label, name in enumerate(self.index.classes)}
         self._numbers: dict[str, dict[str, int]] = {}  # by class and path: the files of classes that were asked for
         self.descriptors = [-1] * len(self.index.shards)
+        self._intact: dict[int, tuple[int, ...]] = {}  # by shard: the file that was compared with the index
         self._lock = fork.Lock()
 
     def paths_in(self, folder: str) -> list[str]:
@@ -77,13 +78,17 @@ class Pack:
             self._numbers[name] = dict(zip(self.index.paths[begin:end], range(begin, end), strict=True))
         return self._numbers[name].get(below)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether shards are here only for a while."""
+        return self.remote is not None and self.remote.is_bounded
+
     def is_readable(self) -> bool:
         """Whether any file can be read at any time: a folder for a remote pack may have some of its shards only."""
         if self.remote is not None:
-            return not self.remote.is_bounded
-        folder = os.path.join(self.root, pack_index.FOLDER)
+            return not self.is_bounded
         whole = all(os.path.exists(os.path.join(self.root, name)) for name in self.index.shards)
-        return whole or not os.path.exists(os.path.join(folder, "remote.json"))
+        return whole or not os.path.exists(pack_index.origin_of(self.root))
 
     def content(self, number: int) -> Content:
         """Where a file's content lies.
@@ -91,47 +96,52 @@ class Pack:
         Raises:
             PackError: its shard cannot be opened, or is not the one that the index describes.
         """
+        if self.is_bounded:
+            raise PackError(f"{self.root}: of a remote pack with a bound only accel.PackDataset reads files")
         shard, offset, size = self.index.places[number].tolist()
         descriptor = self.descriptors[shard]
-        if self.remote is not None and self.remote.is_bounded:
-            raise PackError(f"{self.root}: of a remote pack with a bound only accel.PackDataset reads files")
-        return Content(self._opened(shard) if descriptor < 0 else descriptor, offset, size)
+        return Content(self._kept(shard) if descriptor < 0 else descriptor, offset, size)
 
     @contextmanager
     def borrowed(self, number: int) -> Iterator[Content]:
         """``content`` for a moment: a shard that others may remove does not stay open."""
-        if self.remote is None or not self.remote.is_bounded:
+        if not self.is_bounded:
             yield self.content(number)
             return
         shard, offset, size = self.index.places[number].tolist()
-        descriptor = self.remote.opened(self, shard)
+        descriptor = self._opened(shard)
         try:
             yield Content(descriptor, offset, size)
         finally:
             os.close(descriptor)
 
-    def _opened(self, shard: int) -> int:
+    def _kept(self, shard: int) -> int:
         with self._lock:
             if self.descriptors[shard] < 0:
-                path = os.path.join(self.root, self.index.shards[shard])
-                try:
-                    descriptor = os.open(path, _FLAGS) if self.remote is None else self.remote.opened(self, shard)
-                except PackError:
-                    raise
-                except OSError as error:
-                    remedy = "; raise the limit (ulimit -n), or pack into larger shards" * (error.errno == EMFILE)
-                    raise PackError(f"{path}: the shard cannot be opened: {error.strerror}{remedy}") from error
-                if fault := self._fault(shard, descriptor):
-                    os.close(descriptor)
-                    raise PackError(f"{path}: this is not the shard that the pack's index describes: {fault}")
-                self.descriptors[shard] = descriptor
+                self.descriptors[shard] = self._opened(shard)
             return self.descriptors[shard]
+
+    def _opened(self, shard: int) -> int:
+        path = os.path.join(self.root, self.index.shards[shard])
+        try:
+            descriptor = os.open(path, _FLAGS) if self.remote is None else self.remote.opened(self, shard)
+        except PackError:
+            raise
+        except OSError as error:
+            remedy = "; raise the limit (ulimit -n), or pack into larger shards" * (error.errno == EMFILE)
+            raise PackError(f"{path}: the shard cannot be opened: {error.strerror}{remedy}") from error
+        if fault := self._fault(shard, descriptor):
+            os.close(descriptor)
+            raise PackError(f"{path}: this is not the shard that the pack's index describes: {fault}")
+        return descriptor
 
     def _fault(self, shard: int, descriptor: int) -> str:
         """In what a shard differs from what the index says of it, as far as its size and a few headers tell."""
         found, size = os.fstat(descriptor), self.index.sizes[shard]
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
             return f"it has {found.st_size} bytes in place of {size}"
+        if self._intact.get(shard) == (status := (found.st_dev, found.st_ino, found.st_mtime_ns)):
+            return ""
         own = self.index.places[self.index.places[:, 0] == shard]
         for _, offset, length in own[[0, len(own) // 2, -1]].tolist() if len(own) else ():
             try:
@@ -142,6 +152,7 @@ class Pack:
                 return f"no file begins at byte {offset}"
             if header.size != length:
                 return f"the file at byte {offset} has {header.size} bytes in place of {length}"
+        self._intact[shard] = status
         return ""
 
 
