@@ -277,6 +277,21 @@ def test_relative_names(tree: Path, pack: Path, tmp_path: Path, monkeypatch: pyt
         assert dataset[0][0].size == (20, 10)
 
 
+@pytest.mark.parametrize("backend", ["torchvision", "cpu"])
+def test_shards_of_equal_layout_that_change_places(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "tree" / "a").mkdir(parents=True)
+    for number in range(8):
+        helpers.picture(60, 60, seed=number).save(tmp_path / "tree" / "a" / f"{number}.bmp")
+    pack = packs.made(tmp_path / "tree", tmp_path / "pack", 60_000)
+    first, second = sorted(pack.glob("*.tar"))[:2]
+    assert first.stat().st_size == second.stat().st_size
+    first.rename(pack / "other")
+    second.rename(first)
+    (pack / "other").rename(second)
+    with accel.image_backend(backend), pytest.raises(accel.packs.PackError, match=r"is '00000000.[.]bmp', not number 0"):
+        accel.PackDataset(pack)[0]
+
+
 def test_a_shard_that_is_cut_while_it_is_read(pack: Path) -> None:
     dataset = image_folder(pack, TRAIN)
     with accel.image_backend("cpu"):

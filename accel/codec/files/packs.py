@@ -142,8 +142,9 @@ class Pack:
             return f"it has {found.st_size} bytes in place of {size}"
         if self._intact.get(shard) == (status := (found.st_dev, found.st_ino, found.st_mtime_ns)):
             return ""
-        own = self.index.places[self.index.places[:, 0] == shard]
-        for _, offset, length in own[[0, len(own) // 2, -1]].tolist() if len(own) else ():
+        own = np.flatnonzero(self.index.places[:, 0] == shard)
+        for number in own[[0, len(own) // 2, -1]].tolist() if len(own) else ():
+            _, offset, length = self.index.places[number].tolist()
             try:
                 header = tarfile.TarInfo.frombuf(
                     os.pread(descriptor, _BLOCK, max(offset - _BLOCK, 0)), "utf-8", "strict"
@@ -152,6 +153,8 @@ class Pack:
                 return f"no file begins at byte {offset}"
             if header.size != length:
                 return f"the file at byte {offset} has {header.size} bytes in place of {length}"
+            if not header.name.startswith(f"{number:09}."):
+                return f"the file at byte {offset} is {header.name!r}, not number {number}"
         self._intact[shard] = status
         return ""
 
