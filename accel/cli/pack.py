@@ -16,6 +16,8 @@ _SHOWN = 20
 
 def run(args: argparse.Namespace) -> int:
     begun = time.monotonic()
+    if (args.check or args.unpack) and args.lossless:
+        raise WrongUsage("--lossless is for packing")
     if args.check:
         _check(args.source, args.workers)
     elif args.unpack:
@@ -41,8 +43,8 @@ def _pack(args: argparse.Namespace, begun: float) -> None:
         saving = done.saving
         sizes = f"{saving.size / 1e6:.1f} to {saving.new_size / 1e6:.1f} MB"
         times = f"{saving.seconds:.2f} to {saving.new_seconds:.2f} s of decoding by Pillow"
-        note = "of these --unpack gives the pixels, not the bytes"
-        screen.say(f"{saving.files} JPEG files rewritten, {sizes}, {times}; {note}")
+        note = "; of these --unpack gives the pixels, not the bytes" if saving.files else ""
+        screen.say(f"{saving.files} JPEG files rewritten, {sizes}, {times}{note}; {saving.refused} refused by jpegtran")
     counts = f"{done.files} files of {done.classes} classes in {done.shards} shards"
     rest = f"{len(done.left_out)} left out, {len(done.skipped)} skipped"
     screen.say(f"{counts}, {_speed(done.files, done.size, begun)}, verified; {rest}: {_shown(args.target)}")

@@ -302,7 +302,7 @@ def _write(place: str, shard: int, files: list[tuple[int, File]]) -> tuple[int, 
             for number, file in files:
                 data = content(file)
                 if file.rewrite:
-                    data, saved = rewritten(data)
+                    data, saved = rewritten(data, file.path)
                     saving = saving.plus(saved)
                 digest = blake2b(data, digest_size=pack_index.DIGEST).hexdigest()
                 contents = data, str(file.label).encode(), about(file.path, digest)

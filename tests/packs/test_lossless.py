@@ -7,6 +7,7 @@ is tried, too.
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 from io import BytesIO
@@ -20,7 +21,7 @@ from torchvision.datasets import ImageFolder
 from accel.cli.command_line import main
 from accel.errors import PackError
 from accel.packs.dataset import PackDataset
-from accel.packs.lossless import Saving, rewritten
+from accel.packs.lossless import Saving, require_jpegtran, rewritten
 from accel.packs.unpacking import unpack
 from accel.packs.writing import check, pack
 from tests.support import helpers
@@ -38,10 +39,33 @@ sys.stdout.buffer.write(given.read_bytes())
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
-def coded(image: Image.Image, **options: Any) -> bytes:
+def written(image: Image.Image, **options: Any) -> bytes:
     out = BytesIO()
-    image.save(out, "JPEG", quality=85, **options)
+    image.save(out, "JPEG", **options)
     return out.getvalue()
+
+
+def coded(image: Image.Image, **options: Any) -> bytes:
+    return written(image, quality=85, **options)
+
+
+def with_segment(data: bytes, marker: int, content: bytes, at: int = 20) -> bytes:
+    """A file with another segment, by default behind its JFIF header."""
+    return data[:at] + bytes([255, marker]) + (len(content) + 2).to_bytes(2, "big") + content + data[at:]
+
+
+def does(folder: Path, action: str, *, of_tree: bool = True) -> None:
+    """Have a stand-in do something else, in shell; ``of_tree``: only with the files of ``progressive``'s tree."""
+    script = folder / "jpegtran"
+    if of_tree:
+        script.rename(folder / "sound")
+        tried = hashlib.sha256(written(Image.linear_gradient("L"), progressive=True)).hexdigest()
+        sound = (
+            f"cat > '{folder}'/$$; if sha256sum < '{folder}'/$$ | grep -q {tried}; then exec '{folder}/sound' \"$@\" "
+        )
+        action = f"{sound} < '{folder}'/$$; fi\n{action}"
+    script.write_text(f"#!/bin/sh\n{action}\n")
+    script.chmod(0o755)
 
 
 class StandIn:
@@ -51,6 +75,8 @@ class StandIn:
         script = folder / "jpegtran"
         script.write_text(JPEGTRAN.format(python=f"{sys.executable} -S", folder=str(folder)))
         script.chmod(0o755)
+        tried = Image.linear_gradient("L")  # what ``require_jpegtran`` tries
+        self.gives(written(tried, progressive=True), written(tried, optimize=True))
 
     def gives(self, data: bytes, new: bytes) -> None:
         (self.folder / hashlib.sha256(data).hexdigest()).write_bytes(new)
@@ -86,7 +112,8 @@ def test_a_pack_with_the_pixels_of_its_tree(progressive: tuple[Path, dict[str, b
     report = pack(str(tree), str(tmp_path / "pack"), workers=2, lossless=True, shard_size=20_000)
     assert report.files == 8
     assert report.saving[:3] == (5, sum(len((tree / name).read_bytes()) for name in new), sum(map(len, new.values())))
-    assert min(report.saving[3:]) > 0
+    assert min(report.saving[3:5]) > 0
+    assert report.saving.refused == 1
     assert check(str(tmp_path / "pack"), workers=1) == []
     samples = PackDataset(str(tmp_path / "pack"))
     assert len(samples) == 8
@@ -121,13 +148,123 @@ def test_what_may_not_be_rewritten(jpegtran: StandIn) -> None:
         (damaged, coded(image, optimize=True)),
         *((coded(image, progressive=True, **{key: about[key]}), coded(image, optimize=True)) for key in about),
     ]
+    best, adobe = coded(image, optimize=True), b"Adobe\0d\0\0\0\0\1"
+    without_jfif, thumbnail = progressive[:2] + progressive[20:], b"JFIF\0\1\1\0\0\1\0\1\1\1abc"
+    cases += [
+        (progressive + b"more", best),  # without what is behind its end
+        (progressive + b"more\xff\xd9", best),
+        (progressive + b"\0\0", best),
+        (progressive + b"\xff\xd9", best),
+        (progressive[:-2] + b"\xff\x01\xff\xd9more", best),  # behind a marker without a length
+        (with_segment(without_jfif, 0xE0, thumbnail, 2), best),  # without its thumbnail
+        (with_segment(progressive, 0xE0, b"JFXX\0\x13\1\1abc"), best),
+        (with_segment(progressive, 0xEB, b"of somebody's"), best),  # without a segment that Pillow does not know
+        (with_segment(progressive, 0xEE, adobe + b"more"), with_segment(best, 0xEE, adobe)),
+        (progressive, with_segment(best, 0xEE, adobe)),  # with colours that were not told before
+        (progressive, with_segment(best, 0xFE, b"a comment")),
+    ]
     for data, new in cases:
         jpegtran.gives(data, new)
-        assert rewritten(data) == (data, Saving())
+        assert rewritten(data, "a.jpg") == (data, Saving())
     jpegtran.gives(coded(image, progressive=True, **about), coded(image, optimize=True, **about))
-    assert rewritten(coded(image, progressive=True, **about))[1].files == 1
+    assert rewritten(coded(image, progressive=True, **about), "a.jpg")[1].files == 1
     jpegtran.gives(common, coded(image, optimize=True))
-    assert rewritten(common)[0] == coded(image, optimize=True)
+    assert rewritten(common, "a.jpg")[0] == coded(image, optimize=True)
+
+
+def test_what_changes_nothing(jpegtran: StandIn) -> None:
+    image = helpers.picture(60, 50, seed=1)
+    progressive, best = coded(image, progressive=True), coded(image, optimize=True)
+    adobe = b"Adobe\0d\0\0\0\0\1"
+    cases = [
+        (progressive[:2] + progressive[20:], best),  # a JFIF header is added
+        (with_segment(progressive, 0xEE, b"Adobe\0d\x40\0\0\0\1"), with_segment(best, 0xEE, adobe)),  # of the coding
+        (with_segment(progressive, 0xEB, b"\xff\xd9\xff\xd8"), with_segment(best, 0xEB, b"\xff\xd9\xff\xd8")),  # no end
+        (progressive[:-2] + b"\xff\xff\xff\xd9", best),  # fill bytes
+    ]
+    for data, new in cases:
+        jpegtran.gives(data, new)
+        assert rewritten(data, "a.jpg")[0] == new
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        ("exit 0", "it does not give the same picture, baseline"),
+        ("cat", "it does not give the same picture, baseline"),
+        ("echo no >&2; exit 1", "it ended with status 1 and said 'no'"),
+        ("echo libjpeg.so.62 >&2; exit 127", "ended with status 127 and said 'libjpeg.so.62'"),
+        ("kill -SEGV $$", "ended with status -11 and said ''"),
+        ("exec sleep 60", "it is not done after 1 s"),
+    ],
+)
+def test_a_jpegtran_that_is_none(
+    progressive: tuple[Path, dict[str, bytes]],
+    tmp_path: Path,
+    jpegtran: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    action: str,
+    why: str,
+) -> None:
+    if "sleep" in action:
+        monkeypatch.setattr("accel.packs.lossless._LONGEST", 1)
+    does(jpegtran.folder, action, of_tree=False)
+    with pytest.raises(PackError, match=f"--lossless.*'{jpegtran.folder}/jpegtran'.*{re.escape(why)}"):
+        pack(str(progressive[0]), str(tmp_path / "pack"), lossless=True)
+    assert not (tmp_path / "pack").exists()
+
+
+def test_a_jpegtran_that_cannot_be_started(jpegtran: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(jpegtran.folder))  # without another one
+    script = jpegtran.folder / "jpegtran"
+    script.write_bytes(b"\x7fELF of another machine")
+    with pytest.raises(PackError, match=f"'{script}' cannot be run: Exec format error"):
+        require_jpegtran()
+    script.chmod(0o644)
+    with pytest.raises(PackError, match="--lossless needs jpegtran"):
+        require_jpegtran()
+    with pytest.raises(PackError, match=r"a\.jpg: 'jpegtran' cannot be run: Permission denied"):
+        rewritten(b"", "a.jpg")
+    script.unlink()
+    with pytest.raises(PackError, match=r"a\.jpg: 'jpegtran' cannot be run: No such file"):
+        rewritten(b"", "a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [("kill -KILL $$", "ended with status -9"), ("exit 126", "ended with status 126"), ("exit 139", "with status 139")],
+)
+def test_a_jpegtran_that_breaks(
+    progressive: tuple[Path, dict[str, bytes]], tmp_path: Path, jpegtran: StandIn, action: str, why: str
+) -> None:
+    does(jpegtran.folder, action)
+    with pytest.raises(PackError, match=rf"a/0\.jpg: '{jpegtran.folder}/jpegtran' .*{why}"):
+        pack(str(progressive[0]), str(tmp_path / "pack"), workers=1, lossless=True)
+
+
+@pytest.mark.parametrize("action", ["exit 1", "exit 2", "echo a warning >&2"])
+def test_files_that_are_refused(
+    progressive: tuple[Path, dict[str, bytes]],
+    tmp_path: Path,
+    jpegtran: StandIn,
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+) -> None:
+    does(jpegtran.folder, action)
+    assert main(["pack", str(progressive[0]), str(tmp_path / "pack"), "--lossless", "--workers", "1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("0 JPEG files rewritten, 0.0 to 0.0 MB, 0.00 to 0.00 s of decoding by Pillow; 7 refused by")
+    assert "--unpack" not in out
+    unpack(str(tmp_path / "pack"), str(tmp_path / "unpacked"))
+    for path in progressive[0].rglob("*.*"):
+        assert (tmp_path / "unpacked" / path.relative_to(progressive[0])).read_bytes() == path.read_bytes()
+
+
+def test_a_file_on_which_it_hangs(jpegtran: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel.packs.lossless._LONGEST", 0.1)
+    does(jpegtran.folder, "exec sleep 60", of_tree=False)
+    data = coded(helpers.picture(60, 50), progressive=True)
+    assert rewritten(data, "a.jpg") == (data, Saving(refused=1))
 
 
 def test_without_jpegtran(
@@ -158,7 +295,13 @@ def test_what_it_says(
     assert main(["pack", str(progressive[0]), str(tmp_path / "pack"), "--lossless", "--workers", "1"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("5 JPEG files rewritten, 0.0 to 0.0 MB, ")
-    assert "of these --unpack gives the pixels, not the bytes 8 files of 2 classes" in out
+    assert "of these --unpack gives the pixels, not the bytes; 1 refused by jpegtran 8 files of 2 classes" in out
+
+
+@pytest.mark.parametrize("words", [["--check", "pack"], ["--unpack", "pack", "tree"]])
+def test_it_is_for_packing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "--lossless", *words]) == 2
+    assert "--lossless is for packing" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.skipif(shutil.which("jpegtran") is None, reason="libjpeg-turbo's jpegtran is not installed")
@@ -171,7 +314,7 @@ def test_the_true_jpegtran(mode: str, options: dict[str, Any]) -> None:
     data = coded(image, progressive=True, icc_profile=PROFILE, comment=b"kept", **options)
     without_jfif = data[:2] + data[20:] if data[2:4] == b"\xff\xe0" else data
     for each in (data, without_jfif):
-        new, saving = rewritten(each)
+        new, saving = rewritten(each, "a.jpg")
         assert saving.files == 1
         with Image.open(BytesIO(each)) as old, Image.open(BytesIO(new)) as again:
             assert "progressive" in old.info
@@ -179,4 +322,5 @@ def test_the_true_jpegtran(mode: str, options: dict[str, Any]) -> None:
             assert (again.mode, again.tobytes()) == (old.mode, old.tobytes())
             assert (again.info["icc_profile"], again.info["comment"]) == (PROFILE, b"kept")
             assert again.info.get("exif") == old.info.get("exif")
-    assert rewritten(data + b"rubbish")[0] == rewritten(data)[0]
+        for behind in (b"more", each):
+            assert rewritten(each + behind, "a.jpg") == (each + behind, Saving())
