@@ -44,7 +44,8 @@ class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no ty
     Raises:
         PackError: there is no pack, or it cannot be used or fetched.
         ValueError: a url without ``folder``, or a folder with arguments for a url; at the first sample, a ``bound``
-            without a ``BlockShuffle``.
+            that is too small for all shards, without a ``BlockShuffle``.
+        TypeError: ``bound`` is no whole number.
     """
 
     in_blocks = False
@@ -63,8 +64,12 @@ class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no ty
     ) -> None:
         super().__init__(root, transform=transform, target_transform=target_transform)
         place = os.path.expanduser(os.fspath(root))
-        if ("://" in place) != (folder is not None) or (folder is None and (bound or storage_options)):
-            raise ValueError("a pack at a url needs a local folder for its shards, and others neither this nor a bound")
+        if "://" in place and folder is None:
+            raise ValueError(f"a pack at a url needs a local folder for its shards: PackDataset({place!r}, folder=...)")
+        if "://" not in place and (folder is not None or bound is not None or storage_options):
+            raise ValueError(f"{place} is no url: folder, bound and storage_options are for packs that are fetched")
+        if bound is not None and not isinstance(bound, int):
+            raise TypeError(f"bound must be a number of bytes, got {bound!r}")
         self._remote = None
         if folder is not None:
             self._remote = _remote.Remote(place, os.fspath(folder), bound, storage_options or {})

@@ -39,11 +39,11 @@ class BlockShuffle(Sampler[int]):
         self._dataset, self._block, self._window = dataset, block, window
         self._seed, self._replicas, self._rank = seed, num_replicas, rank
         self._epoch = 0
-        inner: Any = dataset
-        while inner is not None:  # what a Subset has, too
+        inside: list[Any] = [dataset]
+        for inner in inside:  # what a Subset has, too, and a ConcatDataset
             if hasattr(inner, "in_blocks"):
                 inner.in_blocks = True
-            inner = getattr(inner, "dataset", None)
+            inside += [inner.dataset] if hasattr(inner, "dataset") else getattr(inner, "datasets", ())
         if len(dataset) and not len(self):
             raise ValueError(f"block={block} is too large: {len(dataset)} samples are no whole block for each rank")
 

@@ -2,15 +2,18 @@
 
 import os
 import shutil
+import signal
+import time
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
 import pytest
 import torch
 from fsspec.implementations.local import LocalFileSystem
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -211,10 +214,10 @@ def fails(path: str, target: str) -> bool:
 @pytest.mark.parametrize(
     ("instead", "why"),
     [
-        (flipped, "shard-000000.tar: this is not the shard that the pack's index describes: "),
-        (cut, "shard-000000.tar: this is not the shard that the pack's index describes: "),
-        (of_another, "shard-000000.tar: this is not the shard that the pack's index describes"),
-        (fails, "shard-000000.tar: it cannot be fetched: no route to host"),
+        (flipped, "shard-000000.tar is not the shard that .*/index.sqlite describes: "),
+        (cut, "shard-000000.tar is not the shard that .*/index.sqlite describes: "),
+        (of_another, "shard-000000.tar is not the shard that .*/index.sqlite describes; has the pack changed"),
+        (fails, "shard-000000.tar cannot be fetched: no route to host"),
     ],
 )
 def test_wrong_shards(made: Path, tmp_path: Path, instead: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,29 +300,113 @@ def test_nothing_is_left_of_a_fetch_that_fails(
 
 
 def test_wrong_folders(tree: Path, made: Path, tmp_path: Path) -> None:
-    with pytest.raises(PackError, match=r"elsewhere://.*/tree: there is no pack"):
+    with pytest.raises(PackError, match=r"^elsewhere://.*/tree: .nv-meta/index.sqlite cannot be fetched: "):
         remote(tree, tmp_path / "here")
-    assert not (tmp_path / "here").exists()
+    remote(made, tmp_path / "here")  # nothing is left of the other url
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "mine").write_text("kept")
-    with pytest.raises(PackError, match="the folder is not empty, and has no part of a pack"):
+    with pytest.raises(PackError, match=r"^/.*/used: the folder is not empty, and has no part of a pack"):
         remote(made, tmp_path / "used")
-    with pytest.raises(PackError, match="No such file or directory"):  # a pack, but nobody fetched it
+    with pytest.raises(PackError, match="/pack: the folder has a whole pack, which is not fetched: leave out the url"):
         remote(made, made)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "c").mkdir()
-    (tmp_path / "other" / "c" / "x.jpg").write_bytes(helpers.jpeg(20, 20))
-    remote(made, tmp_path / "here")
-    with pytest.raises(PackError, match="the folder is of another pack"):
-        remote(packs.made(tmp_path / "other", tmp_path / "pack 2"), tmp_path / "here")
-    os.utime(pack_index.file_of(str(made)), (1, 1))
-    with pytest.raises(PackError, match=r"or elsewhere://.*/pack has changed"):
+    with pytest.raises(PackError, match="/here: the folder is of another url"):
+        remote(made.parent / "other", tmp_path / "here")
+    with pytest.raises(PackError, match=r"/mine: the folder cannot be used for a remote pack: .*Not a directory"):
+        remote(made, tmp_path / "used" / "mine")
+
+
+def test_a_pack_that_changes_elsewhere(tree: Path, made: Path, tmp_path: Path) -> None:
+    dataset = remote(made, tmp_path / "here")
+    first = dataset[0][0]
+    for path in tree.rglob("*.jpg"):
+        helpers.picture(40, 30).save(path)
+    shutil.rmtree(made)
+    packs.made(tree, made)
+    assert remote(made, tmp_path / "here")[0][0].tobytes() == first.tobytes()
+    with pytest.raises(PackError, match=r"/pack: shard-\d+.tar is not the shard that .*/here/.nv-meta/index.sql"):
+        list(dataset)
+
+
+def test_a_wrong_index_is_not_kept(made: Path, tmp_path: Path) -> None:
+    index = Path(pack_index.file_of(str(made)))
+    good = index.read_bytes()
+    index.write_bytes(good[: len(good) // 2])
+    with pytest.raises(PackError, match=r"elsewhere://.*/pack: .*the pack's index cannot be used"):
         remote(made, tmp_path / "here")
+    index.write_bytes(good)
+    remote(made, tmp_path / "here")
+
+
+def test_without_the_url(tree: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is here is read, even from a folder that cannot be written to; the rest is an error."""
+    here = tmp_path / "here"
+    [*remote(made, here)]
+    packs.forget()
+    made.rename(tmp_path / "gone")
+    here.chmod(0o555)
+    (here / ".nv-meta").chmod(0o555)
+    for (image, _), (expected, _) in zip(remote(made, here), ImageFolder(tree), strict=True):
+        assert image.tobytes() == expected.tobytes()
+    here.chmod(0o755)
+    (here / "shard-000000.tar").unlink()
+    packs.forget()
+    with pytest.raises(PackError, match=r"elsewhere://.*/pack: shard-000000.tar cannot be fetched"):
+        remote(made, here)[0]
+
+
+def test_the_urls_of_archives(tree: Path, made: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "archive"), "zip", made)
+    dataset = accel.PackDataset(f"zip://::file://{archive}", folder=tmp_path / "here")
+    assert [image.tobytes() for image, _ in dataset] == [image.tobytes() for image, _ in ImageFolder(tree)]
+
+
+def test_a_password_is_not_written(made: Path, tmp_path: Path) -> None:
+    remote(made, tmp_path / "here")
+    assert not any(str(made) in path.read_text("latin-1") for path in (tmp_path / "here" / ".nv-meta").iterdir())
+
+
+def test_a_child_does_not_keep_the_lock_of_its_parent(made: Path, tmp_path: Path) -> None:
+    """A child that is forked while a shard is fetched, and outlives its parent, fetches that shard itself."""
+    begun, results = tmp_path / "begun", get_context("fork").Queue()
+    dataset = remote(made, tmp_path / "here")
+
+    def waits(path: str, target: str) -> bool:
+        if not begun.exists():
+            begun.touch()
+            time.sleep(60)
+        return False
+
+    def child() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.01)
+        results.put(dataset[0][1])
+
+    parent = os.fork()
+    if not parent:
+        parent = os.getpid()
+        Elsewhere.instead = staticmethod(waits)
+        Thread(target=lambda: dataset[0], daemon=True).start()
+        while not begun.exists():
+            time.sleep(0.01)
+        get_context("fork").Process(target=child).start()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    assert results.get(timeout=60) == 0
+
+
+def test_concatenated(made: Path, tmp_path: Path) -> None:
+    dataset = ConcatDataset([remote(made, tmp_path / "here", bound=BOUND)])
+    accel.BlockShuffle(dataset, block=1)
+    dataset[0]
 
 
 def test_wrong_arguments(made: Path, tmp_path: Path) -> None:
     with pytest.raises(PackError, match="bound=100 is too small: a shard has "):
         remote(made, tmp_path / "here", bound=100)
-    for root, options in ((f"file://{made}", {}), (made, {"folder": tmp_path / "here"}), (made, {"bound": 5})):
-        with pytest.raises(ValueError, match="a pack at a url needs a local folder"):
-            accel.PackDataset(root, **options)
+    with pytest.raises(ValueError, match=r"a pack at a url needs a local folder .*PackDataset\('file://"):
+        accel.PackDataset(f"file://{made}")
+    for options in ({"folder": tmp_path / "here"}, {"bound": 0}, {"storage_options": {"key": 1}}):
+        with pytest.raises(ValueError, match="/pack is no url: folder, bound and storage_options are for packs that"):
+            accel.PackDataset(made, **options)
+    with pytest.raises(TypeError, match="bound must be a number of bytes, got '10GB'"):
+        remote(made, tmp_path / "here", bound="10GB")

@@ -22,7 +22,7 @@ from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
 
-FOLDER, NAME, ORIGIN = ".nv-meta", "index.sqlite", "remote.json"
+FOLDER, NAME, ORIGIN = ".nv-meta", "index.sqlite", "origin"
 FORMAT = b"1"
 
 MADE = "CREATE TABLE accel_columns (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
@@ -96,7 +96,7 @@ def file_of(root: str) -> str:
 
 
 def origin_of(root: str) -> str:
-    """The path of the file that says where the pack in this folder is fetched from, if it is."""
+    """The path of the file that has a digest of the url that the pack in this folder is fetched from, if it is."""
     return os.path.join(root, FOLDER, ORIGIN)
 
 
@@ -109,13 +109,17 @@ def opened(file: str) -> Any:
 
 
 def read(root: str) -> Index:
-    """Read and check the index of the pack in a folder.
+    """``read_file`` of the index of the pack in a folder."""
+    return read_file(file_of(root))
+
+
+def read_file(file: str) -> Index:
+    """Read and check an index.
 
     Raises:
         ForeignIndex: accel did not make it.
         PackError: it cannot be read, is of another format, or says what cannot be.
     """
-    file = file_of(root)
     try:
         with closing(opened(file)) as connection:
             found = _columns(connection, os.path.getsize(file), file)
