@@ -224,7 +224,7 @@ def host_of(selection: Selection) -> HostBackend:
 def companion(name: str, options: Options) -> HostBackend:
     """The instance of backend ``name`` with those of the given options that it shares."""
     kind = find(name).Options
-    threads = {"threads": getattr(options, "threads", None)} if "threads" in kind.__dataclass_fields__ else {}
+    threads = {"threads": getattr(options, "threads", "auto")} if "threads" in kind.__dataclass_fields__ else {}
     return cast(
         HostBackend,
         instance(name, kind(exact=options.exact, on_error=options.on_error, cache=options.cache, **threads)),

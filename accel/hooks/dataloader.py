@@ -26,7 +26,7 @@ from accel.processes import sending, slot_pool, switch
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
 from accel.runtime.memo import cached
-from accel.system import log, notes
+from accel.system import log, notes, worker_threads
 from accel.system.caller import frame
 from accel.system.private_names import private
 from accel.system.timing import measuring
@@ -126,6 +126,11 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return _located(original, self, index)
     if measuring.look():
         return self.fetch(index)  # which now has clocks around it, or has none any more
+    with worker_threads.own().batch():
+        return _made_in_worker(original, self, index)
+
+
+def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
     selection = switch.active()
     computes = selection is not None and not backend_of(selection).devices
     try:
@@ -156,7 +161,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     measuring.share(own=True)
     host_of(selection).prepare()
     batch.prepare(self.dataset)
-    dataset_warmup.compute(self.dataset, getattr(selection.options, "threads", None))
+    dataset_warmup.compute(self.dataset, getattr(selection.options, "threads", "auto"))
     cached.flush()
     log.flush()
     with slot_pool.loader(self.multiprocessing_context) as keep_for:

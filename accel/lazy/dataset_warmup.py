@@ -29,7 +29,7 @@ _LOOKED_AT = 8
 _DEPTH = 5
 
 
-def compute(dataset: Any, threads: int | None) -> None:
+def compute(dataset: Any, threads: int | str) -> None:
     """Compute the lazy samples and the pixels of the lazy images that ``dataset`` holds, if their backend is a host's.
 
     They are looked for in its attributes, and in those of the datasets inside it: in lists, tuples and dicts, whose

@@ -68,9 +68,9 @@ def _computed(tensor: torch.Tensor) -> str:
     about = slot_pool.about(tensor) if tensor.layout == torch.strided and tensor.device.type == "cpu" else None
     if about is None:
         return "its values are computed; print(accel.summary()) says how accel's images were"
-    worker, images, slow = about
+    worker, images, slow, threads = about
     how = f"{slow} of them not the fast way: print(accel.summary()) says why" if slow else "all the fast way"
-    return f"computed by DataLoader worker {worker}, {_many(images, 'image')}, {how}"
+    return f"computed by DataLoader worker {worker} on {_many(threads, 'thread')}, {_many(images, 'image')}, {how}"
 
 
 def summary() -> str:
@@ -78,8 +78,9 @@ def summary() -> str:
 
     Returns:
         Lines of text: the backend in force and how many images were computed; then how often something was not done
-        the fast way, and why; the files that were replaced; and how the transforms of these images were recorded. The
-        numbers are those of ``accel.stats()``. That Pillow decodes formats other than JPEG is not counted.
+        the fast way, and why; the files that were replaced; how the transforms of these images were recorded; and on
+        how many threads workers computed their batches. The numbers are those of ``accel.stats()``. That Pillow decodes
+        formats other than JPEG is not counted.
     """
     found = counters.stats()
     lines = [_headline(found)]
@@ -90,6 +91,9 @@ def summary() -> str:
     if found["ways"]:
         lines.append("How their transforms were recorded:")
         lines += [f"  {_many(many, 'image')}: {way}" for way, many in _most_first(found["ways"])]
+    if found["worker threads"]:
+        numbers = [f"{many:,} on {_many(number, 'thread')}" for number, many in found["worker threads"].items()]
+        lines.append(f"Batches of DataLoader workers: {', '.join(numbers)}")
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from accel.system import memory
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: it takes longer only if its holder was killed
-_COLUMNS = 11
+_COLUMNS = 12
 _USE, _CLOCK, _END = -3, -2, -1  # after the columns: ``use``, how often slots were taken, where the next one begins
 
 
@@ -36,8 +36,8 @@ class Arena:
     tensors in it that were sent, and of those that are gone in the parent; ``taken_at``: when it was taken, by the
     number of slots taken until then; ``pages``: how often its pages were given back to the system.
 
-    ``about``, int64 [3, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
-    its images, and of those that fell back.
+    ``about``, int64 [4, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
+    its images, of those that fell back, and of the threads that computed them.
     ``use``, int64 [1]: how batches are used (``processes.uses``), which the parent writes.
     """
 

@@ -27,7 +27,7 @@ import torch
 from accel.processes import sent_files, slot_pool
 from accel.processes.sent_files import SentFiles
 from accel.processes.slot_pool import SlotPool, SlotReference
-from accel.system import counters
+from accel.system import counters, worker_threads
 from accel.system.private_names import private
 
 _utils = private("torch._utils", "ExceptionWrapper")
@@ -156,7 +156,7 @@ def outgoing(batch: Any, *, packs: bool) -> Any:
     """
     pool, slow = slot_pool.of_worker() if packs else slot_pool.current(), counters.new_fallbacks()
     if pool is not None:
-        pool.note(slow)
+        pool.note(slow, worker_threads.own().used)
     return Outgoing(pool, batch) if packs or (pool is not None and pool.looked_at) else batch
 
 

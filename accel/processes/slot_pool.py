@@ -168,7 +168,7 @@ _received: weakref.WeakValueDictionary[int, memory.Lease] = weakref.WeakValueDic
 
 
 def about(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The number of the worker that computed a plain tensor, of its images, and of those that fell back; or None."""
+    """What ``Arena.about`` says of a plain tensor; None if it came from no worker."""
     lease = None
     with suppress(RuntimeError, NotImplementedError):  # a tensor without memory
         lease = _received.get(tensor.untyped_storage().data_ptr())
@@ -195,18 +195,20 @@ class SlotPool:
         if slot is None:
             counters.fallback("workers found no room in the memory that they use again; a batch took new shared memory")
             return memory.shared(shape, dtype)
-        self.arena.about[:, slot] = -1, shape[0] if len(shape) > 3 else 1, 0
+        self.arena.about[:, slot] = -1, shape[0] if len(shape) > 3 else 1, 0, 1
         lease = memory.lease(self.arena.part(int(self.arena.offset[slot]), size), size)
         lent = torch.from_numpy(lease)
         self.looked_at[lent.data_ptr()] = slot
         lease.on_release = partial(self._release, slot, lent.data_ptr())
         return lent.view(dtype).view(tuple(shape))
 
-    def note(self, slow: int) -> None:
-        """Note for ``about`` that this worker computed the tensors in its new slots, and how many fallbacks it took."""
+    def note(self, slow: int, threads: int) -> None:
+        """Note for ``about`` that this worker computed the tensors in its new slots, how many fallbacks it took, and on
+        how many threads."""
         about = self.arena.about
         for slot in [slot for slot in list(self.looked_at.values()) if about[0, slot] < 0]:
-            about[::2, slot] = get_worker_info().id, min(slow, about[1, slot])  # type: ignore[union-attr]
+            worker: Any = get_worker_info()
+            about[:, slot] = worker.id, about[1, slot], min(slow, about[1, slot]), threads
 
     def _release(self, slot: int, address: int) -> None:
         del self.looked_at[address]

@@ -175,7 +175,7 @@ def _finished(
     tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(_run_all(selection, plans, memory.results.empty))
-    parallel = _parallel(getattr(selection.options, "threads", None))
+    parallel = _parallel(getattr(selection.options, "threads", "auto"))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(tailed, batches, strict=True):
         if isinstance(whole, Exception):
@@ -205,7 +205,7 @@ def _count(whole: TailedPlans) -> None:
 
 
 @cache
-def _parallel(threads: int | None) -> ParallelFor:
+def _parallel(threads: int | str) -> ParallelFor:
     return ParallelFor(threads, "accel-kernels")
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
+from weakref import WeakSet
 
 from torch.utils.data import get_worker_info
 
-from accel.system import fork, log
+from accel.system import fork, log, worker_threads
 from accel.system.cores import cores
 
 T = TypeVar("T")
@@ -19,21 +20,25 @@ T = TypeVar("T")
 class ParallelFor:
     """Threads that are started when first needed; the calling thread works with them.
 
-    In a DataLoader worker the calling thread works alone. A forked child starts threads of its own.
+    They end before a fork, unless they work, and are started again when they are needed.
     """
 
-    def __init__(self, threads: int | None, name: str) -> None:
-        """``threads``: the number that share the work, the caller included; None for one a core."""
-        self._threads = threads
+    def __init__(self, threads: int | str, name: str) -> None:
+        """``threads``: the number that share the work, the caller included; "auto": one a core, and in a DataLoader
+        worker as many as ``worker_threads`` says."""
+        self._fixed = threads if isinstance(threads, int) else None
         self._name = name
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
         self._lock = fork.Lock()
+        self._process, self._at_work = 0, 0  # the process that has the threads, and calls that use them
+        self._pool: ThreadPoolExecutor | None = None
+        _all.add(self)
 
     @property
     def size(self) -> int:
-        if get_worker_info() is not None:
-            return 1
-        return self._threads or cores()
+        """The number of threads that share the work now."""
+        if self._fixed is not None:
+            return self._fixed
+        return cores() if get_worker_info() is None else worker_threads.own().number
 
     def each(self, items: Iterable[T], do: Callable[[T], None]) -> None:
         """Call ``do`` with every item, in any order, also when it fails for some.
@@ -57,19 +62,50 @@ class ParallelFor:
                     failed[number] = error
             return failed
 
-        tasks: list[Future[dict[int, Exception]]] = []
-        with suppress(RuntimeError):  # the interpreter is ending, and starts no more threads
-            tasks.extend(self._executor().submit(work) for _ in range(min(self.size, len(items)) - 1))
-        failed = work()
-        for task in tasks:
-            failed.update(task.result())
+        threads = min(self.size, len(items))
+        timed = nullcontext() if get_worker_info() is None else worker_threads.own().sharing(threads)
+        with timed, self._working(work, threads - 1) as tasks:
+            failed = work()
+            for task in tasks:
+                failed.update(task.result())
         if failed:
             raise failed[min(failed)]
 
-    def _executor(self) -> ThreadPoolExecutor:
+    @contextmanager
+    def _working(self, work: Callable[[], T], threads: int) -> Iterator[list[Future[T]]]:
+        if threads <= 0:
+            yield []
+            return
         with self._lock:
             process = os.getpid()
-            if self._pool is None or self._pool[0] != process:  # a forked child has none of its parent's threads
-                threads = max(self.size - 1, 1)
-                self._pool = process, ThreadPoolExecutor(threads, self._name, initializer=log.is_ours)
-            return self._pool[1]
+            if self._process != process:  # a forked child has none of its parent's threads
+                self._process, self._pool, self._at_work = process, None, 0
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._fixed or cores(), self._name, initializer=log.is_ours)
+            tasks = list[Future[T]]()
+            with suppress(RuntimeError):  # the interpreter is ending, and starts no more threads
+                tasks.extend(self._pool.submit(work) for _ in range(threads))
+            self._at_work += 1
+        try:
+            yield tasks
+        finally:
+            with self._lock:
+                self._at_work -= 1
+
+    def end_threads(self) -> None:
+        """End the threads, unless they are at work."""
+        with self._lock:
+            if self._pool is not None and self._process == os.getpid() and not self._at_work:
+                self._pool.shutdown()
+                self._pool = None
+
+
+_all = WeakSet[ParallelFor]()
+
+
+def _end_threads() -> None:
+    for each in list(_all):
+        each.end_threads()
+
+
+fork.register(before=_end_threads)  # a child would not have them, and Python warns of forks beside threads

@@ -25,11 +25,12 @@ INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
 DRAWN_AGAIN = "drawn again"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
-_FALLBACK, _WAY, _ASKER = "fallback: ", "way: ", "asker: "
+_FALLBACK, _WAY, _ASKER, _THREADS = "fallback: ", "way: ", "asker: ", "threads: "
 _IMAGES = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS)
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED)
-_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else"}  # when a row is full
+_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else", _THREADS: "0"}
+"""The name for all others of a kind, when a row is full."""
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _COLUMNS = 1024, 128
 _COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
@@ -126,6 +127,11 @@ def early(asker: str, reason: str | None) -> None:
         fallback(reason)
 
 
+def worker_threads(number: int) -> None:
+    """Count a batch that a DataLoader worker computed on so many threads."""
+    count(f"{_THREADS}{number}")
+
+
 def show(name: str, value: Callable[[], Any]) -> None:
     """Add an entry to ``stats``, whose value is taken when ``stats`` is called."""
     _shown[name] = value
@@ -145,7 +151,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last four entries.
+        A dictionary of ints, but for the last five entries.
 
         - ``images``: lazy images whose pixels were computed; one that goes on after that counts again;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
@@ -168,6 +174,8 @@ def stats() -> dict[str, Any]:
           ``drawn together``; in a batch ``one by one``, and why; by a composition, ``alone, compiled``, or ``alone, not
           compiled`` and why; or ``alone, function by function``;
         - ``computed early by``: the images of ``computed early`` by the code that asked for their pixels, a dictionary;
+        - ``worker threads``: the batches that DataLoader workers computed, by the number of threads that did, a
+          dictionary (0: any other number);
         - ``fallbacks``: the counts of what was not done the fast way, by reason, a dictionary.
     """
     totals: dict[str, int] = {}
@@ -182,6 +190,9 @@ def stats() -> dict[str, Any]:
     log.flush()
     for entry, prefix in (("ways", _WAY), ("computed early by", _ASKER), ("fallbacks", _FALLBACK)):
         result[entry] = {name.removeprefix(prefix): n for name, n in totals.items() if name.startswith(prefix)}
+    result["worker threads"] = {
+        int(name.removeprefix(_THREADS)): n for name, n in sorted(totals.items()) if name.startswith(_THREADS)
+    }
     return result
 
 

@@ -15,7 +15,7 @@ import torch
 from accel.backend import HostBackend, Options
 from accel.backends.cpu import effects, passes, regions, rows, stages
 from accel.backends.cpu.shares import Share
-from accel.backends.shared.options import check_positive
+from accel.backends.shared.options import check_threads
 from accel.backends.shared.pixels import Pixels
 from accel.cache import reading
 from accel.codec import decode, store, stream_index
@@ -39,17 +39,17 @@ class CpuOptions(Options):
     """The cpu backend's options.
 
     Args:
-        threads: the number of threads that share a batch outside DataLoader workers; None for one for each core that
-            this process may use. A worker uses only its own thread.
+        threads: the number of threads that share a batch, in each process. "auto": one for each core that this process
+            may use; in a DataLoader worker its share of them, and fewer while its batches wait.
         decode: the JPEG decoder: "auto", or one of ``accel.codec.decode.ENGINES``.
     """
 
-    threads: int | None = None
+    threads: int | str = "auto"
     decode: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "threads")
+        check_threads(self.threads)
         if self.decode not in decode.ENGINES:
             raise ValueError(f"decode must be one of {', '.join(decode.ENGINES)}, got {self.decode!r}")
 

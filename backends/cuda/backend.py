@@ -22,7 +22,7 @@ from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import DESCRIBED, Ready, sizes_of, summary_of
 from accel.backends.cuda.schedule import Execution
-from accel.backends.shared.options import check_positive, missing_gpu
+from accel.backends.shared.options import check_positive, check_threads, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
@@ -48,14 +48,14 @@ class CudaOptions(AcceleratorOptions):
         decode: "accel" or "auto": accel's own decoder on the device, which is exact, and the host for files that it
             does not take; "nvimgcodec": nvImageCodec on the device, which is not exact and needs ``exact=False``;
             "host": the host decodes the regions and sends pixels.
-        threads: the number of threads that decode on the host; None for one for each core that this process may use.
+        threads: the number of threads that decode on the host; "auto" for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
             larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as three
             batches may be computed at a time, but at most 16 GiB, and a sixteenth of the host's memory.
     """
 
     decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"
-    threads: int | None = None
+    threads: int | str = "auto"
     memory: int | None = None
 
     def __post_init__(self) -> None:
@@ -64,7 +64,8 @@ class CudaOptions(AcceleratorOptions):
             raise ValueError(f"decode must be 'auto', 'accel', 'nvimgcodec' or 'host', got {self.decode!r}")
         if self.decode == "nvimgcodec" and self.exact:
             raise ValueError("decode='nvimgcodec' is not exact on a GPU: it needs exact=False")
-        check_positive(self, "threads", "memory")
+        check_threads(self.threads)
+        check_positive(self, "memory")
 
     @property
     def decoder(self) -> str:

@@ -16,7 +16,7 @@ from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.dali import partition, pipeline
 from accel.backends.dali.operator_chain import OperatorChain, Structure
 from accel.backends.dali.pipeline import PipelinePool, Sample
-from accel.backends.shared.options import check_positive, missing_gpu
+from accel.backends.shared.options import check_threads, missing_gpu
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
 from accel.codec.header import claim
@@ -38,17 +38,17 @@ class DaliOptions(AcceleratorOptions):
     Args:
         device: where batches are computed: a GPU, or "cpu" for DALI's CPU operators; None for the device of the first
             ``.to(device)``, or for the CPU operators if there is no GPU.
-        threads: the number of host threads of DALI, and of the backend that goes on from it; None for one for each core
-            that this process may use.
+        threads: the number of host threads of DALI, and of the backend that goes on from it; "auto" for one for each
+            core that this process may use.
         hw_decoder_load: the share of the images that the GPU's hardware decoder gets, 0 to 1, if it has one.
     """
 
-    threads: int | None = None
+    threads: int | str = "auto"
     hw_decoder_load: float = 0.65
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "threads")
+        check_threads(self.threads)
         if type(self.hw_decoder_load) not in (int, float) or not 0 <= self.hw_decoder_load <= 1:
             raise ValueError(f"hw_decoder_load must be a number from 0 to 1, got {self.hw_decoder_load!r}")
         if self.device is None and not torch.cuda.is_available():
@@ -142,7 +142,7 @@ class DaliBackend(AcceleratorBackend):
             make = partial(
                 pipeline.Pipeline,
                 device=None if device.type == "cpu" else device.index,
-                threads=self.options.threads or cores(),
+                threads=self.options.threads if isinstance(self.options.threads, int) else cores(),
                 hw_load=float(self.options.hw_decoder_load),
             )
             found = self._pipelines.setdefault(device, PipelinePool(make))

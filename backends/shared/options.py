@@ -15,6 +15,12 @@ def check_positive(options: Options, *names: str) -> None:
             raise ValueError(f"{name} must be a positive int or None, got {value!r}")
 
 
+def check_threads(threads: int | str) -> None:
+    """Raise ValueError unless a number of threads is "auto" or a positive int."""
+    if threads != "auto" and (type(threads) is not int or threads < 1):
+        raise ValueError(f"threads must be 'auto' or a positive int, got {threads!r}")
+
+
 def missing_gpu(device: torch.device, otherwise: str) -> str | None:
     """The reason why a GPU cannot be used, with an alternative; None if it can."""
     if not torch.cuda.is_available():

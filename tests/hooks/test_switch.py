@@ -68,9 +68,9 @@ USES: list[Callable[..., Any]] = [
         (None, {}, TypeError, r"must be a string, got NoneType"),
         (b"cpu", {}, TypeError, r"must be a string, got bytes"),
         ("cpu", {"thread": 2}, TypeError, r"'cpu' has no option 'thread'; it takes .*threads"),
-        ("cpu", {"threads": 0}, ValueError, r"threads must be a positive int or None, got 0"),
-        ("cpu", {"threads": 1.5}, ValueError, r"threads must be a positive int or None, got 1.5"),
-        ("cpu", {"threads": True}, ValueError, r"threads must be a positive int or None, got True"),
+        ("cpu", {"threads": 0}, ValueError, r"threads must be 'auto' or a positive int, got 0"),
+        ("cpu", {"threads": 1.5}, ValueError, r"threads must be 'auto' or a positive int, got 1.5"),
+        ("cpu", {"threads": True}, ValueError, r"threads must be 'auto' or a positive int, got True"),
         ("cpu", {"exact": 1}, TypeError, r"exact must be True or False, got 1"),
         ("cpu", {"on_error": "ignore"}, ValueError, r"on_error must be 'raise' or 'replace', got 'ignore'"),
         ("cpu", {"decode": "fast"}, ValueError, r"decode must be one of auto, .*got 'fast'"),
@@ -160,7 +160,7 @@ def test_contexts_nest_and_restore() -> None:
                 assert switch.current().options.threads == 2  # type: ignore[attr-defined]
             assert accel.get_image_backend() == "torchvision"
         assert switch.current() is inner
-    assert switch.current().options.threads is None  # type: ignore[attr-defined]
+    assert switch.current().options.threads == "auto"  # type: ignore[attr-defined]
 
 
 def test_context_is_restored_after_an_exception() -> None:

@@ -14,6 +14,7 @@ from torchvision.datasets.folder import default_loader
 from torchvision.transforms import functional as F
 
 import accel
+from accel.system.cores import cores
 from tests.support import helpers
 
 EVAL = T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize((0.485, 0.5, 0.4), (0.2, 0.3, 0.1))])
@@ -141,11 +142,12 @@ def test_a_batch_that_a_worker_computed(image_folder: Path, method: str) -> None
             (ImageFolder(str(image_folder), EVAL), "all the fast way"),
             (slow, "5 of them not the fast"),
         ):
+            threads = f"{cores()} thread{'s' * (cores() > 1)}"
             loader = DataLoader(dataset, 5, num_workers=1, multiprocessing_context=method)
             batch = next(iter(loader))
             images = batch[0] if isinstance(batch, list) else batch
             text = accel.explain(images)
-            assert f"computed by DataLoader worker 0, 5 images, {told}" in text
+            assert f"computed by DataLoader worker 0 on {threads}, 5 images, {told}" in text
             assert accel.explain(images[1:3]).endswith(text.partition("float32")[2])
             assert "worker" not in accel.explain(images.clone())
         assert "worker" not in accel.explain(torch.ones(3))

@@ -127,9 +127,9 @@ def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     forget()
     request.addfinalizer(forget)
     torch_threads = torch.get_num_threads()
-    assert ParallelFor(None, "tried").size == 6
+    assert ParallelFor("auto", "tried").size == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert ParallelFor(None, "tried").size == 3
+    assert ParallelFor("auto", "tried").size == 3
     assert ParallelFor(5, "tried").size == 5
     threads = set(threading.enumerate())
     with accel.image_backend("cpu", on_error="replace"):  # an instance whose threads have not been started

@@ -1,0 +1,111 @@
+"""How many threads compute in a DataLoader worker: its share of the cores, and fewer while its batches wait.
+
+A worker whose batch is made waits until the training takes one. If it does so ahead of every batch, the training binds,
+and fewer threads are enough: so many that a batch is still made in 0.9 of the time from one to the next. The cores that
+are given back are the training's. No result depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from statistics import fmean
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from torch.utils.data import get_worker_info
+
+from accel.system import counters, fork
+from accel.system.cores import affinity, cores
+
+LOOKED_AT = 8
+"""The number of batches that are looked back at; the first ones are made on all threads."""
+
+_USED, _IDLE = 0.9, 0.05  # shares of the time from one batch to the next: used at most, and not worth a change
+
+
+class Times(NamedTuple):
+    """Seconds of a batch: of waiting ahead of it, of work on one thread, and of work that threads share, of all of them
+    together."""
+
+    waited: float
+    alone: float
+    shared: float
+
+
+def enough(batches: Sequence[Times], threads: int, most: int) -> int:
+    """The number of threads that make the next batch in time.
+
+    Args:
+        batches: the last ones. threads: that they were made on. most: the threads that there may be.
+    """
+    waited = min(each.waited for each in batches)
+    alone, shared = fmean(each.alone for each in batches), fmean(each.shared for each in batches)
+    period = waited + alone + shared / threads
+    if len(batches) < LOOKED_AT or waited < _IDLE * period:
+        return most
+    left = _USED * period - alone
+    return min(max(ceil(shared / left), 1), threads) if left > 0 else threads
+
+
+class WorkerThreads:
+    """The threads of this worker, from batch to batch.
+
+    Attributes:
+        number: those that share work under ``threads="auto"``. used: those that did, of the batch that is being made.
+    """
+
+    def __init__(self) -> None:
+        self._most = _most()
+        self.number, self.used = self._most, 1
+        self._batches: deque[Times] = deque(maxlen=LOOKED_AT)
+        self._ended = perf_counter()
+        self._shared = self._elapsed = 0.0
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Around the making of a batch; behind it the number may change."""
+        begun = perf_counter()
+        waited, self.used, self._shared, self._elapsed = begun - self._ended, 1, 0.0, 0.0
+        try:
+            yield
+        finally:
+            self._ended = perf_counter()
+        if self._shared:
+            counters.worker_threads(self.used)
+        self._batches.append(Times(waited, self._ended - begun - self._elapsed, self._shared))
+        self.number = enough(self._batches, self.used, self._most)
+
+    @contextmanager
+    def sharing(self, threads: int) -> Iterator[None]:
+        """Around work that this many threads share."""
+        begun = perf_counter()
+        yield
+        elapsed = perf_counter() - begun
+        self.used = max(self.used, threads)
+        self._elapsed += elapsed
+        self._shared += elapsed * threads
+
+
+def _most() -> int:
+    """This worker's share of the cores, rounded up; all of its own if it was given other ones than its parent."""
+    workers: Any = get_worker_info()
+    try:
+        inherits = os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())
+    except (AttributeError, OSError):
+        inherits = True
+    return ceil(cores() / workers.num_workers) if inherits else min(affinity(), cores())
+
+
+_own: list[WorkerThreads] = []  # one, or none yet
+fork.register(in_child=_own.clear)
+
+
+def own() -> WorkerThreads:
+    """The threads of this process, which is a DataLoader worker."""
+    if not _own:
+        _own.append(WorkerThreads())
+    return _own[0]
