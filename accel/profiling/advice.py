@@ -214,15 +214,20 @@ def _by_system(its: Flow) -> float:
 
 
 def _pool(measured: Measured, its: Flow) -> Iterator[Advice]:
-    """More of accel's own threads, if the main process loads the data itself."""
-    threads, cores = measured.options.get("threads"), int(its.cores)
+    """More of accel's own threads, if the main process loads the data itself, on a number that is fixed."""
+    threads, cores = _fixed_threads(measured), int(its.cores)
     if its.loader.num_workers == 0 and measured.backend not in ("torchvision", "cuda", "dali") and threads:
         computed = its.undelayed("decode", "transform", "kernels")
         now = predict.present(its)
         made = now.made - computed * (1 - threads / cores) if cores > threads else now.made
         rate = predict.rate(its, replace(now, made=max(made, 0.02 * now.made)))
         cost = f"{cores - threads} cores"
-        yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, rate, cost, True)
+        yield Advice('accel\'s threads="auto"', {"threads": "auto"}, its.rate, rate, cost, True)
+
+
+def _fixed_threads(measured: Measured) -> int | None:
+    threads = measured.options.get("threads")
+    return threads if isinstance(threads, int) else None
 
 
 def _copying(its: Flow) -> Iterator[Advice]:
@@ -268,9 +273,9 @@ def _shared_memory(measured: Measured, its: Flow | None) -> Iterator[Advice]:
 
 def _threads(measured: Measured, its: Flow) -> Iterator[Advice]:
     """Fewer threads, if they wait for each other."""
-    cores, threads = its.machine.cores, measured.options.get("threads")
+    cores, threads = its.machine.cores, _fixed_threads(measured)
     if threads and threads > cores:
-        yield Advice(f"accel's threads={cores}", {"threads": cores}, its.rate, None, "nothing", True)
+        yield Advice('accel\'s threads="auto"', {"threads": "auto"}, its.rate, None, "nothing", True)
     crowded = [each for each in measured.processes if ((each.cpu_s or 0) + (each.delayed_s or 0)) > 1.5 * each.seconds]
     if any(each.role == "worker" for each in crowded):
         text = "one thread in each worker: torch.set_num_threads(1), cv2.setNumThreads(0) in worker_init_fn"

@@ -91,13 +91,19 @@ class WorkerThreads:
 
 
 def _most() -> int:
-    """This worker's share of the cores, rounded up; all of its own if it was given other ones than its parent."""
-    workers: Any = get_worker_info()
+    """This worker's share of the cores; all of its own if it was given other ones than its parent."""
+    worker: Any = get_worker_info()
     try:
         inherits = os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())
     except (AttributeError, OSError):
         inherits = True
-    return ceil(cores() / workers.num_workers) if inherits else min(affinity(), cores())
+    return share(cores(), worker.num_workers) if inherits else min(affinity(), cores())
+
+
+def share(cores: int, workers: int) -> int:
+    """A worker's share of the cores: rounded up, unless that makes more than 1.5 threads a core; at least one."""
+    threads = ceil(cores / workers)
+    return threads if threads * workers <= 1.5 * cores else max(cores // workers, 1)
 
 
 _own: list[WorkerThreads] = []  # one, or none yet

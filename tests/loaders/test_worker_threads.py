@@ -18,7 +18,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel.runtime.parallel import ParallelFor
 from accel.system import cores, worker_threads
-from accel.system.worker_threads import LOOKED_AT, Times, enough
+from accel.system.worker_threads import LOOKED_AT, Times, enough, share
 from tests.support import helpers
 from tests.support.loaders import TIMEOUT, TRAIN
 from tests.support.processes import linux
@@ -64,6 +64,14 @@ def test_bursts_keep_all_threads() -> None:
 def test_more_again_as_soon_as_a_batch_is_waited_for() -> None:
     assert enough([times(9.0, 1)] * LOOKED_AT, 1, 8) == 1
     assert enough([*[times(9.0, 1)] * (LOOKED_AT - 1), times(0.0, 1)], 1, 8) == 8
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads"),
+    [(1, 1, 1), (2, 1, 2), (2, 2, 1), (2, 8, 1), (4, 3, 2), (8, 6, 2), (8, 7, 1), (16, 3, 6), (16, 5, 4), (64, 8, 8)],
+)
+def test_shares(cores: int, workers: int, threads: int) -> None:
+    assert share(cores, workers) == threads
 
 
 @pytest.fixture

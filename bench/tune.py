@@ -1,0 +1,195 @@
+"""What ``threads="auto"`` brings in DataLoader workers, beside every fixed number of threads.
+
+    python -m bench.tune [--data DIR] [--images N] [--rounds N] [--out FILE]
+
+- Simulated cores, 16 and 64: an image sleeps for 8 ms while it holds one of so many places. For some numbers of
+  workers, and a training that takes batches at once or one every 80 ms, the rate is compared with the best of the fixed
+  numbers of threads, each tried in turn. The first 20 batches do not count.
+- Real cores, two: epochs of photos from ``ImageFolder`` and from a dataset of one's own, by one worker with
+  ``threads="auto"``, by one with one thread, and by two. Their values are compared first, with torchvision's too. CPU
+  time is that of the workers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing import get_context
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
+from torchvision.datasets import ImageFolder
+
+import accel
+from accel.backends.cpu.backend import CpuBackend
+from accel.cli import screen
+from accel.cli.arguments import command
+from accel.cli.tables import Table, show
+from accel.codec import jpeg
+from accel.system import cores, worker_threads
+from bench.epochs import alike, photos
+from bench.machine import parser, write
+from bench.pipelines import MEAN, STD
+from bench.usage import pinned
+
+_BATCH, _WARM, _MEASURED = 64, 20, 12
+_SLEEP, _STEP = 0.008, 0.08  # seconds of an image, and between two batches that are taken
+_WORKERS = 1, 2, 3, 5, 8
+_TRAIN = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
+
+
+class Own(Dataset[Any]):
+    """A dataset of one's own: the images of ``ImageFolder``'s, one by one."""
+
+    def __init__(self, root: str) -> None:
+        self.samples = ImageFolder(root).samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        path, label = self.samples[index]
+        return _TRAIN(Image.open(path).convert("RGB")), label
+
+
+class Many(Dataset[Any]):
+    """An image again and again, opened and cropped at random."""
+
+    def __init__(self, path: str, count: int) -> None:
+        self.path, self.count = path, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, _: int) -> Any:
+        return _TRAIN(Image.open(self.path).convert("RGB"))
+
+
+# -- simulated cores ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def simulated(count: int) -> Iterator[None]:
+    """Have this process and its forked children see so many cores, and compute by sleeping on one of them."""
+    places = get_context("fork").Semaphore(count)
+
+    def sleep() -> None:
+        with places:
+            time.sleep(_SLEEP)
+
+    def tasks(_: Any, plan: Any, __: Any) -> Iterator[Any]:
+        return ((position, sleep) for position in range(plan.shape[0]))
+
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(CpuBackend, "_tasks", tasks))
+        patched.enter_context(patch.object(cores, "affinity", lambda: count))
+        patched.enter_context(patch.object(cores, "_machine", lambda: (count, None)))
+        patched.callback(cores._found.cache_clear)
+        cores._found.cache_clear()
+        yield
+
+
+def rate(path: str, workers: int, threads: int | str, step: float) -> tuple[float, int]:
+    """Images a second after the first batches, and the number of threads of the last one."""
+    with accel.image_backend("cpu", threads=threads, cache=None), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
+        loader = DataLoader(Many(path, _BATCH * (_WARM + _MEASURED)), _BATCH, num_workers=workers)
+        before, begun, last = accel.stats()["worker threads"], 0.0, 0
+        for number, _ in enumerate(loader):
+            if number == _WARM:
+                begun = time.perf_counter()
+            now = accel.stats()["worker threads"]
+            last = next((each for each in now if now[each] != before.get(each)), last)
+            before = now
+            time.sleep(step)
+        return _BATCH * _MEASURED / (time.perf_counter() - begun), last
+
+
+def on_simulated(path: str, count: int, workers: int, step: float) -> dict[str, Any]:
+    """The rate of "auto" beside the best of fixed numbers of threads."""
+    share = worker_threads.share(count, workers)
+    with simulated(count):
+        grid = sorted({max(number, 1) for number in (share // 2, share, share + 1, 2 * share)})
+        fixed = {number: rate(path, workers, number, step)[0] for number in grid}
+        own, threads = rate(path, workers, "auto", step)
+    best = max(fixed, key=lambda number: fixed[number])
+    found = {"cores": count, "workers": workers, "step": step, "auto": own, "its threads": threads}
+    return {**found, "fixed": fixed, "best threads": best, "auto by best": own / fixed[best]}
+
+
+# -- real cores ---------------------------------------------------------------------------------------------
+
+
+def epoch(make: Any, workers: int, threads: int | str, seed: int, backend: str = "cpu") -> tuple[list[float], int]:
+    """Images a second, milliseconds of CPU time an image, and a digest; the first of two epochs starts the workers."""
+    torch.manual_seed(seed)
+    with accel.image_backend(backend, **({"threads": threads} if backend == "cpu" else {})):
+        dataset = make()
+        loader = DataLoader(dataset, _BATCH, shuffle=True, num_workers=workers, persistent_workers=True)
+        for _ in loader:
+            pass
+        digests, begun, spent = list[Any](), time.perf_counter(), 0.0
+        for images, labels in loader:
+            paused = time.perf_counter()
+            digests += jpeg.digest(images.numpy().data), *labels.tolist()
+            spent += time.perf_counter() - paused
+        seconds = time.perf_counter() - begun - spent
+        before = sum(os.times()[2:4])
+        del loader
+        cpu = sum(os.times()[2:4]) - before  # of the workers, which have ended
+    return [len(dataset) / seconds, 500 * cpu / len(dataset)], hash(tuple(digests))
+
+
+def on_real(make: Any, rounds: int) -> dict[str, Any]:
+    """Rates, CPU times and ratios of one worker with "auto", with one thread, and of two workers, in turns."""
+    one, auto = partial(epoch, make, 1, 1), partial(epoch, make, 1, "auto")
+    alike("tune", {"one": partial(one, 0), "auto": partial(auto, 0), "torchvision": partial(one, 0, "torchvision")})
+    found = []
+    for number in range(rounds):
+        costs = alike("tune", {"auto": partial(auto, number), "one thread": partial(one, number)}, turn=number)
+        costs["two workers"], _ = epoch(make, 2, 1, number)
+        rates = {which: cost[0] for which, cost in costs.items()}
+        cpu = {f"{which}, CPU ms": cost[1] for which, cost in costs.items()}
+        ratios = {f"auto by {which}": rates["auto"] / rates[which] for which in ("one thread", "two workers")}
+        found.append({**rates, **cpu, **ratios})
+    return {"medians": {key: median(each[key] for each in found) for key in found[0]}, "rounds": found}
+
+
+@command("tune")
+def main() -> int:
+    options = parser("bench.tune", str(__doc__).partition("\n")[0], out="tune.json", images=800, rounds=5)
+    args = options.parse_args()
+    kinds = {"ImageFolder": lambda root: ImageFolder(root, _TRAIN), "a dataset of one's own": Own}
+    with photos(args.data, args.images) as given, screen.Bar("tune", 2 + 4 * len(_WORKERS)) as bar:
+        simulations = []
+        for count in (16, 64):
+            for workers in _WORKERS:
+                for step in (0.0, _STEP):
+                    simulations.append(on_simulated(given.files[0], count, workers, step))
+                    bar.advance()
+        real = dict[str, Any]()
+        with pinned(2):
+            for name, make in kinds.items():
+                real[name] = on_real(partial(make, str(given.root)), args.rounds)
+                bar.advance()
+    columns = "cores", "workers", "step", "its threads", "best threads", "auto", "auto by best"
+    show(Table("simulated cores", columns, [[f"{each[name]:.5g}" for name in columns] for each in simulations]))
+    names = next(iter(real.values()))["medians"]
+    rows = [[key, *(f"{each['medians'][key]:,.3f}" for each in real.values())] for key in names]
+    show(Table("two cores", ("", *real), rows))
+    write(args.out, {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "real": real})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
