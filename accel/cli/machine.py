@@ -33,12 +33,14 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, the cores that this process may use and the reason, the CUDA devices and the system."""
+    """The processor, the cores that this process may use and the reason, the cores of each NUMA node, the CUDA devices
+    and the system."""
     cores = found()
     return {
         "cpu": _cpu_model(),
         "cores": cores.number,
         "cores by": cores.why,
+        "NUMA nodes": numa_nodes(),
         "cuda devices": _cuda_devices(),
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -50,6 +52,16 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> list[str]:
+    """The numbers of the cores of each node, such as "node0: 0-31"; none if the system does not tell.
+
+    ``torchrun --numa-binding=node`` binds each rank to the node of its GPU; threads that accel starts stay there.
+    """
+    lists = sorted(nodes.glob("node[0-9]*/cpulist"), key=lambda path: int(path.parent.name[4:]))
+    texts = ((path.parent.name, attempt(path.read_text)) for path in lists)
+    return [f"{name}: {text.strip()}" for name, text in texts if isinstance(text, str) and text.strip()]
 
 
 def _cuda_devices() -> list[str]:

@@ -10,6 +10,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.cli import info
+from accel.cli.machine import numa_nodes
 from accel.runtime.parallel import ParallelFor
 from accel.system import cores
 from accel.system.cores import cpuset, quota, share
@@ -144,3 +145,12 @@ def test_info_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
     shown = info.gather()["machine"]
     assert (shown["cores"], shown["cores by"]) == (1, "Slurm's 1 for a task")
+
+
+def test_numa_nodes(tmp_path: Path) -> None:
+    for number, cpus in ((0, "0-3,8\n"), (10, "4-7\n"), (2, "\n")):
+        (tmp_path / f"node{number}").mkdir()
+        (tmp_path / f"node{number}" / "cpulist").write_text(cpus)
+    assert numa_nodes(tmp_path) == ["node0: 0-3,8", "node10: 4-7"]
+    assert numa_nodes(tmp_path / "none") == []
+    assert info.gather()["machine"]["NUMA nodes"] == numa_nodes()
