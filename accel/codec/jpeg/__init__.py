@@ -55,7 +55,7 @@ __all__ = [
 
 SOURCES = (
     *("codec/jpeg/*.py", "codec/header.py"),
-    *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
+    *(f"system/native/{name}.py" for name in ("call_kernels", "digest", "memory", "signatures", "simd")),
 )
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
