@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import comma_separated, command
+from accel.cli.arguments import command
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
 from bench import figures, report
 from bench.contestants import CONTESTANTS
-from bench.machine import known, parser, write
+from bench.machine import comma_separated, known, parser, write
 from bench.tables import tables
 from bench.workload import Setting
 from bench.workloads import WORKLOADS

@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,6 @@ import accel
 from accel.cli import samples
 from accel.cli.arguments import Red
 from accel.cli.data import folder
-from accel.codec import jpeg
 from accel.system import memory
 
 BATCH, LARGE = 32, 32
@@ -105,9 +105,9 @@ def epochs(
             for images, _ in loader:
                 values = [each.numpy() for each in (images if isinstance(images, list) else [images])]
                 spent += time.process_time() - begin
-                digests += [jpeg.digest(each.data) for each in values]
+                digests += [zlib.crc32(each.data) for each in values]
                 begin = time.process_time()
-            digests.append(jpeg.digest(torch.get_rng_state().numpy().data))
+            digests.append(zlib.crc32(torch.get_rng_state().numpy().data))
             found.append((1000 * spent / len(dataset), hash(tuple(digests))))  # type: ignore[arg-type]
     return found
 

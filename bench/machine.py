@@ -56,6 +56,11 @@ def parser(
     return made
 
 
+def comma_separated(text: str) -> list[str]:
+    """An argparse type: a list of words, separated by commas."""
+    return text.split(",")
+
+
 def known(what: str, names: Sequence[str], registry: dict[str, Any]) -> dict[str, Any]:
     """The registry's entries with these names, or all if there are no names, in its order.
 

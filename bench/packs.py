@@ -22,6 +22,7 @@ import os
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -44,7 +45,6 @@ from accel.cli.arguments import Red, WrongUsage, at_least, command
 from accel.cli.costs import Clock, Cost
 from accel.cli.data import folder
 from accel.cli.tables import Table, show
-from accel.codec import jpeg
 from accel.codec.files import packs
 from accel.packs import unpacking, writing
 from accel.packs.sources import Silent
@@ -138,7 +138,7 @@ def _epoch(root: Path, crop: int, seed: int, delay: float = 0, backend: str = "c
         for images, labels in DataLoader(dataset, _BATCH, shuffle=True):
             values = images.numpy()
             wall, cpu = wall + time.perf_counter(), cpu + time.process_time()
-            digests += jpeg.digest(values.data), *labels.tolist()
+            digests += zlib.crc32(values.data), *labels.tolist()
             wall, cpu = wall - time.perf_counter(), cpu - time.process_time()
         wall, cpu = wall + time.perf_counter(), cpu + time.process_time()
         os.environ["SLOW_OPEN_US"] = "0"

@@ -20,14 +20,14 @@ from torch import nn
 from torchvision import models
 
 from accel.cli import screen
-from accel.cli.arguments import Red, WrongUsage, at_least, comma_separated, command
+from accel.cli.arguments import Red, WrongUsage, at_least, command
 from accel.cli.costs import ratio, take_turns
 from accel.cli.data import Data, folder, open_folder
 from accel.cli.harness import Contestant, backend_of, check, device, from_loader
 from accel.cli.pipelines import PIPELINES
 from accel.cli.tables import show
 from accel.system.cores import cores
-from bench.machine import known, parser, write
+from bench.machine import comma_separated, known, parser, write
 from bench.measure import Fed, fed
 from bench.tables import tables
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from accel.backends.cuda import cache as kept
 from accel.backends.cuda import host
+from accel.system.native.object_cache import cached_path
 
 HERE = Path(__file__).parent
 
@@ -93,7 +93,7 @@ def _runtime() -> Any:
     source = HERE / "races.cpp"
     name = f"races-{hashlib.sha256(source.read_bytes()).hexdigest()[:32]}.so"
     flags = ("-std=c++17", "-O2", "-shared", "-fPIC")
-    return ctypes.CDLL(str(kept.cached_path(name, lambda: host._compile(source, flags))), ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(cached_path(name, lambda: host._compile(source, flags))), ctypes.RTLD_GLOBAL)
 
 
 def _located(what: str, library: str, offset: str, times: str) -> str:

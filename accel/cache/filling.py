@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from sys import byteorder
 from time import monotonic
 from typing import Any
 
@@ -86,7 +85,7 @@ class Filling:
         Return which of them the cache then has: also those that were written, up to the first that had no room.
         """
         kept, first = [*there], 0
-        sizes = [int.from_bytes(entry.numbers[-4:], byteorder) for entry in entries]
+        sizes = [entry.size for entry in entries]
         charges = charges_of(entries, sizes)
         with self._lock:
             while first < len(entries):

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
 from accel.cache import reading_fields as rd
-from accel.codec.files.kernels import _address, _called
+from accel.codec.files.kernels import _address, _pread
 from accel.system.native.digest import digest
-from accel.system.native.intrinsics import emitted
 from accel.system.native.memory import i64, pointer_to, u64
-
-_INT, _WORD = ir.IntType(32), ir.IntType(64)
-_int64 = types.int64
-
-
-@emitted(_int64, _int64, _int64, _int64, _int64, _int64)
-def _pread(builder: ir.IRBuilder, call: Any, descriptor: Any, place: Any, room: Any, begin: Any) -> Any:
-    return _called(builder, call, _WORD, (descriptor, _INT), (place, _WORD), (room, _WORD), (begin, _WORD))
 
 
 @njit

@@ -12,11 +12,6 @@ from accel.system.imports import LazyModule
 _screen = LazyModule("accel.cli.screen", draws=True)  # it imports rich
 
 
-def comma_separated(text: str) -> list[str]:
-    """An argparse type: a list of words, separated by commas."""
-    return text.split(",")
-
-
 class WrongUsage(Exception):
     """Error of a request that cannot be carried out; the message says why. The exit status is 2."""
 

@@ -47,18 +47,10 @@ _FIRST = 512  # slots of the first table
 _SLOT_BYTES = 512  # bytes of the store per slot
 _SMALLEST = 1 << 20
 _SOME = 512  # words per entry that ``get_all`` has memory for at first
-_KEY = struct.Struct("=QQQqq")
 _NOTHING = np.zeros(0, np.uint64)
 
-row = _KEY.pack
+row = struct.Struct("=QQQqq").pack
 """Pack a key's parts to the bytes of a row of keys, as ``store_kernels`` takes them."""
-
-
-def key_of_row(row: bytes) -> Key:
-    """The key in a row of keys."""
-    device, inode, size, written, changed = _KEY.unpack(row)
-    return device, inode, size, written, changed
-
 
 NO_ROW = bytes(8 * of.KEY)
 

@@ -47,13 +47,13 @@ def explain(x: Any) -> str:
         by = f", asked for by {x._touched_by}" if x._touched_by else ""
         return f"{title}: its pixels are computed{by}; what is done to it from now on, Pillow runs at once."
     if (lazy := pending_state(x)) is not None:
-        title = f"lazy tensor {list(x.shape)} {_name(x.dtype)}"
+        title = f"lazy tensor {list(x.shape)} {_short(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"
         return _explain(title, lazy.recipes, lazy.made[2], lazy.after)
     in_force = f"The image backend in force is {switch.current().name!r}."
     if isinstance(x, torch.Tensor):
-        return f"plain tensor {list(x.shape)} {_name(x.dtype)}: {_computed(x)}. {in_force}"
+        return f"plain tensor {list(x.shape)} {_short(x.dtype)}: {_computed(x)}. {in_force}"
     if isinstance(x, Image.Image):
         kind = type(x).__name__
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
@@ -192,7 +192,7 @@ def _planned(decode: Decode, item: Item, verb: str) -> list[str]:
     return [
         f"  {verb}: rows {top}..{top + height}, columns {left}..{left + width} ({share:.0f}% of the picture)",
         *(f"  stage {number + 1}: {_stage(stage)}" for number, stage in enumerate(item.stages)),
-        f"  values: table of {item.table.shape[0]} x 256 {_name(item.table.dtype)}",
+        f"  values: table of {item.table.shape[0]} x 256 {_short(item.table.dtype)}",
     ]
 
 
@@ -248,7 +248,3 @@ def _axis(axis: Axis) -> str:
     part = "" if axis.extent is None else f", {axis.extent.begin:.6g} to {axis.extent.end:.6g},"
     resized = f"{part} -> {axis.size}" if axis.resampled else ""
     return f"{view}{resized} -> {window} shown{flipped}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

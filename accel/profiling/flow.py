@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high
 
 from accel.profiling.measured import WORKER_STAGES, BatchTimes, Loader, Machine, Measured, Process, Spent, total
 from accel.profiling.stepping import Stepping, stepping
@@ -240,7 +241,7 @@ def _flow(
         alone=max(made.mean - queued, min(cpu_made, made.mean)),
         cpu_made=cpu_made,
         cpu_main=cpu_main,
-        startup=max(typical - wait, made.mean - wait, 0.0) + (_middle(loader.ended_ns) if typical else 0.0),
+        startup=max(typical - wait, made.mean - wait, 0.0) + (median_high(loader.ended_ns or [0]) if typical else 0.0),
         length=length,
         shifted=gap,
     )
@@ -328,8 +329,4 @@ def _epochs(
     length = float(loader.length or sum(ended) / len(ended) or max(len(all_batches), 1000))
     # the first epoch includes work done once a process: imports, compiling
     later = [each + waited.get(epoch, 0.0) for epoch, each in enumerate(loader.startup_ns) if epoch]
-    return _middle(later), length
-
-
-def _middle(times: Sequence[float]) -> float:
-    return sorted(times)[len(times) // 2] if times else 0.0
+    return median_high(later or [0.0]), length

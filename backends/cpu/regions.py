@@ -39,7 +39,7 @@ UNIT = units.Unit(
     *("backends/cpu/pass_fields.py", "backends/cpu/pass_windows.py", "backends/shared/numba_memory.py"),
     *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/files/fields.py"),
     *("codec/jpeg/*.py", "codec/header.py", "planning/column_fields.py"),
-    *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
+    *(f"system/native/{name}.py" for name in ("call_kernels", "digest", "memory", "signatures", "simd")),
     seconds=1.5,
 )
 RUN_SHARE = UNIT.function("backends.cpu.share_kernels", "run_share", "i8[1]w i8[1]w i8[1]w")

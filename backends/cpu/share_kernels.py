@@ -20,10 +20,10 @@ from accel.codec.jpeg import decode_fields as df
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes_fields as pf
 from accel.planning.column_fields import AXIS, BEGIN, LENGTH, SHOWN, SIZE, START, STEP, WINDOW, WINDOW_STEP
-from accel.system.native.call_fields import FIRST, HEAD
 from accel.system.native.call_kernels import address, caller, float_bits, length, show, word_at
 from accel.system.native.intrinsics import emitted
 from accel.system.native.memory import advanced, byte_at, i64, pointer_to, take_numbers, u64
+from accel.system.native.signatures import FIRST, HEAD
 
 from . import share_fields as sh
 

@@ -18,6 +18,7 @@ from accel.backends.cuda import columns, compile, effects, encoding, finished, h
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.device import CudaDevice, Device
 from accel.backends.cuda.finished import Summary
+from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.ready import DESCRIBED, Ready, sizes_of, summary_of
@@ -164,7 +165,11 @@ class CudaBackend(AcceleratorBackend):
         return [
             f"decoder: {_DESCRIBED[decoder]}",
             *([f"files: {DESCRIBED}"] if decoder == "accel" else ()),
-            *(jpeg.describe_indexes(plan.decodes, self.options, decoder == "accel") if decoder != "nvimgcodec" else ()),
+            *(
+                requests.describe_indexes(plan.decodes, self.options, decoder == "accel")
+                if decoder != "nvimgcodec"
+                else ()
+            ),
             f"runs: one launch for each stage of the whole batch, on {where}",
         ]
 
@@ -177,9 +182,9 @@ class CudaBackend(AcceleratorBackend):
             found, rows = plan.columns, plan.rows
             sizes = columns.device_bytes(plan)
             if decodes and not isinstance(rows.sources, Pictures):
-                sizes = sizes + jpeg.device_bytes_of(rows, found.boxes, found.channels)
+                sizes = sizes + requests.device_bytes_of(rows, found.boxes, found.channels)
             return sizes
-        each = [device_bytes(wanted) + (jpeg.device_bytes(wanted) if decodes else 0) for wanted in plan.decodes]
+        each = [device_bytes(wanted) + (requests.device_bytes(wanted) if decodes else 0) for wanted in plan.decodes]
         return np.array(each, np.int64)
 
     def _decoder(self, engine: _Engine) -> str:
@@ -248,8 +253,8 @@ class CudaBackend(AcceleratorBackend):
         addresses: list[int | None] = [None] * len(decodes)
         decoding = jpeg.Decoding(addresses)
         if decoder == "accel":
-            by_index = jpeg.by_index(decodes, self.options)
-            decoding = engine.jpeg.decode([jpeg.request_of(each, by_index) for each in decodes])
+            by_index = requests.by_index(decodes, self.options)
+            decoding = engine.jpeg.decode([requests.request_of(each, by_index) for each in decodes])
             addresses = decoding.addresses
         elif decoder == "nvimgcodec":
             images = engine.decoder.decode(decodes)
@@ -288,16 +293,16 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
 
 def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
-    return Decode(jpeg.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+    return Decode(requests.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
 
 
 def _keep(plan: Plan, decoding: jpeg.Decoding) -> None:
     """Keep the indexes that the device has made."""
     if len(decoding.made.numbers):
-        stream_index.keep(jpeg.keys_of(plan, decoding.made.numbers), decoding.made)
+        stream_index.keep(requests.keys_of(plan, decoding.made.numbers), decoding.made)
     if cached.in_use:
         for number, index in decoding.made.each().items():
-            indexes.keep(jpeg.source_of(plan, number), index)
+            indexes.keep(requests.source_of(plan, number), index)
         cached.flush(if_due=True)  # the entries of what the host has decoded
 
 

@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel.backends.cuda.cache import SOURCES, cached, folder, key
-from accel.backends.cuda.declarations import kernels
+from accel.backends.cuda.declarations import SOURCES, kernels
 from accel.errors import BackendUnavailable, attempt
 from accel.system import counters
 from accel.system.imports import LazyModule
+from accel.system.native.object_cache import cached, digest, folder
 
 _core, _nvrtc = LazyModule("cuda.core"), LazyModule("cuda.bindings.nvrtc")
 
@@ -95,6 +95,12 @@ def cubin(name: str, arch: str) -> bytes:
     """
     label = f"{label_of(name)}-{arch}-{key(arch, _compilers(), *_SETTINGS)}.cubin"
     return cached(label, lambda: build(name, arch)[0])
+
+
+def key(*parts: str) -> str:
+    """The key, in ``accel.system.native.object_cache``, of code compiled from all sources in this folder with these
+    settings."""
+    return digest([*SOURCES.rglob("*.cu"), *SOURCES.rglob("*.h")], SOURCES, *parts)
 
 
 def options(name: str, arch: str) -> Any:

@@ -115,7 +115,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     schedule = columns.schedule_of(plan, addresses)
     launches = placed(schedule)
 
-    decoder = [batch.segments, *(batch.owners(kernel) for kernel in LAUNCHES), batch.pictures]
+    decoder = batch.sent()
     offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
     program = _program.take(-(-(behind + schedule.upload.size) // 8) * 8)
     upload = program[behind:]

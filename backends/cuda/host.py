@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from accel.backends.cuda.cache import SOURCES, cached_path, key
-from accel.backends.cuda.compile import UNITS, label_of, unit_of
+from accel.backends.cuda.compile import UNITS, key, label_of, unit_of
+from accel.backends.cuda.declarations import SOURCES
 from accel.backends.cuda.device import Device
 from accel.codec import store
 from accel.errors import BackendUnavailable
 from accel.system import fork
+from accel.system.native.object_cache import cached_path
 
 COMPILER = "g++"
 _MOST_BLOCKS = (1 << 31) - 1

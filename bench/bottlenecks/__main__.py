@@ -15,11 +15,11 @@ from statistics import median
 from typing import Any
 
 from accel.cli import screen
-from accel.cli.arguments import comma_separated, command
+from accel.cli.arguments import command
 from accel.cli.tables import Table, show
 from bench.bottlenecks import PLANTS, child, data, processes
 from bench.bottlenecks.plant import Plant
-from bench.machine import RESULTS, known, write
+from bench.machine import RESULTS, comma_separated, known, write
 
 _TOLERANCE = 0.15
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel.backends.cuda import cache
+from accel.backends.cuda import compile
 from accel.cli.data import open_folder
 from bench.gpu.setting import NotInstalled, Setting, photos
 from bench.machine import provenance
@@ -41,7 +41,7 @@ def main(file: Path, told: dict[str, Any]) -> None:
     )  # fmt: skip
     result = json.loads(file.read_text()) if file.exists() else {"part": told["part"], "variant": told["variant"]}
     result |= {**provenance(), "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "host"}
-    result["kernels' sources"] = cache.key()
+    result["kernels' sources"] = compile.key()
     found, took = result.setdefault("steps", {}), result.setdefault("seconds", {})
     module, _, function = told["function"].partition(":")
     for step, make in getattr(import_module(module), function)(setting):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accel.backends.cuda import compile
-from accel.backends.cuda.cache import SOURCES
+from accel.backends.cuda.declarations import SOURCES
 from bench.gpu import gpus
 from bench.gpu.gpus import Floats
 

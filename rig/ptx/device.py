@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from accel.backends.cuda import CudaBackend, backend, compile, host
-from accel.backends.cuda.cache import SOURCES
+from accel.backends.cuda.declarations import SOURCES
 from rig.pieces import divided
 from rig.ptx.machine import Machine, Program
 from rig.ptx.memory import GlobalMemory

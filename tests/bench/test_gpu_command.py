@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel.backends.cuda import cache, compile
+from accel.backends.cuda import compile
 from bench.gpu import __main__ as command
 from bench.gpu import gpus, processes, variants
 from bench.gpu.setting import Setting
@@ -216,6 +216,6 @@ def test_a_variant_runs(
     assert command.main([*few, *only, "--data", str(image_folder)]) == 0
     found = json.loads((tmp_path / f"decode.subsequence-{subsequence}.photos-1-at-once.json").read_text())
     assert found["variant"] == {"subsequence": subsequence}
-    assert found["kernels' sources"] != cache.key()
+    assert found["kernels' sources"] != compile.key()
     assert found["steps"]["photos, 1 at once"]["images/s"] > 0
     assert "images/s" in capsys.readouterr().out

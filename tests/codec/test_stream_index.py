@@ -11,7 +11,7 @@ from accel.codec.header import Raw, claim
 from accel.codec.jpeg import index_fields as ix
 from bench.fuzz.files import encode, picture
 from tests.support.indexed import Keeper, boxes, intact, noise, points_of, rows_of
-from tests.support.stream_index import sealed
+from tests.support.stream_index import digest, index_size, sealed
 
 
 def test_any_boxes_of_any_files(thorough: bool) -> None:
@@ -70,7 +70,7 @@ def test_rows_above_are_not_walked(restart: int) -> None:
 def test_sizes(thorough: bool) -> None:
     for seed in range(400 if thorough else 60):
         data = intact(seed)
-        size = jpeg.index_size(data)
+        size = index_size(data)
         assert size % 8 == 0
         assert size == 0 or size + ix.AROUND <= len(data) // ix.SHARE
         index = jpeg.Index()
@@ -82,12 +82,12 @@ def test_sizes(thorough: bool) -> None:
 
 def test_small_files_have_none() -> None:
     data = encode(picture("smooth", 32, 32))
-    assert jpeg.index_size(data) == 0
+    assert index_size(data) == 0
     keeper = Keeper()
     assert keeper.decode(data, (3, 3, 9, 9)) is not None
     assert keeper.said == (False, False, False)
     for other in (encode(picture("noise", 200, 200), progressive=True), b"", b"\xff\xd8\xff\xd9", data[:100]):
-        assert jpeg.index_size(other) == 0
+        assert index_size(other) == 0
         assert jpeg.known_points(other, points_of(noise())) == 0
 
 
@@ -97,12 +97,12 @@ def test_digests() -> None:
     count = 0
     for size in (0, 1, 7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 5000):
         data = rng.bytes(size)
-        seen.add(jpeg.digest(data))
+        seen.add(digest(data))
         count += 1
         for at in {0, size // 2, *range(max(size - 40, 0), size), *rng.integers(0, size + 1, 200)} - {size}:
             changed = bytearray(data)
             changed[at] ^= 1 << int(rng.integers(8))
-            seen.add(jpeg.digest(bytes(changed)))
+            seen.add(digest(bytes(changed)))
             count += 1
         for block in range(0, size - 1024, 512):  # what is moved is seen as well
             changed = bytearray(data)
@@ -110,12 +110,12 @@ def test_digests() -> None:
                 data[block + 512 : block + 1024],
                 data[block : block + 512],
             )
-            seen.add(jpeg.digest(bytes(changed)))
+            seen.add(digest(bytes(changed)))
             count += 1
-        seen.add(jpeg.digest(bytes(size)))
+        seen.add(digest(bytes(size)))
         count += size > 0
     assert len(seen) == count
-    assert jpeg.digest(memoryview(bytearray(b"abc" * 999))) == jpeg.digest(b"abc" * 999)
+    assert digest(memoryview(bytearray(b"abc" * 999))) == digest(b"abc" * 999)
 
 
 def test_room() -> None:

@@ -16,7 +16,16 @@ from bench.fuzz.files import encode, picture
 from tests.support import inside
 from tests.support.indexed import Keeper, boxes, noise, padded, plainly, points_of, poison, rows_of
 from tests.support.jpeg import damaged, drifting, shape
-from tests.support.stream_index import count_of, mcu_columns, packing, placing, sealed, unpacked, with_points
+from tests.support.stream_index import (
+    count_of,
+    index_size,
+    mcu_columns,
+    packing,
+    placing,
+    sealed,
+    unpacked,
+    with_points,
+)
 
 
 def test_the_checksum_is_the_decoders() -> None:
@@ -93,7 +102,7 @@ def test_other_files() -> None:
 def test_nothing_is_left_of_an_index_that_is_dropped(box: Box) -> None:
     data, fresh = noise(), Keeper()
     fresh.decode(data, box)
-    for wrong in (np.full(jpeg.index_size(data), 0xA5, np.uint8), points_of(data)):
+    for wrong in (np.full(index_size(data), 0xA5, np.uint8), points_of(data)):
         wrong[2 * ix.POINTS] ^= 1
         keeper = Keeper(wrong)
         keeper.decode(data, box)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from accel.cache.entry import KINDS, packed_key
 from accel.cache.numbers import Numbers
 from accel.codec.files import fields as of
 from accel.codec.files import reader
-from accel.codec.store import key_of_row
 from accel.hooks import tv_files
 from accel.processes import switch
 from accel.recipes.recipe import Source
@@ -191,7 +191,7 @@ def test_numbers_of_files_have_64_bits_without_a_sign(files: list[str]) -> None:
     assert isinstance(together, Files)
     expected = []
     for place, key in enumerate(together.keys().packed()):
-        device, inode, *rest = key_of_row(key or b"")
+        device, inode, *rest = struct.unpack("=QQQqq", key or b"")
         expected.append((device, inode | 1 << 63, *rest))
         together.known[place, of.INODE] |= -(1 << 63)
     assert [source.key for source in together] == expected

@@ -13,8 +13,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned_pool
-from accel.backends.cuda import jpeg as cuda_jpeg
-from accel.backends.cuda.jpeg import index
+from accel.backends.cuda.jpeg import index, requests
 from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
 from accel.planning import columns
@@ -116,7 +115,7 @@ def test_files_that_are_flagged_are_filled_in_behind(deferred: Deferred) -> None
 
 def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every other file one is known, of the others one is made."""
-    request_of, made = cuda_jpeg.request_of, list[int]()
+    request_of, made = requests.request_of, list[int]()
 
     def known(*arguments: Any) -> Any:
         wanted, noted = request_of(*arguments), codec_jpeg.Index()
@@ -125,7 +124,7 @@ def test_files_with_indexes_in_flight(deferred: Deferred, monkeypatch: pytest.Mo
         return wanted._replace(known=noted.bytes.copy())
 
     written = index.written
-    monkeypatch.setattr(cuda_jpeg, "request_of", known)
+    monkeypatch.setattr(requests, "request_of", known)
     monkeypatch.setattr(index, "written", lambda *arguments: made.extend(arguments[0]) or written(*arguments))
     assert right(deferred, 6, lambda seed: [with_room(each) for each in files(seed)]) == [True] * 6
     assert 0 < len(made) < 6 * 5

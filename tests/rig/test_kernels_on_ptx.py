@@ -18,7 +18,6 @@ from torchvision.transforms import v2
 import accel
 from accel.backends.cuda import CudaBackend, backend, compile
 from accel.backends.cuda.jpeg import Decoding, Request, index
-from accel.codec.jpeg import index_size
 from accel.planning.plan import Plan
 from accel.processes import sent_files
 from accel.recipes.rows import Form, Rows, Slot, Structure
@@ -30,6 +29,7 @@ from tests.rig import sanitized_decoder
 from tests.support.cuda import host_only, on_device, stacked
 from tests.support.helpers import assert_same, jpeg, seed_everything
 from tests.support.jpeg import led_astray, packed, with_room
+from tests.support.stream_index import index_size
 
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the kernels")
 

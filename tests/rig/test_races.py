@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 import accel
-from accel.backends.cuda import cache, host
+from accel.backends.cuda import compile, host
+from accel.backends.cuda.declarations import SOURCES
 from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.layout import PICTURE, STATE
 from bench.fuzz.files import encode, picture, pillow
@@ -189,12 +190,12 @@ def test_other_mistakes_would_be_found(races: Races, tmp_path: Path, monkeypatch
     sources = tmp_path / "cuda"
     inside.load_libraries_again(monkeypatch)
     for file, (right, wrong, plan, expected) in MISTAKES.items():
-        shutil.copytree(cache.SOURCES, sources, dirs_exist_ok=True)
+        shutil.copytree(SOURCES, sources, dirs_exist_ok=True)
         text = (sources / file).read_text()
         assert right in text
         (sources / file).write_text(text.replace(right, wrong))
         with monkeypatch.context() as patch:
-            for module in (cache, host):
+            for module in (compile, host):
                 patch.setattr(module, "SOURCES", sources)
             on_device(BATCHES[plan])
         assert any(found.startswith(expected) for found in races.found()), file

@@ -12,7 +12,7 @@ from numba import njit, types
 
 from accel.codec.header import LARGEST_SIDE
 from accel.system.native.intrinsics import emitted
-from accel.system.native.memory import i64, pointer_to
+from accel.system.native.memory import begins, i64, pointer_to, u16
 
 from . import fields as of
 
@@ -224,11 +224,6 @@ def _content(calls: Any, descriptor: int, address: int, room: int, begin: int, r
 
 
 @njit
-def _u16(data: Any, at: int) -> Any:
-    return (i64(data[at]) << 8) | i64(data[at + 1])
-
-
-@njit
 def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
     """Whether this is a complete, sequential JPEG file with one picture, as far as its header says; fills its fields.
 
@@ -238,7 +233,7 @@ def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
         return False
     position, end, components = 2, size - 1, 0
     while position + 3 < end:
-        marker, length = i64(data[position + 1]), _u16(data, position + 2) - 2
+        marker, length = i64(data[position + 1]), u16(data, position + 2) - 2
         at, following = position + 4, position + 4 + length
         if data[position] != 0xFF or length < 0 or following > end:
             return False
@@ -262,7 +257,7 @@ def _frame(data: Any, at: int, length: int, rows: Any, i: int) -> Any:
     """Fill a picture's size; returns the number of its components, 0 if it is not a plain one."""
     if length < 6 or data[at] != 8:
         return i64(0)
-    components, height, width = i64(data[at + 5]), _u16(data, at + 1), _u16(data, at + 3)
+    components, height, width = i64(data[at + 5]), u16(data, at + 1), u16(data, at + 3)
     if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
         return i64(0)
     if max(height, width) > LARGEST_SIDE:
@@ -293,20 +288,10 @@ _PHOTOSHOP, _RESOURCE = tuple(b"Photoshop 3.0\0"), tuple(b"8BIM")
 
 
 @njit
-def _begins(data: Any, at: int, room: int, expected: Any) -> Any:
-    if room < len(expected):
-        return False
-    same = True
-    for i in range(len(expected)):
-        same &= data[at + i] == expected[i]
-    return same
-
-
-@njit
 def _photoshop_parses(data: Any, at: int, length: int) -> Any:
     """The same as the function of this name in ``header``."""
-    position = len(_PHOTOSHOP) if _begins(data, at, length, _PHOTOSHOP) else length
-    while _begins(data, at + position, length - position, _RESOURCE):
+    position = len(_PHOTOSHOP) if begins(data, at, at + length, _PHOTOSHOP) else length
+    while begins(data, at + position, at + length, _RESOURCE):
         position += 6
         if position == length:
             return False
@@ -316,6 +301,6 @@ def _photoshop_parses(data: Any, at: int, length: int) -> Any:
         position += position & 1
         if position + 4 > length:
             return True
-        position += 4 + ((_u16(data, at + position) << 16) | _u16(data, at + position + 2))
+        position += 4 + ((u16(data, at + position) << 16) | u16(data, at + position + 2))
         position += position & 1
     return True

@@ -40,27 +40,15 @@ from .scratch import (
     idct_tables,
 )
 
-__all__ = [
-    "MARKERS",
-    "UNIT",
-    "Index",
-    "decode",
-    "digest",
-    "digests",
-    "first_marker",
-    "index_size",
-    "known_points",
-    "sound_parts",
-]
+__all__ = ["MARKERS", "UNIT", "Index", "decode", "digests", "first_marker", "known_points", "sound_parts"]
 
 SOURCES = (
     *("codec/jpeg/*.py", "codec/header.py"),
-    *(f"system/native/{name}.py" for name in ("call_kernels", "call_fields", "digest", "memory", "simd")),
+    *(f"system/native/{name}.py" for name in ("call_kernels", "digest", "memory", "signatures", "simd")),
 )
 UNIT = units.Unit("jpeg", *SOURCES, seconds=4.5)
 PREPARE = UNIT.function("codec.jpeg.layout", "prepare", df.PREPARE)
 DECODE = UNIT.function("codec.jpeg.scan", "decode_scan", df.DECODE)
-_digest = UNIT.function("system.native.digest", "digest", "u1[1] u8[1]w")
 _digests = UNIT.function("system.native.digest", "digests", "u1[1] i8[1] i8[1] u4[1] i8[1]w u8[1]w")
 _sound_parts = UNIT.function("system.native.digest", "sound_parts", "u1[1] u4[1] i8[1] int int u8[1]w")
 _known_points = UNIT.function("codec.jpeg.scan", "known_points", "u1[1] i8[1]w u2[1] u8[1]w")
@@ -257,13 +245,8 @@ def room(name: str, size: int) -> Any:
     return _scratch.room(name, size)
 
 
-def digest(data: bytes | memoryview) -> int:
-    """The digest of all bytes of a file, a signed 64-bit number: equal for equal files, hardly ever for others."""
-    return _digest(np.frombuffer(data, np.uint8), _scratch.sums)
-
-
 def digests(data: Any, begins: Any, counts: Any, ends: Any) -> Any:
-    """The digests, int64[n], of the parts of several contents in a buffer of bytes.
+    """The digests, int64[n], of parts of several contents in a buffer of bytes; unequal parts hardly ever share one.
 
     ``begins``, ``counts``: the offset of each content in the buffer, and its number of parts; ``ends``: uint32[n], the
     ends of all parts, each as an offset in its content.
@@ -287,12 +270,6 @@ def sound_parts(data: Any, ends: Any, digests: Any, first: int, last: int) -> bo
     """
     arrays = np.frombuffer(data, np.uint8), np.frombuffer(ends, np.uint32), np.frombuffer(digests, np.int64)
     return _sound_parts(*arrays, first, last, _scratch.sums) == last - first
-
-
-def index_size(data: bytes | memoryview) -> int:
-    """The size in bytes of the file's index; 0: it has none."""
-    found = PREPARE(np.frombuffer(data, np.uint8), _scratch.header, _scratch.layout, True, 0, 0, 0, 0)
-    return int(_scratch.header[hd.INDEX_BYTES]) if found else 0
 
 
 def known_points(data: bytes | memoryview, index: np.ndarray) -> int:

@@ -11,15 +11,10 @@ from typing import Any
 from numba import njit
 
 from accel.codec.header import LARGEST_SIDE
-from accel.system.native.memory import i64
+from accel.system.native.memory import begins, i64, u16
 
 from . import header_fields as hd
 from .points import lay_out_index, mcus
-
-
-@njit
-def _u16(data: Any, at: int) -> Any:
-    return (i64(data[at]) << 8) | i64(data[at + 1])
 
 
 @njit
@@ -54,7 +49,7 @@ def _huffman_tables(data: Any, at: int, end: int, header: Any) -> bool:
 def _frame(data: Any, at: int, end: int, header: Any) -> bool:
     if end - at < 6 or data[at] != 8 or header[hd.COMPONENTS] != 0:
         return False
-    header[hd.HEIGHT], header[hd.WIDTH] = _u16(data, at + 1), _u16(data, at + 3)
+    header[hd.HEIGHT], header[hd.WIDTH] = u16(data, at + 1), u16(data, at + 3)
     count = i64(data[at + 5])
     if header[hd.HEIGHT] == 0 or header[hd.WIDTH] == 0 or header[hd.HEIGHT] * header[hd.WIDTH] > hd.MAX_PIXELS:
         return False
@@ -119,14 +114,6 @@ def _scan(data: Any, at: int, end: int, header: Any) -> bool:
 
 
 @njit
-def _begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
-    same = end - at >= len(text)
-    for i in range(len(text)):
-        same = same and data[at + i] == text[i]
-    return same
-
-
-@njit
 def _segment(data: Any, marker: int, at: int, end: int, header: Any) -> Any:
     """Read a segment before the scan, data[at:end], into `header`; False: it is not a usual one."""
     if marker == 0xDB:
@@ -136,12 +123,12 @@ def _segment(data: Any, marker: int, at: int, end: int, header: Any) -> Any:
     if marker == 0xC0 or marker == 0xC1:
         return _frame(data, at, end, header)
     if marker == 0xDD:
-        header[hd.RESTART] = _u16(data, at) if end - at == 2 else 0
+        header[hd.RESTART] = u16(data, at) if end - at == 2 else 0
         return end - at == 2
-    if marker == 0xE0 and _begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
+    if marker == 0xE0 and begins(data, at, end, (74, 70, 73, 70)):  # "JFIF"
         header[hd.JFIF] |= end - at >= 14 and data[at + 4] == 0
         return end - at >= 14
-    if marker == 0xEE and _begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
+    if marker == 0xEE and begins(data, at, end, (65, 100, 111, 98, 101)):  # "Adobe"
         header[hd.ADOBE] = data[at + 11] if end - at >= 12 else -1
         return end - at >= 12
     return 0xE0 <= marker <= 0xEF or marker == 0xFE
@@ -172,7 +159,7 @@ def parse(data: Any, header: Any) -> bool:
             at += 1
         if at + 4 > size or data[at] != 0xFF:
             return False
-        marker, begin, at = i64(data[at + 1]), at + 4, at + 2 + _u16(data, at + 2)
+        marker, begin, at = i64(data[at + 1]), at + 4, at + 2 + u16(data, at + 2)
         if at < begin or at > size:
             return False
         good = _scan(data, begin, at, header) if marker == 0xDA else _segment(data, marker, begin, at, header)

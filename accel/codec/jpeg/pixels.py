@@ -12,10 +12,10 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 
-from accel.system.native.call_fields import FIRST
 from accel.system.native.call_kernels import caller
 from accel.system.native.intrinsics import emitted, splat
 from accel.system.native.memory import pointer_to, step, u64
+from accel.system.native.signatures import FIRST
 from accel.system.native.simd import HAS_VBMI, Lanes, load
 
 from . import decode_fields as df

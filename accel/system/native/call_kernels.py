@@ -8,9 +8,8 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 
-from accel.system.native.call_fields import FIRST, HEAD
 from accel.system.native.intrinsics import emitted
-from accel.system.native.signatures import parameters
+from accel.system.native.signatures import FIRST, HEAD, parameters
 
 _WORD, _FLOAT = ir.IntType(64), ir.DoubleType()
 

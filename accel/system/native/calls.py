@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accel.system.native.call_fields import FIRST, HEAD
-from accel.system.native.signatures import Parameter, parameters
+from accel.system.native.signatures import FIRST, HEAD, Parameter, parameters
 from accel.system.native.units import Function
 
 _OWN, _MOST = 7, 4  # the words of an array object that are read, and the most dimensions

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 
 from accel.system.native.intrinsics import emitted
@@ -45,6 +45,21 @@ def advanced(typing_context: Any, pointer: Any, elements: Any) -> Any:
         return builder.gep(arguments[0], [arguments[1]])
 
     return pointer(pointer, types.int64), generate
+
+
+@njit
+def u16(data: Any, at: int) -> Any:
+    """The two bytes of an array from data[at] on as one big-endian number, an int64."""
+    return (i64(data[at]) << 8) | i64(data[at + 1])
+
+
+@njit
+def begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
+    """Whether data[at:end], of an array of bytes, begins with these bytes."""
+    same = end - at >= len(text)
+    for i in range(len(text)):
+        same = same and data[at + i] == text[i]
+    return same
 
 
 @emitted(types.uint64, None, types.uint64)

@@ -1,4 +1,4 @@
-"""Signatures of compiled functions, shared by ``units`` and ``compiling``.
+"""Signatures of compiled functions, shared by ``units``, ``compiling``, and ``calls`` with their kernels.
 
 A signature has one word for each parameter: a number ("int", "float", "bool", or a NumPy code such as "f4"), or a
 C-contiguous array: its items' NumPy code ("any": only address and shape matter), in brackets its number of dimensions,
@@ -12,6 +12,12 @@ from typing import NamedTuple
 
 WRONG, FAILED = -(1 << 63), -(1 << 63) + 1
 """Results that report errors: an argument is not the array that it should be; numba's code raised."""
+
+FIRST = 2
+"""Of a call's words (``calls``, ``call_kernels``), the one of the first parameter."""
+
+HEAD = object.__basicsize__
+"""Bytes of an array object before its own fields: address of the items, dimensions, address of the sizes, ..."""
 
 
 class Parameter(NamedTuple):

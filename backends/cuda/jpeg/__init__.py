@@ -2,7 +2,7 @@
 
     decoder.py   a batch: upload, launches, files that the kernels could not decode
     described.py descriptions of files for the kernels, computed without a device
-    wanted.py    the files of a plan that are for the decoder
+    requests.py  the files of a plan that are for the decoder
     headers.py   all headers of the batch, on the host    index.py     stream indexes
     layout.py    headers -> the kernels' descriptors (of picture.h), and the memory they take
     stream.cu    the scan without stuffing                tables.cu    Huffman tables
@@ -16,26 +16,6 @@ anything unusual, which is left to the host's decoders.
 """
 
 from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
-from accel.backends.cuda.jpeg.requests import (
-    Request,
-    by_index,
-    describe_indexes,
-    device_bytes,
-    device_bytes_of,
-    keys_of,
-    request_of,
-    source_of,
-)
+from accel.backends.cuda.jpeg.requests import Request
 
-__all__ = [
-    "Decoder",
-    "Decoding",
-    "Request",
-    "by_index",
-    "describe_indexes",
-    "device_bytes",
-    "device_bytes_of",
-    "keys_of",
-    "request_of",
-    "source_of",
-]
+__all__ = ["Decoder", "Decoding", "Request"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -172,11 +172,7 @@ class Decoder:
     def _queue(self, batch: PictureBatch, decoding: Decoding, files: torch.Tensor) -> None:
         scratch = self._device.scratch(batch.scratch)
         scratch[slice(*batch.cleared)].zero_()
-        arrays: list[npt.NDArray[Any]] = [
-            batch.segments,
-            *(batch.owners(kernel) for kernel in LAUNCHES),
-            batch.pictures,
-        ]
+        arrays = batch.sent()
         starts, total = places(np.array([array.nbytes for array in arrays], np.int64))
         upload = _Upload(self._device, self._descriptors, total)
         segments, *owners, pictures = (starts + upload.sent.data_ptr()).tolist()

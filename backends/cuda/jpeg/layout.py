@@ -48,6 +48,10 @@ class PictureBatch(NamedTuple):
         """The number of the picture of every block of a kernel."""
         return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
 
+    def sent(self) -> list[npt.NDArray[Any]]:
+        """What the kernels are given: segments, the ``owners`` of each of LAUNCHES, and pictures."""
+        return [self.segments, *map(self.owners, LAUNCHES), self.pictures]
+
     def report(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
         """The offset and bytes of the part of scratch memory that the host gets; and in it the offsets and sizes
         of each picture's points. All states come before all points."""

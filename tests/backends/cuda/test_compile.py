@@ -16,10 +16,11 @@ import pytest
 
 import accel
 from accel import BackendUnavailable
-from accel.backends.cuda import backend, cache, compile, declarations, host
+from accel.backends.cuda import backend, compile, declarations, host
 from accel.backends.cuda import descriptors as work
 from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.codec.jpeg import header_fields, idct, layout_fields
+from accel.system.native import object_cache
 from rig.ptx.device import ptx_of_source
 from tests.support.cuda import DEVICE, needs_compiler
 from tests.support.processes import finished, started
@@ -66,7 +67,7 @@ ptxas info    : Used 16 registers, used 0 barriers
 def arithmetic(unit: str, **changed: Any) -> set[str]:
     """The instructions of its PTX that round, or call; and what else should not be there."""
     pytest.importorskip("cuda.core", reason="it knows NVRTC's options")
-    text = ptx_of_source((cache.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
+    text = ptx_of_source((compile.SOURCES / f"{unit}.cu").read_text(), unit, **changed)
     found = re.findall(r"\b(?:fma|mad|div|rcp|sqrt)\.\S*f(?:32|64)\b|\bcall\b|__local_depot|\S+\.ftz\b", text)
     return set(found)
 
@@ -144,7 +145,7 @@ class Builder:
 
 def test_built_once(folder: Path) -> None:
     build = Builder()
-    assert [cache.cached("a", build) for _ in range(3)] == [b"kernels"] * 3
+    assert [object_cache.cached("a", build) for _ in range(3)] == [b"kernels"] * 3
     assert build.calls == 1
     assert [path.name for path in folder.iterdir()] == ["a"]
 
@@ -162,26 +163,26 @@ def test_built_once(folder: Path) -> None:
 )
 def test_a_damaged_file_is_built_again(folder: Path, damage: object) -> None:
     build = Builder()
-    cache.cached("a", build)
+    object_cache.cached("a", build)
     (folder / "a").write_bytes(damage((folder / "a").read_bytes()))  # type: ignore[operator]
-    assert cache.cached("a", build) == b"kernels"
+    assert object_cache.cached("a", build) == b"kernels"
     assert build.calls == 2
-    assert cache.cached("a", build) == b"kernels"
+    assert object_cache.cached("a", build) == b"kernels"
     assert build.calls == 2
 
 
 def test_another_entrys_file_is_built_again(folder: Path) -> None:
-    cache.cached("a", Builder(b"of a"))
+    object_cache.cached("a", Builder(b"of a"))
     (folder / "b").write_bytes((folder / "a").read_bytes())
-    assert cache.cached("b", Builder(b"of b")) == b"of b"
+    assert object_cache.cached("b", Builder(b"of b")) == b"of b"
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "file"))
-    assert cache.cached("a", Builder()) == b"kernels"
+    assert object_cache.cached("a", Builder()) == b"kernels"
     with pytest.raises(OSError):
-        cache.cached_path("a", Builder())
+        object_cache.cached_path("a", Builder())
 
 
 def test_a_failed_build_leaves_nothing(folder: Path) -> None:
@@ -189,29 +190,29 @@ def test_a_failed_build_leaves_nothing(folder: Path) -> None:
         raise BackendUnavailable("no")
 
     with pytest.raises(BackendUnavailable):
-        cache.cached("a", build)
+        object_cache.cached("a", build)
     assert not folder.exists() or not list(folder.iterdir())
 
 
 def test_the_sources_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cache.key("sm_90")
-    assert before == cache.key("sm_90") != cache.key("sm_80")
-    shutil.copytree(cache.SOURCES, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setattr(cache, "SOURCES", tmp_path)
-    assert cache.key("sm_90") == before
+    before = compile.key("sm_90")
+    assert before == compile.key("sm_90") != compile.key("sm_80")
+    shutil.copytree(compile.SOURCES, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(compile, "SOURCES", tmp_path)
+    assert compile.key("sm_90") == before
     with (tmp_path / "shim.h").open("a") as header:
         header.write("\n")
-    assert cache.key("sm_90") != before
+    assert compile.key("sm_90") != before
 
 
 RACE = """
 import sys, time
-from accel.backends.cuda import cache
+from accel.system.native import object_cache
 def build():
     time.sleep(0.05)
     return b"kernels" * 100_000
 time.sleep(max(float(sys.argv[1]) - time.time(), 0))
-assert cache.cached("a", build) == b"kernels" * 100_000
+assert object_cache.cached("a", build) == b"kernels" * 100_000
 """
 
 
@@ -224,7 +225,7 @@ def test_processes_race(folder: Path) -> None:
         status, _, errors = finished(racer)
         assert status == 0, errors
     assert [path.name for path in folder.iterdir()] == ["a"]
-    assert cache.cached("a", lambda: pytest.fail("not kept")) == b"kernels" * 100_000
+    assert object_cache.cached("a", lambda: pytest.fail("not kept")) == b"kernels" * 100_000
 
 
 # -- structures that Python reads in the sources ---------------------------------------------------------------------

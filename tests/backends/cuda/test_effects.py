@@ -20,9 +20,8 @@ import accel
 from accel import testing
 from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
-from accel.backends.cuda import backend, encoding
+from accel.backends.cuda import backend, effects, encoding
 from accel.backends.cuda.descriptors import MEASURED
-from accel.backends.cuda.effects import lowering
 from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.effects.arguments import _largest_sum as largest_sum
 from accel.backends.cuda.schedule import Execution
@@ -42,7 +41,7 @@ pytestmark = [needs_compiler, pytest.mark.usefixtures("poisoned")]
 @pytest.fixture(autouse=True)
 def nothing_lowered() -> None:
     """Descriptors that other tests left are not used."""
-    lowering.lowered_once.clear()
+    effects.lowered_once.clear()
 
 
 @pytest.fixture
@@ -398,7 +397,7 @@ def test_a_wrong_effect_would_show(name: str, monkeypatch: pytest.MonkeyPatch) -
     tell, params = ARGUMENTS[name], OPS[name].samples[0]
     case = testing.Case(name, params, (64, 48), "RGB")
     testing.check(case, "cuda", device=DEVICE)  # a kernel that is wrong at its first use is left to Pillow
-    lowering.lowered_once.clear()
+    effects.lowered_once.clear()
     others = {"TRANSPOSED": "COPIED", "CONTRAST": "EQUALIZED", "EQUALIZED": "AUTOCONTRAST", "AUTOCONTRAST": "EQUALIZED"}
     monkeypatch.setitem(
         ARGUMENTS,
@@ -413,7 +412,7 @@ def test_effects_that_hold_tensors_are_not_kept() -> None:
     image = noise(40, 50)
     displacement = torch.zeros(1, 40, 50, 2)
     on_device(lambda: F.equalize(F.elastic_transform(F2.erase(image, 1, 2, 3, 4, torch.zeros(1, 1, 1)), displacement)))
-    assert [kept.op for kept, _ in lowering.lowered_once._known.values()] == ["equalize"]
+    assert [kept.op for kept, _ in effects.lowered_once._known.values()] == ["equalize"]
 
 
 # -- how much memory ----------------------------------------------------------------------------------------

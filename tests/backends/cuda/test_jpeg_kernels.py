@@ -16,7 +16,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import accel
-from accel.backends.cuda import cache, host
+from accel.backends.cuda import compile, host
 from accel.backends.cuda import jpeg as cuda_jpeg
 from accel.backends.cuda.jpeg import layout
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -178,13 +178,13 @@ def test_the_order_of_threads_makes_no_difference(order: str, kernels: Any) -> N
 def test_a_missing_barrier_would_show(kernels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two phases made one: in the usual order nothing happens, in the other one the stream's end is lost."""
     sources = tmp_path / "cuda"
-    shutil.copytree(cache.SOURCES, sources)
+    shutil.copytree(compile.SOURCES, sources)
     stream = sources / "jpeg" / "stream.cu"
     text = stream.read_text()
     both = "PHASE(t) {\n        if (t == 0) lost = 0, stop = NONE;\n    }\n    PHASE(t) {"
     assert both in text
     stream.write_text(text.replace(both, "PHASE(t) {\n        if (t == 0) lost = 0, stop = NONE;"))
-    for module in (cache, host):
+    for module in (compile, host):
         monkeypatch.setattr(module, "SOURCES", sources)
     inside.load_libraries_again(monkeypatch)
     files = [encode(picture("smooth", 40, 40, 1), quality=quality) for quality in range(50, 100)]

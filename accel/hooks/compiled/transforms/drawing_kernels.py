@@ -8,22 +8,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import overload, overload_method, register_jitable
 
+from accel.hooks.compiled.transforms import drawing_codes as of
 from accel.hooks.compiled.transforms import drawing_formulas as formulas
-from accel.hooks.compiled.transforms.drawing_codes import (
-    ALIKE,
-    COLUMNS,
-    CROP,
-    FIRST,
-    FLIP,
-    KIND,
-    OTHERWISE,
-    RESIZED,
-    ROWS,
-    SECOND,
-    SHORT,
-    THIRD,
-    WIDE,
-)
 from accel.system.native.intrinsics import emitted
 
 # -- where the numbers come from: (the tables, the generator's outputs, an array with how many of them are used) -----
@@ -89,7 +75,7 @@ def draw(
     draws = floats, outputs, used
     begin, size = numbers.shape[1], sizes.shape[1] - 2
     for part in range(len(codes)):
-        begin -= codes[part, COLUMNS]
+        begin -= codes[part, of.COLUMNS]
     for i in range(len(sizes)):
         for j in range(len(common)):
             numbers[i, j] = common[j]
@@ -105,15 +91,15 @@ def _draw_image(draws: Any, codes: Any, reals: Any, height: int, width: int, lim
     _, outputs, used = draws
     column = 0
     for part in range(len(codes)):
-        code, row = codes[part], numbers[column : column + codes[part, COLUMNS]]
+        code, row = codes[part], numbers[column : column + codes[part, of.COLUMNS]]
         fits = _draw_part(draws, code, reals[part], height, width, row)
         if used[0] > len(outputs):
-            return SHORT
-        crops = code[KIND] in (RESIZED, CROP) and len(row) > 0
+            return of.SHORT
+        crops = code[of.KIND] in (of.RESIZED, of.CROP) and len(row) > 0
         if not fits or (crops and row[2] * row[3] > limit):
-            return OTHERWISE
-        if code[KIND] != FLIP and (code[KIND] != ALIKE or code[FIRST] >= 0):
-            height, width = code[ROWS], code[WIDE]
+            return of.OTHERWISE
+        if code[of.KIND] != of.FLIP and (code[of.KIND] != of.ALIKE or code[of.FIRST] >= 0):
+            height, width = code[of.ROWS], code[of.WIDE]
         column += len(row)
     return 0
 
@@ -121,20 +107,20 @@ def _draw_image(draws: Any, codes: Any, reals: Any, height: int, width: int, lim
 @register_jitable
 def _draw_part(draws: Any, code: Any, real: Any, height: int, width: int, row: Any) -> Any:
     """Draw the numbers of a part for an image of this size; False if that must be done in Python."""
-    kind, rows, columns = code[KIND], code[ROWS], code[WIDE]
-    if kind == RESIZED:
-        box = formulas.resized_crop(draws, height, width, code[FIRST], code[SECOND], real[0], real[1])
+    kind, rows, columns = code[of.KIND], code[of.ROWS], code[of.WIDE]
+    if kind == of.RESIZED:
+        box = formulas.resized_crop(draws, height, width, code[of.FIRST], code[of.SECOND], real[0], real[1])
         row[0], row[1], row[2], row[3] = box
-        row[4] = code[THIRD] != 0 or row[2] != height or row[3] != width
+        row[4] = code[of.THIRD] != 0 or row[2] != height or row[3] != width
         row[5] = row[2] != rows or row[3] != columns
-    elif kind == CROP:
+    elif kind == of.CROP:
         if height < rows or width < columns or (height == rows and width == columns) != (len(row) == 0):
             return False
         if len(row):
-            row[0], row[1] = formulas.crop(draws, height, width, rows, columns, code[FIRST] != 0)
+            row[0], row[1] = formulas.crop(draws, height, width, rows, columns, code[of.FIRST] != 0)
             row[2], row[3] = rows, columns
-    elif kind == FLIP:
-        row[0] = formulas.happens(draws, code[FIRST], real[0])
+    elif kind == of.FLIP:
+        row[0] = formulas.happens(draws, code[of.FIRST], real[0])
     else:
-        return code[FIRST] < 0 or (height == code[FIRST] and width == code[SECOND])
+        return code[of.FIRST] < 0 or (height == code[of.FIRST] and width == code[of.SECOND])
     return True
