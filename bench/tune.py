@@ -93,9 +93,7 @@ def simulated(count: int) -> Iterator[None]:
     with ExitStack() as patched:
         patched.enter_context(patch.object(CpuBackend, "_tasks", tasks))
         patched.enter_context(patch.object(cores, "affinity", lambda: count))
-        patched.enter_context(patch.object(cores, "_machine", lambda: (count, None)))
-        patched.callback(cores._found.cache_clear)
-        cores._found.cache_clear()
+        patched.enter_context(patch.object(cores, "machine", lambda: (count, None)))
         yield
 
 

@@ -35,7 +35,7 @@ def cores() -> int:
 def found() -> Cores:
     """How many cores this process may use, and why; see ``share``."""
     names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _VARIABLES[:1]  # each look takes microseconds
-    return _found(affinity(), tuple([(name, os.environ.get(name, "")) for name in names]))
+    return _found(affinity(), machine(), tuple([(name, os.environ.get(name, "")) for name in names]))
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -43,8 +43,8 @@ _VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *
 
 
 @lru_cache(maxsize=16)
-def _found(usable: int, environment: tuple[tuple[str, str], ...]) -> Cores:
-    return share(usable, *_machine(), dict(environment))
+def _found(usable: int, machine: tuple[int, float | None], environment: tuple[tuple[str, str], ...]) -> Cores:
+    return share(usable, *machine, dict(environment))
 
 
 def ranks() -> int:
@@ -108,7 +108,7 @@ def _tasks(environment: Mapping[str, str]) -> int:
 
 
 @cache
-def _machine() -> tuple[int, float | None]:
+def machine() -> tuple[int, float | None]:
     """The number of cores for all processes of this container, and their quota."""
     return min(os.cpu_count() or 1, cpuset() or sys.maxsize), quota()
 

@@ -63,22 +63,26 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
     Raises:
         RuntimeError: torch's own, where the system has no memory to share.
     """
-    size, storage = prod(shape) * dtype.itemsize, None
-    if size and get_sharing_strategy() == "file_descriptor":
-        with suppress(OSError, AttributeError, RuntimeError):
-            storage = _without_a_name(size, sparse)
+    size = prod(shape) * dtype.itemsize
+    storage = anonymous_storage(size, sparse) if size and get_sharing_strategy() == "file_descriptor" else None
     if storage is None:
         storage = torch.UntypedStorage._new_shared(size, device="cpu")
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-def _without_a_name(size: int, sparse: bool) -> torch.UntypedStorage:
-    """Storage like that of torch's sharing strategy "file_descriptor", but in no file system."""
-    file = anonymous_file(size)
+def anonymous_storage(size: int, sparse: bool = False) -> torch.UntypedStorage | None:
+    """Storage like that of torch's sharing strategy "file_descriptor", but in no file system; None: there is no memory,
+    or this system has no such files."""
+    try:
+        file = anonymous_file(size)
+    except (OSError, AttributeError):
+        return None
     try:
         if not sparse:  # else a first write to a page could find no memory, which ends the process
             os.posix_fallocate(file, 0, size)
         return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
+    except (OSError, RuntimeError):
+        return None
     finally:
         os.close(file)
 

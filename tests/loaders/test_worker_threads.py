@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
-from torchvision.transforms import functional as F
 
 import accel
 from accel.runtime.parallel import ParallelFor
@@ -75,13 +73,10 @@ def test_shares(cores: int, workers: int, threads: int) -> None:
 
 
 @pytest.fixture
-def six_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def six_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in forked workers."""
     monkeypatch.setattr(cores, "affinity", lambda: 6)
-    monkeypatch.setattr(cores, "_machine", lambda: (6, None))
-    cores._found.cache_clear()
-    yield
-    cores._found.cache_clear()
+    monkeypatch.setattr(cores, "machine", lambda: (6, None))
 
 
 def numbers(dataset: Any, workers: int, backend: str = "cpu", wait: float = 0.0, **options: Any) -> dict[int, int]:
@@ -112,14 +107,12 @@ def test_a_workers_share_of_the_cores(image_folder: Path) -> None:
 def own_core(_: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     cores.affinity = lambda: len(os.sched_getaffinity(0))
-    cores._found.cache_clear()
 
 
 @linux
 def test_two_ranks_share_the_cores(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_machine", lambda: (2, None))
+    monkeypatch.setattr(cores, "machine", lambda: (2, None))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    cores._found.cache_clear()
     assert numbers(ImageFolder(str(image_folder), TRAIN), 1) == {1: 3}
 
 
@@ -178,26 +171,28 @@ class WithStates(ImageFolder):  # type: ignore[misc]  # torchvision has no types
 # -- threads and forks --------------------------------------------------------------------------------------
 
 
-def threads_of_ours() -> int:
-    return sum(thread.name.startswith("accel-cpu") for thread in threading.enumerate())
-
-
-def compute(paths: list[str]) -> torch.Tensor:
-    return torch.stack([F.to_tensor(helpers.open_rgb(path).resize((20, 20))) for path in paths]) + 0
-
-
 @linux
-def test_threads_end_before_a_fork(paths: list[str]) -> None:
-    with accel.image_backend("cpu", threads=3, on_error="replace"):
-        expected = compute(paths)
-        assert threads_of_ours()
-        if not (child := os.fork()):
-            equal = torch.equal(compute(paths), expected)  # the child starts its own
-            os._exit(0 if equal and threads_of_ours() else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert threads_of_ours() == 0
-        assert torch.equal(compute(paths), expected)
-        assert threads_of_ours()
+def test_threads_end_before_a_fork() -> None:
+    """And are started again when they are needed, in the child as well."""
+    parallel = ParallelFor(3, "accel-tried")
+
+    def names() -> set[str]:
+        found, together = set[str](), threading.Barrier(3)
+
+        def work(_: int) -> None:
+            together.wait(TIMEOUT)
+            found.add(threading.current_thread().name.split("_")[0])
+
+        parallel.each(range(3), work)
+        return found
+
+    expected = {threading.current_thread().name.split("_")[0], "accel-tried"}
+    assert names() == expected
+    if not (child := os.fork()):
+        os._exit(0 if names() == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not any(thread.name.startswith("accel-tried") for thread in threading.enumerate())
+    assert names() == expected
 
 
 @linux

@@ -121,12 +121,9 @@ def test_cpuset(tmp_path: Path) -> None:
     assert cpuset(tmp_path / "own", write(tmp_path / "0", {"cpuset/a/cpuset.effective_cpus": "\n"})) is None
 
 
-def test_threads_of_ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
+def test_threads_of_ours(monkeypatch: pytest.MonkeyPatch, paths: list[str]) -> None:
     monkeypatch.setattr(cores, "affinity", lambda: 6)
-    monkeypatch.setattr(cores, "_machine", lambda: (6, None))
-    forget = cores._found.cache_clear
-    forget()
-    request.addfinalizer(forget)
+    monkeypatch.setattr(cores, "machine", lambda: (6, None))
     torch_threads = torch.get_num_threads()
     assert ParallelFor("auto", "tried").size == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
