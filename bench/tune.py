@@ -5,6 +5,8 @@
 - Simulated cores, 16 and 64: an image sleeps for 8 ms while it holds one of so many places. For some numbers of
   workers, and a training that takes batches at once or one every 80 ms, the rate is compared with the best of the fixed
   numbers of threads, each tried in turn. The first 20 batches do not count.
+- A simulated device beside them, which takes 1 or 2 ms an image: the rate with ``placement="auto"``, with "device",
+  and of the host alone. No GPU has measured it.
 - Real cores, two: epochs of photos from ``ImageFolder`` and from a dataset of one's own, by one worker with
   ``threads="auto"``, by one with one thread, and by two. Their values are compared first, with torchvision's too. CPU
   time is that of the workers.
@@ -19,7 +21,9 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from multiprocessing import get_context
 from statistics import median
 from typing import Any
@@ -32,11 +36,14 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
+from accel import backend
+from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.cpu.backend import CpuBackend
 from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
-from accel.system import cores, worker_threads
+from accel.planning.plan import Plan
+from accel.system import cores, memory, worker_threads
 from bench.epochs import alike, photos
 from bench.machine import parser, write
 from bench.pipelines import MEAN, STD
@@ -110,7 +117,7 @@ def rate(path: str, workers: int, threads: int | str, step: float) -> tuple[floa
             last = next((each for each in now if now[each] != before.get(each)), last)
             before = now
             time.sleep(step)
-        return _BATCH * _MEASURED / (time.perf_counter() - begun), last
+        return _BATCH * (_MEASURED - 1) / (time.perf_counter() - begun), last
 
 
 def on_simulated(path: str, count: int, workers: int, step: float) -> dict[str, Any]:
@@ -123,6 +130,48 @@ def on_simulated(path: str, count: int, workers: int, step: float) -> dict[str, 
     best = max(fixed, key=lambda number: fixed[number])
     found = {"cores": count, "workers": workers, "step": step, "auto": own, "its threads": threads}
     return {**found, "fixed": fixed, "best threads": best, "auto by best": own / fixed[best]}
+
+
+# -- a simulated device -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClockOptions(AcceleratorOptions):
+    seconds: float = 0.0
+    """What an image takes."""
+
+
+class Clock(AcceleratorBackend):
+    """An accelerator that takes a time for its images; their values are not computed."""
+
+    Options = ClockOptions
+    options: ClockOptions
+    devices = ("cpu",)
+
+    def run_on(self, plan: Plan, device: torch.device) -> torch.Tensor:
+        time.sleep(plan.shape[0] * self.options.seconds)
+        return plan.empty(memory.results.empty)
+
+
+def on_clock(path: str, count: int, workers: int, seconds: float) -> dict[str, Any]:
+    """Rates of a device, of the host, and of both together."""
+    entry = EntryPoint("clock", "bench.tune:Clock", backend.GROUP)
+    found = dict[str, float]()
+    with simulated(count), patch.object(backend, "entry_points", lambda group: (*entry_points(group=group), entry)):
+        found["host"] = rate(path, workers, "auto", 0.0)[0]
+        for placement in ("device", "auto"):
+            with accel.image_backend("clock", device="cpu", seconds=seconds, placement=placement, cache=None):
+                loader = DataLoader(Many(path, _BATCH * (_WARM + 3 * _MEASURED)), _BATCH, num_workers=workers)
+                for number, images in enumerate(loader):
+                    if number == _WARM:
+                        begun = time.perf_counter()
+                    images.to("cpu")
+                found[placement] = _BATCH * (3 * _MEASURED - 1) / (time.perf_counter() - begun)
+    ratios = {
+        "auto by device": found["auto"] / found["device"],
+        "auto by both": found["auto"] / (found["device"] + found["host"]),
+    }
+    return {"cores": count, "workers": workers, "ms an image": 1000 * seconds, **found, **ratios}
 
 
 # -- real cores ---------------------------------------------------------------------------------------------
@@ -168,13 +217,15 @@ def main() -> int:
     options = parser("bench.tune", str(__doc__).partition("\n")[0], out="tune.json", images=800, rounds=5)
     args = options.parse_args()
     kinds = {"ImageFolder": lambda root: ImageFolder(root, _TRAIN), "a dataset of one's own": Own}
-    with photos(args.data, args.images) as given, screen.Bar("tune", 2 + 4 * len(_WORKERS)) as bar:
+    with photos(args.data, args.images) as given, screen.Bar("tune", 3 + 4 * len(_WORKERS)) as bar:
         simulations = []
         for count in (16, 64):
             for workers in _WORKERS:
                 for step in (0.0, _STEP):
                     simulations.append(on_simulated(given.files[0], count, workers, step))
                     bar.advance()
+        device = [on_clock(given.files[0], 16, workers, each) for workers in (2, 4) for each in (0.001, 0.002)]
+        bar.advance()
         real = dict[str, Any]()
         with pinned(2):
             for name, make in kinds.items():
@@ -182,10 +233,15 @@ def main() -> int:
                 bar.advance()
     columns = "cores", "workers", "step", "its threads", "best threads", "auto", "auto by best"
     show(Table("simulated cores", columns, [[f"{each[name]:.5g}" for name in columns] for each in simulations]))
+    show(
+        Table("a simulated device", tuple(device[0]), [[f"{value:.5g}" for value in each.values()] for each in device])
+    )
     names = next(iter(real.values()))["medians"]
     rows = [[key, *(f"{each['medians'][key]:,.3f}" for each in real.values())] for key in names]
     show(Table("two cores", ("", *real), rows))
-    write(args.out, {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "real": real})
+    write(
+        args.out, {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "device": device, "real": real}
+    )
     return 0
 
 

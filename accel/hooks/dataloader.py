@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from accel.hooks.tv_tensors import LazyTVImage, keeps_class
 from accel.lazy import dataset_warmup, loader_batch, search, tensor
 from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.planning.order import has_tail
 from accel.processes import sending, slot_pool, switch
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
@@ -131,21 +133,32 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
 
 
 def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
-    selection = switch.active()
+    selection, placed = switch.active(), False
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
             made, lazy = _made(original, self, index)
         states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
-        for lazy_tensor in states:
-            tensor.materialized_in_worker(lazy_tensor)
+        placed = bool(states) and not computes and _is_placed(states)
+        with worker_threads.own().on_host() if placed else nullcontext():
+            for lazy_tensor in states:
+                tensor.materialized_in_worker(lazy_tensor, placed=placed)
     except DecodeError as error:
         where = index[error.position or 0] if isinstance(index, list) and error.batch == len(index) else None
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return sending.outgoing(made, packs=bool(states) and not computes)
+    return sending.outgoing(made, packs=bool(states) and not (computes or placed))
+
+
+def _is_placed(states: list[LazyTensorBase]) -> bool:
+    """Whether a worker of an accelerator backend computes its batch on the host: not where torchvision's kernels finish
+    it, whose values on a device may be others."""
+    options = states[0].lazy.selection.options
+    if getattr(options, "placement", "device") != "auto" or not worker_threads.own().has_time():
+        return False
+    return not any(has_tail(each.lazy.recipes) or each.lazy.after for each in states)
 
 
 def fetched_as_in_worker(fetcher: Any, indices: list[int]) -> Any:
@@ -183,6 +196,7 @@ class _WorkerEntry:
     def __call__(self, *args: Any) -> Any:
         arguments = inspect.signature(self.original).bind(*args).arguments
         sending.watch(arguments["data_queue"], arguments["worker_id"])
+        worker_threads.orders = arguments["index_queue"]
         try:
             return self.original(*args)
         finally:

@@ -108,10 +108,10 @@ def fetching() -> Iterator[None]:
         _fetching = False
 
 
-def materialized_in_worker(tensor: LazyTensorBase) -> torch.Tensor:
-    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend."""
+def materialized_in_worker(tensor: LazyTensorBase, *, placed: bool = False) -> torch.Tensor:
+    """Compute a tensor into shared memory if this is a DataLoader worker of a host backend; ``placed``: of any."""
     lazy = tensor.__dict__.get("lazy")
-    if lazy is None or get_worker_info() is None or backend_of(selection_of(lazy.recipes)).devices:
+    if lazy is None or get_worker_info() is None or (not placed and backend_of(selection_of(lazy.recipes)).devices):
         return tensor
     slots = slot_pool.of_worker()
     return LazyTensorBase.materialize(tensor, memory.shared if slots is None else slots.empty)

@@ -60,10 +60,13 @@ class AcceleratorOptions(Options):
             them. ``"cpu"``: the backend's device code runs on the host (for tests).
         prefetch: how many batches of a DataLoader may be submitted before they are used, at least 1. None: two, and up
             to four as long as their results fit in a sixteenth of the device's memory.
+        placement: ``"device"``: it computes all batches. ``"auto"``, only with ``exact=True``: DataLoader workers
+            compute batches on the host's cores in the time that they would wait for the device, with the same values.
     """
 
     device: str | None = None
     prefetch: int | None = None
+    placement: Literal["device", "auto"] = dataclasses.field(default="device", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +79,10 @@ class AcceleratorOptions(Options):
                 raise ValueError(f"device must be a torch device, got {self.device!r}") from error
         if self.prefetch is not None and (type(self.prefetch) is not int or self.prefetch < 1):
             raise ValueError(f"prefetch must be a positive int or None, got {self.prefetch!r}")
+        if self.placement not in ("device", "auto"):
+            raise ValueError(f"placement must be 'device' or 'auto', got {self.placement!r}")
+        if self.placement == "auto" and not self.exact:
+            raise ValueError("placement='auto' needs exact=True: else the host's values may differ from a device's")
 
 
 class Selection(NamedTuple):

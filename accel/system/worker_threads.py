@@ -28,12 +28,13 @@ _USED, _IDLE = 0.9, 0.05  # shares of the time from one batch to the next: used 
 
 
 class Times(NamedTuple):
-    """Seconds of a batch: of waiting ahead of it, of work on one thread, and of work that threads share, of all of them
-    together."""
+    """Seconds of a batch: of waiting ahead of it, of work on one thread, and of work that so many threads share, of all
+    of them together."""
 
     waited: float
     alone: float
     shared: float
+    threads: int = 1
 
 
 def enough(batches: Sequence[Times], threads: int, most: int) -> int:
@@ -64,6 +65,7 @@ class WorkerThreads:
         self._batches: deque[Times] = deque(maxlen=LOOKED_AT)
         self._ended = perf_counter()
         self._shared = self._elapsed = 0.0
+        self._on_host = 0.0  # the seconds that a batch took that a device would have computed; 0: none was yet
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -76,8 +78,22 @@ class WorkerThreads:
             self._ended = perf_counter()
         if self._shared:
             counters.worker_threads(self.used)
-        self._batches.append(Times(waited, self._ended - begun - self._elapsed, self._shared))
+        self._batches.append(Times(waited, self._ended - begun - self._elapsed, self._shared, self.used))
         self.number = enough(self._batches, self.used, self._most)
+
+    def has_time(self) -> bool:
+        """Whether a batch that a device would compute can be computed here in time that would be waited otherwise: an
+        earlier one is not taken yet, and computing takes no longer than from one batch to the next."""
+        if len(self._batches) < LOOKED_AT or orders is None or not orders.empty():
+            return False
+        return self._on_host <= fmean(each.waited + each.alone + each.shared / each.threads for each in self._batches)
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """Around computing such a batch, on all threads."""
+        begun, self.number = perf_counter(), self._most
+        yield
+        self._on_host = perf_counter() - begun
 
     @contextmanager
     def sharing(self, threads: int) -> Iterator[None]:
@@ -105,6 +121,9 @@ def share(cores: int, workers: int) -> int:
     threads = ceil(cores / workers)
     return threads if threads * workers <= 1.5 * cores else max(cores // workers, 1)
 
+
+orders: Any = None
+"""The queue by which this worker is asked for batches."""
 
 _own: list[WorkerThreads] = []  # one, or none yet
 fork.register(in_child=_own.clear)
