@@ -160,7 +160,9 @@ def on_clock(path: str, count: int, workers: int, seconds: float) -> dict[str, A
     with simulated(count), patch.object(backend, "entry_points", lambda group: (*entry_points(group=group), entry)):
         found["host"] = rate(path, workers, "auto", 0.0)[0]
         for placement in ("device", "auto"):
-            with accel.image_backend("clock", device="cpu", seconds=seconds, placement=placement, cache=None):
+            options = {"device": "cpu", "seconds": seconds, "placement": placement, "cache": None}
+            with accel.image_backend("clock", **options), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
                 loader = DataLoader(Many(path, _BATCH * (_WARM + 3 * _MEASURED)), _BATCH, num_workers=workers)
                 for number, images in enumerate(loader):
                     if number == _WARM:
