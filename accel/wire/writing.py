@@ -1,0 +1,139 @@
+"""Samples to messages: lazy images as files and steps, everything else as arrays and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import tv_tensors
+
+from accel.codec.header import Header
+from accel.hooks.tv_tensors import LazyTVImage
+from accel.lazy.image import LazyImage
+from accel.lazy.tensor_base import LazyTensorBase, pending_state
+from accel.ops.row import Picture, Shape
+from accel.recipes.recipe import Recipe, Source, Step
+from accel.system import counters
+from accel.wire import frame, steps
+from accel.wire.frame import Array
+from accel.wire.leaves import Encoder
+
+PICTURES = {"L": "U8", "RGB": "U8", "RGBA": "U8", "LA": "U8", "CMYK": "U8", "YCbCr": "U8", "I": "I32", "F": "F32"}
+"""The modes of eager Pillow images that are sent, and the dtypes of their pixels."""
+
+TV = (tv_tensors.Image, tv_tensors.Video, tv_tensors.Mask)
+
+
+def dumps(sample: Any, *, names: bool = False) -> bytes:
+    """The message of a sample or a batch: any nesting of lists, tuples and dictionaries with images, tensors, NumPy
+    arrays, numbers, strings and bytes in it.
+
+    Lazy images and lazy tensors are sent as recipes: their files, each once, and the steps recorded on them. If they
+    have steps that cannot be sent (counted in ``accel.stats()``), they are computed and sent as values, as eager images
+    and plain tensors are. The same content makes the same bytes.
+
+    Args:
+        names: whether the files' names are sent, which appear in the receiver's errors.
+
+    Raises:
+        TypeError: the sample has a value of another type in it.
+        DecodeError: an image had to be computed, or its file read, and cannot be.
+    """
+    writer = _Writer(names)
+    tree = writer.encoder.value(sample)
+    header = {"sources": writer.sources, "steps": writer.steps, "recipes": writer.recipes, "sample": tree}
+    return frame.sealed(header, writer.encoder.arrays)
+
+
+class _Writer:
+    """Collects what a message's header lists."""
+
+    def __init__(self, names: bool) -> None:
+        self.encoder = Encoder(self._leaf)
+        self.sources: list[Any] = []
+        self.steps: list[Any] = []
+        self.recipes: list[Any] = []
+        self._names = names
+        self._places: dict[int, int] = {}  # of sources and steps, by their ids
+        self._sent: list[Any] = []  # which keeps the ids theirs
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, LazyTensorBase):
+            return self._lazy_tensor(value)
+        if isinstance(value, Image.Image):
+            return self._image(value)
+        if isinstance(value, tv_tensors.TVTensor):
+            return self._tv_tensor(value)
+        return None
+
+    def _image(self, image: Image.Image) -> Any:
+        recipe = image.recipe if isinstance(image, LazyImage) else None
+        if recipe is not None and _refused([recipe]) is None:
+            return ["image", self._recipe(recipe)]
+        if image.mode not in PICTURES:
+            raise TypeError(f"accel.wire sends no images of mode {image.mode!r}")
+        bands, dtype = len(image.getbands()), PICTURES[image.mode]
+        content = np.frombuffer(image.tobytes(), np.uint8)
+        return ["picture", image.mode, self.encoder.array(Array(dtype, (image.height, image.width, bands), content))]
+
+    def _lazy_tensor(self, tensor: LazyTensorBase) -> Any:
+        lazy = pending_state(tensor)
+        reason = "it has values" if lazy is None else None if lazy.recordable else "it was computed"
+        if lazy is None or (reason := reason or _refused(lazy.recipes, (lazy.shape, lazy.dtype))):
+            if lazy is not None:
+                counters.fallback(f"a lazy tensor was computed to be sent: {reason}")
+            return self.encoder.value(LazyTensorBase.materialize(tensor))
+        first = len(self.recipes)
+        for recipe in lazy.recipes:
+            self._recipe(recipe)
+        kind = "lazy tv image" if isinstance(tensor, LazyTVImage) else "lazy tensor"
+        return [kind, list(lazy.lead), first, list(lazy.layout)]
+
+    def _tv_tensor(self, value: tv_tensors.TVTensor) -> Any:
+        plain = self.encoder.value(value.as_subclass(torch.Tensor))
+        if type(value) is tv_tensors.BoundingBoxes:
+            return ["boxes", plain, value.format.name, *value.canvas_size]
+        return [f"tv {type(value).__name__}", plain] if type(value) in TV else None
+
+    def _recipe(self, recipe: Recipe) -> int:
+        """The number of a recipe."""
+        source, recorded = recipe
+        self.recipes.append([self._source(source), [self._step(each) for each in recorded]])
+        return len(self.recipes) - 1
+
+    def _source(self, source: Source) -> int:
+        if (place := self._places.get(id(source))) is None:
+            place = self._places[id(source)] = len(self.sources)
+            self._sent.append(source)
+            header, content = source.header, np.frombuffer(source.data, np.uint8)
+            size = header.height, header.width, header.channels
+            is_file = isinstance(header, Header)
+            number = self.encoder.array(Array("U8", (len(content),) if is_file else size, content))
+            kind = (header.reference, *size) if isinstance(header, Header) else ("pixels",)
+            self.sources.append([source.name if self._names else "", number, *kind])
+        return place
+
+    def _step(self, step: Step) -> int:
+        """The number of a step; one that several images have is sent once."""
+        if (place := self._places.get(id(step))) is None:
+            place = self._places[id(step)] = len(self.steps)
+            self._sent.append(step)
+            name, params = step
+            self.steps.append([name, *map(self.encoder.value, params)])
+        return place
+
+
+def _refused(recipes: Sequence[Recipe], made: tuple[Shape, torch.dtype] | None = None) -> str | None:
+    """Why recipes cannot be sent as such; None: they can. ``made``: the shape and dtype of a tensor's images."""
+    try:
+        for source, recorded in recipes:
+            frame.require(source.origin is None, "it was made of a tensor that is lazy itself")
+            header = source.header
+            found = steps.after(Picture((header.channels, header.height, header.width)), recorded)
+            frame.require(made in (None, found), "it has steps on a batch, or of another dtype")
+    except ValueError as error:
+        return str(error)
+    return None
