@@ -2,17 +2,16 @@
 
 All numbers are little-endian, and every part begins at a multiple of 64 bytes, filled up with zeros:
 
-====== ======== ===========================================================================================
+====== ===== ==================================================================
 offset bytes
-====== ======== ===========================================================================================
-0      8        ``MAGIC``
-8      4        ``VERSION``
-12     4        0
-16     8        the bytes of the header
-24     8        the bytes of the message
-32     16       BLAKE2b (of 16 bytes) of the message without these
-64              the header, then the arrays, one behind another
-====== ======== ===========================================================================================
+====== ===== ==================================================================
+0      8     ``MAGIC``
+8      4     ``VERSION``
+12     4     CRC-32 (zlib's) of the message without these four bytes
+16     8     the bytes of the header
+24     8     the bytes of the message
+64           the header, then the arrays, one behind another
+====== ===== ==================================================================
 
 The header is an object of JSON (UTF-8). Its ``arrays`` lists the dtype (safetensors' names) and the shape of each
 array, so no offsets are sent that could be wrong. The rest of the header is described in ``docs/wire.md``.
@@ -23,9 +22,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from hashlib import blake2b
 from math import prod
 from typing import Any, NamedTuple, NoReturn, TypeVar
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +54,7 @@ DTYPES = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-_PREFIX, _DIGEST = struct.Struct("<8sIIQQ"), 16
-_HASHED = _PREFIX.size + _DIGEST
+_PREFIX, _SUM = struct.Struct("<8sIIQQ"), slice(12, 16)
 _MOST_AXES = 16
 
 T = TypeVar("T")
@@ -82,15 +80,13 @@ def sealed(header: dict[str, Any], arrays: Sequence[Array]) -> bytes:
     message[ALIGNED : ALIGNED + len(text)] = np.frombuffer(text, np.uint8)
     for begin, each in zip(begins, arrays, strict=True):
         message[begin : begin + len(each.content)] = each.content
-    message[_PREFIX.size : _HASHED] = np.frombuffer(digest(message), np.uint8)
+    message[_SUM].view("<u4")[:] = checksum(message)
     return message.tobytes()
 
 
-def digest(message: Bytes) -> bytes:
-    """The checksum that belongs into a message, 16 bytes."""
-    found = blake2b(message[: _PREFIX.size].data, digest_size=_DIGEST)
-    found.update(message[_HASHED:].data)
-    return found.digest()
+def checksum(message: Bytes) -> int:
+    """The checksum that belongs into a message."""
+    return crc32(message[_SUM.stop :].data, crc32(message[: _SUM.start].data))
 
 
 def opened(message: Any) -> tuple[dict[str, Any], list[Array]]:
@@ -101,14 +97,14 @@ def opened(message: Any) -> tuple[dict[str, Any], list[Array]]:
         WireError: it is no message, of another version, cut, or damaged.
     """
     data = np.frombuffer(message, np.uint8)
-    if len(data) < _HASHED or data[:8].tobytes() != MAGIC:
+    if len(data) < ALIGNED or data[:8].tobytes() != MAGIC:
         raise WireError(f"{len(data)} bytes are no message of accel.wire" + _cut(data))
-    _, version, zero, size, whole = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
+    _, version, found, size, whole = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
     if version != VERSION:
         raise WireError(f"a message has version {version}, and this version of accel reads {VERSION}")
     if whole != len(data):
         raise WireError(f"a message of {whole} bytes has {len(data)}: it was cut, or something was added")
-    if zero or size > whole - ALIGNED or digest(data) != data[_PREFIX.size : _HASHED].tobytes():
+    if size > whole - ALIGNED or found != checksum(data):
         raise WireError("a message is damaged: its checksum is wrong")
     try:
         return _parts(data, size)

@@ -7,6 +7,7 @@ that have no such function have a rule here. Sizes are bounded in both cases, be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import isfinite
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -107,18 +108,17 @@ def _after(subject: Subject, step: Step, before: Sequence[Step]) -> Subject:
     require(shape[0] in (1, 3), f"it makes {shape[0]} channels")
     if not on_values:
         return subject._replace(shape=shape)
-    return Values(shape, _dtype(op, subject, params))
+    if isinstance(op, ValueOp):
+        return Values(shape, _dtype(op, subject.shape[0], subject.dtype, params))
+    return Values(shape, torch.uint8 if name == "to_levels" else subject.dtype)
 
 
-def _dtype(op: Op, subject: Subject, params: Params) -> torch.dtype:
+@lru_cache(maxsize=256)
+def _dtype(op: ValueOp, channels: int, dtype: torch.dtype, params: Params) -> torch.dtype:
     """The dtype after a step on values, which is tried on one pixel; raises what torchvision raises."""
-    if op.name == "to_levels":
-        return torch.uint8 if subject.dtype.is_floating_point else subject.dtype
-    if not isinstance(op, ValueOp):
-        return subject.dtype
-    dtype: torch.dtype = op.apply(torch.zeros((subject.shape[0], 1, 1), dtype=subject.dtype), *params).dtype
-    require(dtype.itemsize <= 8, f"there are no tables of {dtype}")
-    return dtype
+    made: torch.dtype = op.apply(torch.zeros((channels, 1, 1), dtype=dtype), *params).dtype
+    require(made.itemsize <= 8, f"there are no tables of {made}")
+    return made
 
 
 def _is_recorded(op: Op, subject: Subject, params: Params) -> bool:
@@ -259,7 +259,8 @@ _TO_TENSOR = frozenset({"to_tensor", "pil_to_tensor"})
 _RULES: Mapping[str, Callable[..., bool]] = {
     "convert": lambda of, mode: mode == "RGB",
     "crop": _crop,
-    **dict.fromkeys(("hflip", "vflip", "transpose", "pil_to_tensor", "to_levels"), _nothing),
+    **dict.fromkeys(("hflip", "vflip", "transpose", "pil_to_tensor"), _nothing),
+    "to_levels": lambda of: of.dtype == torch.uint8 or of.dtype.is_floating_point,
     "pad": _pad,
     **dict.fromkeys(("resize_nearest", "nearest", "nearest_exact"), _sizes),
     "resize": _resize,
