@@ -74,14 +74,15 @@ def sealed(header: dict[str, Any], arrays: Sequence[Array]) -> bytes:
     listed = [[each.dtype, list(each.shape)] for each in arrays]
     told = {**header, "accel": __version__, "arrays": listed}
     text = json.dumps(told, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
-    begins, end = _places(len(text), [len(each.content) for each in arrays])
-    message = np.zeros(end, np.uint8)
-    message[: _PREFIX.size] = np.frombuffer(_PREFIX.pack(MAGIC, VERSION, 0, len(text), end), np.uint8)
-    message[ALIGNED : ALIGNED + len(text)] = np.frombuffer(text, np.uint8)
-    for begin, each in zip(begins, arrays, strict=True):
-        message[begin : begin + len(each.content)] = each.content
-    message[_SUM].view("<u4")[:] = checksum(message)
-    return message.tobytes()
+    parts: list[Any] = [text, *(each.content.data for each in arrays)]
+    head = _PREFIX.pack(MAGIC, VERSION, 0, len(text), ALIGNED + sum(_whole(len(part)) for part in parts))
+    filled = [head[_SUM.stop :], bytes(ALIGNED - len(head))]
+    for part in parts:
+        filled += [part, bytes(-len(part) % ALIGNED)]
+    found = crc32(head[: _SUM.start])
+    for part in filled:
+        found = crc32(part, found)
+    return b"".join([head[: _SUM.start], found.to_bytes(4, "little"), *filled])
 
 
 def checksum(message: Bytes) -> int:
