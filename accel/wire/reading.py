@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
@@ -51,8 +51,10 @@ def loads(message: Any) -> Any:
         return _Reader(*frame.opened(message)).sample
 
 
-def collate(messages: Sequence[Any]) -> Any:
+def collate(messages: Sequence[Any] | Mapping[str, Sequence[Any]]) -> Any:
     """The batch of several messages, each of one sample: ``torch.utils.data.default_collate`` of the samples.
+
+    They are a list, or, as engines give them, a dictionary with one column of messages.
 
     Lazy tensors of one shape and dtype become one lazy batch, whatever their steps and whoever sent them.
 
@@ -60,6 +62,8 @@ def collate(messages: Sequence[Any]) -> Any:
         WireError, DecodeError: as ``loads`` does; the text names the message.
         TypeError, RuntimeError: what ``default_collate`` raises.
     """
+    if isinstance(messages, Mapping):
+        (messages,) = messages.values()
     with _backend():
         return default_collate([_loaded(message, place, len(messages)) for place, message in enumerate(messages)])
 
@@ -85,7 +89,6 @@ class _Reader:
     def __init__(self, header: dict[str, Any], arrays: Sequence[Array]) -> None:
         self._selection = switch.current()
         self._decoder, plain = Decoder(arrays, self._leaf), Decoder(arrays)
-        self._known: steps.Known = {}
         listed: list[Any] = [header.get(name) for name in ("steps", "sources", "recipes")]
         if not all(type(each) is list for each in listed):
             raise WireError("a message cannot be read: it lists no images")
@@ -121,7 +124,7 @@ class _Reader:
     def _recipe(self, source: Any, listed: Any) -> tuple[Recipe, Subject]:
         recipe = Recipe(at(self._sources, source), tuple([at(self._steps, each) for each in listed]))
         header = recipe.source.header
-        return recipe, steps.after(Picture((header.channels, header.height, header.width)), recipe.steps, self._known)
+        return recipe, steps.after(Picture((header.channels, header.height, header.width)), recipe.steps)
 
     # -- what a sample has -----------------------------------------------------------------------------------
 

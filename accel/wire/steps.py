@@ -44,14 +44,8 @@ Subject = Picture | Values
 """An image before a step: a Pillow image, or a tensor."""
 
 
-Known = dict[tuple[int, bool, Subject], Subject]
-"""Images after a step, by its id, whether they were tensors, and the image: a batch has many that are alike."""
-
-
-def after(subject: Subject, steps: Sequence[Step], known: Known | None = None) -> Subject:
+def after(subject: Subject, steps: Sequence[Step]) -> Subject:
     """The image after steps that accel would have recorded.
-
-    ``known``: what is known of these very steps, which is added to.
 
     Raises:
         ValueError: it would not have recorded one of them.
@@ -59,14 +53,8 @@ def after(subject: Subject, steps: Sequence[Step], known: Known | None = None) -
     require(len(steps) <= MOST_STEPS, f"an image has {len(steps)} steps")
     check_size(*subject.shape[1:])
     for number, step in enumerate(steps):
-        key = id(step), isinstance(subject, Values), subject
-        if known is not None and (found := known.get(key)) is not None and isinstance(OPS[step[0]], TensorOp):
-            subject = found
-            continue
         try:
             subject = _after(subject, step, steps[:number])
-            if known is not None:
-                known[key] = subject
         except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError) as error:
             raise ValueError(f"its step {step[0]!r} is none that accel records: {error}") from error
     return subject

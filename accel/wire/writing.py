@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 from torchvision import tv_tensors
 
-from accel.codec.header import Header
+from accel.codec.header import Header, Raw
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
+from accel.ops import shape_after
 from accel.ops.row import Picture, Shape
+from accel.planning import order
 from accel.recipes.recipe import Recipe, Source, Step
+from accel.runtime import compute
 from accel.system import counters
 from accel.wire import frame, steps
 from accel.wire.frame import Array
@@ -27,7 +30,7 @@ PICTURES = {"L": "U8", "RGB": "U8", "RGBA": "U8", "LA": "U8", "CMYK": "U8", "YCb
 TV = (tv_tensors.Image, tv_tensors.Video, tv_tensors.Mask)
 
 
-def dumps(sample: Any, *, names: bool = False) -> bytes:
+def dumps(sample: Any, *, names: bool = False, send: Literal["recipes", "auto"] = "recipes") -> bytes:
     """The message of a sample or a batch: any nesting of lists, tuples and dictionaries with images, tensors, NumPy
     arrays, numbers, strings and bytes in it.
 
@@ -37,12 +40,16 @@ def dumps(sample: Any, *, names: bool = False) -> bytes:
 
     Args:
         names: whether the files' names are sent, which appear in the receiver's errors.
+        send: ``"recipes"``; or ``"auto"``: an image whose pixels are fewer bytes than its file, once its steps on
+            pixels are done, is computed up to there, and the rest of its steps is sent.
 
     Raises:
         TypeError: the sample has a value of another type in it.
         DecodeError: an image had to be computed, or its file read, and cannot be.
     """
-    writer = _Writer(names)
+    if send not in ("recipes", "auto"):
+        raise ValueError(f"send must be 'recipes' or 'auto', got {send!r}")
+    writer = _Writer(names, smallest=send == "auto")
     tree = writer.encoder.value(sample)
     header = {"sources": writer.sources, "steps": writer.steps, "recipes": writer.recipes, "sample": tree}
     return frame.sealed(header, writer.encoder.arrays)
@@ -51,12 +58,12 @@ def dumps(sample: Any, *, names: bool = False) -> bytes:
 class _Writer:
     """Collects what a message's header lists."""
 
-    def __init__(self, names: bool) -> None:
+    def __init__(self, names: bool, smallest: bool) -> None:
         self.encoder = Encoder(self._leaf)
         self.sources: list[Any] = []
         self.steps: list[Any] = []
         self.recipes: list[Any] = []
-        self._names = names
+        self._names, self._smallest = names, smallest
         self._places: dict[int, int] = {}  # of sources and steps, by their ids
         self._sent: list[Any] = []  # which keeps the ids theirs
 
@@ -100,7 +107,7 @@ class _Writer:
 
     def _recipe(self, recipe: Recipe) -> int:
         """The number of a recipe."""
-        source, recorded = recipe
+        source, recorded = smallest(recipe) if self._smallest else recipe
         self.recipes.append([self._source(source), [self._step(each) for each in recorded]])
         return len(self.recipes) - 1
 
@@ -124,6 +131,19 @@ class _Writer:
             name, params = step
             self.steps.append([name, *map(self.encoder.value, params)])
         return place
+
+
+def smallest(recipe: Recipe) -> Recipe:
+    """The recipe, or the same of pixels, its steps on pixels done, if they are fewer bytes than the file."""
+    source, recorded = recipe
+    on_pixels, *others = order.parts(recorded)
+    header = source.header
+    channels, height, width = shape_after((header.channels, header.height, header.width), *on_pixels)
+    if channels * height * width >= len(source.data):
+        return recipe
+    raw = Raw(width, height, "RGB" if channels == 3 else "L")
+    pixels = compute.pixels(Recipe(source, on_pixels)).tobytes()
+    return Recipe(Source(pixels, raw, source.name, source.selection), (*others[0], *others[1]))
 
 
 def _refused(recipes: Sequence[Recipe], made: tuple[Shape, torch.dtype] | None = None) -> str | None:

@@ -132,10 +132,29 @@ def test_every_stock_transform(kind: str, name: str) -> None:
     with accel.image_backend("cpu", threads=1):
         recorded = samples(transform, 3)
         lazy = [is_lazy(image) for image, _ in recorded]
+        smaller = [wire.loads(wire.dumps(each, send="auto")) for each in recorded]
         found = [wire.loads(wire.dumps(each)) for each in recorded]
         if name not in COMPUTED:
             assert [is_lazy(image) for image, _ in found] == lazy
     helpers.assert_same(found, expected)
+    helpers.assert_same(smaller, expected)
+
+
+def test_the_smaller_of_recipe_and_result_is_sent() -> None:
+    """The result's bytes are those of uint8, as the rest of the steps is a table."""
+    data = helpers.jpeg(400, 300, quality=95)
+
+    def crop() -> Any:
+        return F.normalize(F.to_tensor(F.resize(Image.open(BytesIO(data)), [64, 64])), [0.5], [0.25])
+
+    with accel.image_backend("cpu", threads=1):
+        large, small = (len(wire.dumps(crop(), send=send)) for send in ("recipes", "auto"))
+        assert 3 * 64 * 64 < small < 3 * 64 * 64 + 1024 < len(data) < large
+        found = wire.loads(wire.dumps(crop(), send="auto"))
+        assert is_lazy(found)
+        with pytest.raises(ValueError, match="send must be"):
+            wire.dumps(crop(), send="smaller")  # type: ignore[arg-type]
+    assert torch.equal(found, plain(crop))
 
 
 def test_other_values() -> None:
