@@ -7,7 +7,7 @@ that have no such function have a rule here. Sizes are bounded in both cases, be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -173,6 +173,13 @@ def _is_method(of: Subject, step: Step, method: Callable[..., Any], *args: Any) 
     return _are_same(method(image, *args), (step,))
 
 
+def _resize_tensor(name: str, of: Subject, size: Any, mode: Any, *more: Any) -> bool:
+    *largest, antialias = more
+    sizes = (*(size if type(size) is tuple else (size,)), *(each for each in largest if each is not None))
+    are = _are_ints(*sizes, least=1) and type(antialias) in (bool, type(None))
+    return are and _is_recorded(OPS[name], of, (size, mode, *more))
+
+
 def _reduce(of: Subject, *factors: Any) -> bool:
     return _are_ints(*factors, least=1) and _is_method(of, ("reduce", factors), pillow_methods.reduce, factors)
 
@@ -252,6 +259,7 @@ _RULES: Mapping[str, Callable[..., bool]] = {
     "pad": _pad,
     **dict.fromkeys(("resize_nearest", "nearest", "nearest_exact"), _sizes),
     "resize": _resize,
+    **{name: partial(_resize_tensor, name) for name in ("v1.resize", "v2.resize")},
     "resize_box": _resize_box,
     "reduce": _reduce,
     "to_grayscale": lambda of, channels: _are_ints(channels) and channels in (1, 3),

@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as T
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 import accel
@@ -209,6 +210,16 @@ CROP, RESIZE = ["crop", 3, 4, 20, 30], ["resize", 20, 30, 2]
 def test_steps_that_accel_would_not_record(step: list[Any]) -> None:
     whole = message(lambda image: image.transpose(Image.Transpose.TRANSPOSE))
     refused(forged(lambda header, arrays: header["steps"].__setitem__(0, step), whole), f"step '{step[0]}'")
+
+
+def test_a_size_of_true() -> None:
+    """Found by mutated messages: torch takes no bool there."""
+    of = steps.Values((3, 48, 64), torch.float32)
+    for name, *more in (("v2.resize", InterpolationMode.BILINEAR, None, True), ("v1.resize", "bilinear", True)):
+        steps.after(of, [(name, ((20, 30), *more))])
+        for wrong in ((20, True), (20.0, 30), True):
+            with pytest.raises(ValueError, match="parameters"):
+                steps.after(of, [(name, (wrong, *more))])
 
 
 def test_steps_in_an_order_that_accel_would_not_record() -> None:
