@@ -64,8 +64,8 @@ class _Writer:
         self.steps: list[Any] = []
         self.recipes: list[Any] = []
         self._names, self._smallest = names, smallest
-        self._places: dict[int, int] = {}  # of sources and steps, by their ids
-        self._sent: list[Any] = []  # which keeps the ids theirs
+        self._places: dict[int | str, int] = {}  # of sources by their ids, and of steps by their JSON
+        self._sent: list[Source] = []  # which keeps the ids theirs
 
     def _leaf(self, value: Any) -> Any:
         if isinstance(value, LazyTensorBase):
@@ -78,8 +78,10 @@ class _Writer:
 
     def _image(self, image: Image.Image) -> Any:
         recipe = image.recipe if isinstance(image, LazyImage) else None
-        if recipe is not None and _refused([recipe]) is None:
-            return ["image", self._recipe(recipe)]
+        if recipe is not None:
+            if (reason := _refused([recipe])) is None:
+                return ["image", self._recipe(recipe)]
+            counters.fallback(f"a lazy image was computed to be sent: {reason}")
         if image.mode not in PICTURES:
             raise TypeError(f"accel.wire sends no images of mode {image.mode!r}")
         bands, dtype = len(image.getbands()), PICTURES[image.mode]
@@ -124,12 +126,13 @@ class _Writer:
         return place
 
     def _step(self, step: Step) -> int:
-        """The number of a step; one that several images have is sent once."""
-        if (place := self._places.get(id(step))) is None:
-            place = self._places[id(step)] = len(self.steps)
-            self._sent.append(step)
-            name, params = step
-            self.steps.append([name, *map(self.encoder.value, params)])
+        """The number of a step; one that several images have is sent once, unless it has arrays."""
+        before = len(self.encoder.arrays)
+        encoded = [step[0], *map(self.encoder.value, step[1])]
+        known = self._places if len(self.encoder.arrays) == before else {}
+        place = known.setdefault(repr(encoded), len(self.steps))
+        if place == len(self.steps):
+            self.steps.append(encoded)
         return place
 
 

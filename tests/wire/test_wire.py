@@ -88,6 +88,19 @@ def test_a_batch_is_sent_as_one_message() -> None:
     helpers.assert_same(found, plain(batch))
 
 
+def test_a_batch_makes_the_same_bytes_however_it_was_recorded() -> None:
+    """As rows, or as recipes that share their steps; and a part of it is sent as such."""
+    with accel.image_backend("cpu", threads=1):
+        batch = torch.stack([image for image, _ in samples(TRAIN)])
+        message = wire.dumps(batch)
+        found = wire.loads(message)
+        assert wire.dumps(found) == message
+        assert len(message) < sum(len(each.data) for each in PICTURES[:4]) + 2048
+        part = wire.dumps(found[1])
+        assert len(part) < len(PICTURES[1].data) + 1024
+        assert torch.equal(wire.loads(part), batch[1])
+
+
 def test_images_that_have_a_file_or_a_step_in_common_send_it_once() -> None:
     def crops() -> Any:
         return T.FiveCrop(20)(PICTURES[0].open()), F.normalize(F.to_tensor(PICTURES[0].open()), [0.5], [0.5])
