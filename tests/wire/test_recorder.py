@@ -114,7 +114,7 @@ def test_the_rows_are_bytes(paths: list[str]) -> None:
     )
     assert {*map(type, rows[ray.MESSAGE])} == {bytes}
     for path, each in zip(paths, rows[ray.MESSAGE], strict=False):
-        image = Image.open(path)
-        result = 3 * 30 * 30 * max(image.size) // min(image.size)
+        with Image.open(path) as image:
+            result = 3 * 30 * 30 * max(image.size) // min(image.size)
         assert len(each) <= min(Path(path).stat().st_size, result) + 2048
     assert not any(b"path" in each or paths[0].encode() in each for each in rows[ray.MESSAGE])
