@@ -138,10 +138,6 @@ def _are_floats(*numbers: Any) -> bool:
     return all(type(number) is float and isfinite(number) for number in numbers)
 
 
-def _nothing(of: Subject) -> bool:
-    return True
-
-
 def _sizes(of: Subject, height: Any, width: Any) -> bool:
     return _are_ints(height, width, least=1)
 
@@ -194,12 +190,8 @@ def _scale(of: Subject, height: Any, width: Any, scale: Any, fill: Any) -> bool:
     return _is_warp(of, ("scale_nearest", (height, width, scale, fill)), Image.Transform.AFFINE, matrix, 0)
 
 
-def _affine(of: Subject, height: Any, width: Any, matrix: Any, code: Any, fill: Any) -> bool:
-    return _is_warp(of, ("affine", (height, width, matrix, code, fill)), Image.Transform.AFFINE, matrix, code)
-
-
-def _perspective(of: Subject, height: Any, width: Any, matrix: Any, code: Any, fill: Any) -> bool:
-    return _is_warp(of, ("perspective", (height, width, matrix, code, fill)), Image.Transform.PERSPECTIVE, matrix, code)
+def _warp(name: str, kind: Any, of: Subject, height: Any, width: Any, matrix: Any, code: Any, fill: Any) -> bool:
+    return _is_warp(of, (name, (height, width, matrix, code, fill)), kind, matrix, code)
 
 
 def _is_warp(of: Subject, step: Step, kind: Any, matrix: Any, code: Any) -> bool:
@@ -228,10 +220,6 @@ def _erase(of: Subject, *params: Any) -> bool:
     return _are_same(values.erased(of, (*params, False)), params)
 
 
-def _to_tensor(of: Subject, dtype: Any) -> bool:
-    return isinstance(dtype, torch.dtype) and dtype.is_floating_point
-
-
 def _cast(of: Subject, dtype: Any, scale: Any = False) -> bool:
     return isinstance(dtype, torch.dtype) and type(scale) is bool
 
@@ -254,7 +242,7 @@ _TO_TENSOR = frozenset({"to_tensor", "pil_to_tensor"})
 _RULES: Mapping[str, Callable[..., bool]] = {
     "convert": lambda of, mode: mode == "RGB",
     "crop": _crop,
-    **dict.fromkeys(("hflip", "vflip", "transpose", "pil_to_tensor"), _nothing),
+    **dict.fromkeys(("hflip", "vflip", "transpose", "pil_to_tensor"), lambda of: True),
     "to_levels": lambda of: of.dtype == torch.uint8 or of.dtype.is_floating_point,
     "pad": _pad,
     **dict.fromkeys(("resize_nearest", "nearest", "nearest_exact"), _sizes),
@@ -267,11 +255,11 @@ _RULES: Mapping[str, Callable[..., bool]] = {
     "gaussian_blur": _blur,
     **dict.fromkeys(("box_blur", "pillow_gaussian_blur"), _radii),
     "scale_nearest": _scale,
-    "affine": _affine,
-    "perspective": _perspective,
+    "affine": partial(_warp, "affine", Image.Transform.AFFINE),
+    "perspective": partial(_warp, "perspective", Image.Transform.PERSPECTIVE),
     "elastic": _elastic,
     **dict.fromkeys(("erase", "erase_image"), _erase),
-    "to_tensor": _to_tensor,
+    "to_tensor": lambda of, dtype: isinstance(dtype, torch.dtype) and dtype.is_floating_point,
     **dict.fromkeys(("convert_image_dtype", "to_dtype", "to"), _cast),
     "normalize": _normalize,
     "gaussian_noise": _noise,
