@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.support import helpers
@@ -72,3 +73,55 @@ def test_rows_are_torchvisions_however_they_are_recorded(paths: list[str], tmp_p
     for name, (found, expected) in results.items():
         assert torch.equal(found, expected), name
     assert not torch.equal(results["first epoch"][1], results["second epoch"][1])
+
+
+NODES = """
+import os, sys, threading, time
+os.environ["RAY_AUTH_MODE"] = "disabled"
+import torch
+import accel
+accel.set_image_backend("cpu", threads=1)
+import ray
+from PIL import Image
+from ray.cluster_utils import Cluster
+from torchvision import transforms as T
+
+TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()])
+paths = sys.argv[1:]
+
+def slow(image):
+    time.sleep(1)
+    return TRAIN(image)
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+node = cluster.add_node(num_cpus=1)
+ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+assert len(ray.nodes()) == 2
+ray.data.DataContext.get_current().enable_progress_bars = False
+items = [{"bytes": open(path, "rb").read(), "path": path, "label": n} for n, path in enumerate(paths)]
+recorder = accel.ray.Recorder(slow, seed=7, key="path", epoch=0)
+rows = ray.data.from_items(items).repartition(len(paths)).map_batches(recorder)
+timer = threading.Timer(8, cluster.remove_node, (node,), {"allow_graceful": False})
+timer.start()
+batches = [*rows.iter_torch_batches(batch_size=5, collate_fn=accel.wire.collate)]
+timer.join()
+alive = sum(each["Alive"] for each in ray.nodes())
+labels = torch.cat([batch["label"] for batch in batches])
+images = []
+for path in paths:
+    with accel.image_backend("torchvision"), accel.ray.drawing_from(7, 0, (path,)):
+        images.append(TRAIN(Image.open(path).convert("RGB")))
+found = torch.cat([batch["image"] for batch in batches])[labels.argsort()]
+torch.save((found, torch.stack(images), alive), "results.pt")
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+@pytest.mark.sweep
+def test_a_killed_node(paths: list[str], tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(NODES)
+    helpers.script(tmp_path / "job.py", *paths, folder=tmp_path)
+    found, expected, alive = torch.load(tmp_path / "results.pt")
+    assert torch.equal(found, expected)
+    assert alive == 1
