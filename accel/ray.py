@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from accel.processes import switch
-from accel.system import counters
+from accel.system import counters, notes
 from accel.system.imports import LazyModule
 from accel.wire import dumps
 
@@ -38,7 +38,8 @@ class Recorder:
     A row's sample is a dictionary: ``image``, what the transform makes of it, and the row's other columns but the key.
     The random numbers that the transform draws from torch, Python and NumPy depend on the seed, the epoch and the row's
     key alone, so they are the same wherever, in whichever order, and how often a row is recorded. The generators of the
-    process are afterwards as they were before.
+    process are afterwards as they were before. A row that cannot be read raises, with a note of its key; under
+    ``on_error="replace"`` (of the backend in force) its image is black.
     """
 
     def __init__(
@@ -85,12 +86,17 @@ class Recorder:
             counters.fallback("rows with equal keys drew equal random numbers: a second key column separates them")
         others = {name: values for name, values in batch.items() if name not in (*self._keys, self._image)}
         messages = np.empty(len(keys), object)
-        with switch.image_backend("cpu", threads=1, cache=None):
+        with switch.image_backend("cpu", threads=1, cache=None, on_error=switch.current().options.on_error):
             for number, key in enumerate(keys):
-                with drawing_from(self._seed, epoch, key):
-                    image = self._transform(_opened(batch[self._image][number]))
-                sample = {"image": image, **{name: _item(values[number]) for name, values in others.items()}}
-                messages[number] = dumps(sample, send=self._send)
+                try:
+                    with drawing_from(self._seed, epoch, key):
+                        image = self._transform(_opened(batch[self._image][number]))
+                    sample = {"image": image, **{name: _item(values[number]) for name, values in others.items()}}
+                    messages[number] = dumps(sample, send=self._send)
+                except Exception as error:
+                    row = ", ".join(f"{name} {value!r}" for name, value in zip(self._keys, key, strict=True))
+                    notes.add(error, f"the row of {row}")
+                    raise
         return {MESSAGE: messages}
 
 

@@ -13,6 +13,7 @@ from torchvision import transforms as T
 import accel
 from accel import ray, wire
 from tests.support import helpers
+from tests.support.damage import BROKEN
 from tests.support.exact import TRAIN
 from tests.support.helpers import MEAN, STD
 
@@ -100,6 +101,23 @@ def test_the_epoch_is_rays(paths: list[str], monkeypatch: pytest.MonkeyPatch) ->
     del context._execution_idx
     with pytest.raises(RuntimeError, match="give Recorder an epoch"):
         recorded(columns(paths[:2]), epoch=None)
+
+
+@pytest.mark.parametrize("damage", ["text", "half", "no-tables"])
+def test_a_row_that_cannot_be_read(paths: list[str], damage: str) -> None:
+    """It is named, wherever it shows; or it is black, and the others and all labels are as they were."""
+    rows = columns(paths[:3])
+    rows["bytes"][1] = BROKEN[damage]
+    with accel.image_backend("cpu", threads=1), pytest.raises(OSError) as raised:
+        wire.collate(ray.Recorder(TRAIN, seed=5, epoch=0, key="path", send="recipes")(rows))["image"].add(0)
+    noted = getattr(raised.value, "__notes__", [])
+    assert any(paths[1] in note for note in noted) or "image 1 of a batch of 3" in str(raised.value)
+    with accel.image_backend("cpu", on_error="replace", threads=1):
+        batch = wire.collate(ray.Recorder(TRAIN, seed=5, epoch=0, key="path")(rows))
+        black = (torch.zeros(3) - torch.tensor(MEAN)) / torch.tensor(STD)
+        assert torch.allclose(batch["image"][1], black[:, None, None].expand(3, 64, 64))
+    assert torch.equal(batch["image"][::2], expected(paths[:3])[::2])
+    assert batch["label"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("options", [{}, {"key": ()}, {"key": (1,)}, {"key": "path", "epoch": "1"}])
