@@ -19,6 +19,9 @@ from torchvision.transforms import functional as F
 import accel
 from accel import wire
 from accel.lazy.tensor_base import is_lazy
+from accel.ops import OPS
+from accel.ops.row import Picture, TensorOp
+from accel.wire import steps
 from tests.support import helpers
 from tests.support.backends import Backend
 from tests.support.exact import EVAL, TRAIN
@@ -174,6 +177,42 @@ def test_the_smaller_of_recipe_and_result_is_sent() -> None:
         with pytest.raises(ValueError, match="send must be"):
             wire.dumps(crop(), send="smaller")  # type: ignore[arg-type]
     assert torch.equal(found, plain(crop))
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.samples])
+def test_every_op_is_sent_with_the_parameters_that_it_is_tried_with(name: str) -> None:
+    op = OPS[name]
+    before = [("to_tensor", (torch.float32,))] if isinstance(op, TensorOp) and op.takes == "floats" else []
+    before = [("pil_to_tensor", ())] if isinstance(op, TensorOp) and op.takes == "pixels" else before
+    refused = []
+    for params in op.samples:
+        if name in ("scale_nearest", "affine", "perspective"):  # recorded ones are floats
+            params = (*params[:2], tuple(map(float, params[2])), *params[3:])
+        try:
+            steps.after(Picture((3, 64, 48)), [*before, (name, params)])
+        except ValueError as error:
+            refused.append((params, str(error)))
+    assert not refused
+
+
+@pytest.mark.parametrize("cache", [None, "auto", "50MB"])
+def test_what_a_cache_has_is_sent_as_well(cache: str | None, paths: list[str], tmp_path: Path) -> None:
+    """Files that were not read, or not decoded, as the cache has results of them."""
+    picture = tmp_path / "picture.png"
+    helpers.picture(90, 70).save(picture)
+    files = [*paths[:3], str(picture)]
+
+    def images() -> list[Any]:
+        seed_everything(0)
+        return [TRAIN(Image.open(path).convert("RGB")) for path in files]
+
+    expected = plain(images)
+    with accel.image_backend("cpu", cache=cache and cache.replace("50", f"{tmp_path}/cache:50"), threads=1):
+        for _ in range(3):
+            recorded = images()
+            for send in ("recipes", "auto"):
+                helpers.assert_same([wire.loads(wire.dumps(each, send=send)) for each in recorded], expected)
+            _ = torch.stack(recorded).add(0)
 
 
 def test_other_values() -> None:
