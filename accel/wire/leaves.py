@@ -6,7 +6,7 @@ JSON's own values stand for themselves. All others are lists that begin with a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 
-from accel.wire.frame import DTYPES, NAMES, Array, array_of, at, require, tensor_of
+from accel.wire.frame import DTYPES, NAMES, Array, array_of, require, tensor_of
 
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
@@ -74,16 +74,18 @@ class Decoder:
     """Makes values of JSON; whatever is wrong raises ``ValueError``, ``TypeError`` or ``LookupError``.
 
     Attributes:
+        arrays: those of the message, each of which is taken once: a short message must not make many copies of one.
         leaf: is asked for values of other names.
     """
 
-    def __init__(self, arrays: Sequence[Array], leaf: Callable[..., Any] | None = None) -> None:
+    def __init__(self, arrays: dict[int, Array], leaf: Callable[..., Any] | None = None) -> None:
         self._arrays = arrays
         self._leaf = leaf
 
     def array(self, number: Any) -> Array:
-        """The array with this number."""
-        return at(self._arrays, number)
+        """Take the array with this number."""
+        require(type(number) is int and number in self._arrays, "it refers to what is not there, or was taken")
+        return self._arrays.pop(number)
 
     def value(self, found: Any) -> Any:
         """The value of its JSON."""

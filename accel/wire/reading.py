@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import default_collate
@@ -88,7 +89,9 @@ class _Reader:
 
     def __init__(self, header: dict[str, Any], arrays: Sequence[Array]) -> None:
         self._selection = switch.current()
-        self._decoder, plain = Decoder(arrays, self._leaf), Decoder(arrays)
+        left = dict(enumerate(arrays))
+        self._decoder, plain = Decoder(left, self._leaf), Decoder(left)
+        self._black = np.zeros(0, np.uint8)
         listed: list[Any] = [header.get(name) for name in ("steps", "sources", "recipes")]
         if not all(type(each) is list for each in listed):
             raise WireError("a message cannot be read: it lists no images")
@@ -119,7 +122,9 @@ class _Reader:
         if self._selection.options.on_error == "raise":
             raise DecodeError(f"{name}: {fault}")
         replaced(name, fault)
-        return Source(bytes(height * width * channels), raw, name, self._selection)
+        if len(self._black) < (size_of := height * width * channels):  # all have the same memory
+            self._black = np.zeros(size_of, np.uint8)
+        return Source(self._black[:size_of].data.toreadonly(), raw, name, self._selection)
 
     def _recipe(self, source: Any, listed: Any) -> tuple[Recipe, Subject]:
         recipe = Recipe(at(self._sources, source), tuple([at(self._steps, each) for each in listed]))

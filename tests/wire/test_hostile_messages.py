@@ -133,6 +133,11 @@ FORGED: dict[str, Callable[[Any, Any], object]] = {
         for n in HUGE[1:]
     },
     "a dtype that there is not": lambda header, arrays: arrays.append(Array("OBJECT", (1,), arrays[0].content)),
+    "an array twice": lambda header, arrays: header["sources"].append(header["sources"][0]),
+    "a label twice": lambda header, arrays: (
+        arrays.append(Array("U8", (2,), arrays[0].content[:2])),
+        header.__setitem__("sample", ["list", ["tensor", 1], ["tensor", 1]]),
+    ),
     "pixels of no size": lambda header, arrays: header.__setitem__("sources", [["", 0, "pixels"]]),
 }
 
@@ -195,13 +200,13 @@ CROP, RESIZE = ["crop", 3, 4, 20, 30], ["resize", 20, 30, 2]
         ["gaussian_blur", 4, 3, 1.0, 1.0, 1],
         ["gaussian_blur", 999, 3, 1.0, 1.0, 1],
         ["box_blur", -1.0, 0.0],
-        ["erase_image", 0, 0, 99, 99, ["bytes", 0]],
+        ["erase_image", 0, 0, 99, 99, ["bytes", 1]],
         ["permute_channels", ["tuple", 0, 1, 3]],
-        ["elastic", ["bytes", 0], "bilinear", None, 1],
+        ["elastic", ["bytes", 1], "bilinear", None, 1],
         ["normalize", ["tuple", 0.5], ["tuple", 0.5]],
         ["to", ["dtype", "C128"]],
         ["threads", 1 << 20],
-        ["plus", ["tensor", 0]],
+        ["plus", ["tensor", 1]],
         ["mixup", 0.5],
         ["contiguous", None],
     ],
@@ -209,7 +214,12 @@ CROP, RESIZE = ["crop", 3, 4, 20, 30], ["resize", 20, 30, 2]
 )
 def test_steps_that_accel_would_not_record(step: list[Any]) -> None:
     whole = message(lambda image: image.transpose(Image.Transpose.TRANSPOSE))
-    refused(forged(lambda header, arrays: header["steps"].__setitem__(0, step), whole), f"step '{step[0]}'")
+
+    def change(header: Any, arrays: Any) -> None:
+        header["steps"][0] = step
+        arrays.append(Array("U8", (2,), arrays[0].content[:2]))
+
+    refused(forged(change, whole), f"step '{step[0]}'")
 
 
 def test_a_size_of_true() -> None:
@@ -280,6 +290,21 @@ def test_files_that_are_not_what_the_message_says(data: bytes) -> None:  # fmt: 
         assert not image.any()
         assert label == 7
     assert accel.stats()["replaced"]
+
+
+def test_many_black_pictures_take_the_memory_of_one() -> None:
+    def change(header: Any, arrays: Any) -> None:
+        for _ in range(300):
+            arrays.append(Array("U8", (2,), np.zeros(2, np.uint8)))
+            header["sources"].append(["", len(arrays) - 1, "pillow", 4000, 5000, 3])
+
+    whole = forged(change, message(F.to_tensor))
+    with accel.image_backend("cpu", on_error="replace", threads=1):
+        tracemalloc.start()
+        assert wire.loads(whole)[1] == 7
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 2 * 60_000_000
 
 
 @linux
