@@ -12,7 +12,7 @@ if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked b
     begin()
 
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
-from accel import functional, packs
+from accel import functional, packs, ray, wire
 from accel.errors import AccelError, BackendUnavailable, DecodeError
 from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
@@ -42,8 +42,10 @@ __all__ = [
     "image_backends",
     "packs",
     "profile",
+    "ray",
     "set_image_backend",
     "stats",
     "submit",
     "summary",
+    "wire",
 ]

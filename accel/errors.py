@@ -4,6 +4,7 @@
     |-- DecodeError                 (also an OSError, as Pillow's own decoding errors are)
     |   `-- TorchvisionDecodeError  (also a RuntimeError, as torchvision.io's are)
     |-- PackError                   (also an OSError)
+    |-- WireError                   (also a ValueError)
     `-- BackendUnavailable          (also a RuntimeError)
 
 Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
@@ -47,6 +48,10 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 class PackError(AccelError, OSError):
     """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
+
+
+class WireError(AccelError, ValueError):
+    """Error of a message of ``accel.wire`` that cannot be read; its text says why, and which part."""
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -42,6 +42,8 @@ ROOMS = (
     ("lazy", "images, tensors and batches whose pixels are not computed yet"),
     ("functional lazy.explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
     ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
+    ("wire", "recipes in bytes, for other machines: written, checked and read"),
+    ("ray", "rows of Ray Data as messages"),
     ("profiling", "what holds a training back: measured, judged, and what would help"),
     ("", "accel itself: the public names"),
     ("cli", "the commands"),

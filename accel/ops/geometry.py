@@ -64,7 +64,7 @@ def _picked(name: str, mode: InterpolationMode, positions: Callable[[int, int, i
     )
 
 
-_FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4, 5))
+FILTERS = tuple(int(code) for code in sorted(Resampling) if code in (1, 2, 3, 4, 5))
 _SIZES = ((17, 23), (64, 48), (1, 1), (300, 5))
 
 ROWS = (
@@ -117,14 +117,14 @@ ROWS = (
         "resize",
         lambda image, params: F_pil.resize(image, list(params[:2]), params[2]),
         ("height", "width", "resample"),
-        tuple((*size, code) for size in _SIZES for code in _FILTERS),
+        tuple((*size, code) for size in _SIZES for code in FILTERS),
         size=target_size,
     ),
     ResampleOp(
         "resize_box",
         lambda image, params: image.resize((params[1], params[0]), params[2], params[3]),
         ("height", "width", "resample", "box"),
-        tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in _FILTERS),
+        tuple((*_SIZES[code % 4], code, (1.25, 0.5, 40.0, 30.75)) for code in FILTERS),
         size=target_size,
     ),
     EffectOp(

@@ -63,7 +63,7 @@ def locate(error: Exception, index: Any) -> None:
         more = ["..."] if len(index) > _MOST else []
         found.append(f"one of the dataset indices {', '.join([*map(str, index[:_MOST]), *more])}")
     if found:
-        _add(error, ", ".join(found))
+        add(error, ", ".join(found))
 
 
 def passed(error: Exception, function: Any) -> bool:
@@ -71,7 +71,7 @@ def passed(error: Exception, function: Any) -> bool:
     return any(frame.f_code is function.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
-def _add(error: BaseException, text: str) -> None:
+def add(error: BaseException, text: str) -> None:
     """Note a text on an exception, in place of accel's earlier note; on Python 3.10 it is also logged."""
     others = [note for note in getattr(error, "__notes__", ()) if not str(note).startswith(_OURS)]
     error.__notes__ = [*others, _OURS + text]

@@ -17,10 +17,13 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from bench import guard
+from bench.fuzz import messages
 from bench.fuzz.findings import ALWAYS, COLUMNS, Findings
-from bench.fuzz.recipes import Corpus, recipe
-from bench.fuzz.run import Limits, Runner
+from bench.fuzz.recipes import Corpus
+from bench.fuzz.run import FILES, Kind, Limits, Runner
 from bench.machine import write
+
+MESSAGES = Kind(messages.recipe, messages.make, messages.check_message)
 
 
 @command("fuzz")
@@ -40,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise WrongUsage(f"no such folder: {folder}")
     keep = args.keep or Path(tempfile.mkdtemp(prefix="accel-fuzz-"))
     corpus = Corpus(args.corpus)
-    runner = Runner(args.seed, corpus, Limits(args.timeout))
+    runner = Runner(args.seed, corpus, Limits(args.timeout), MESSAGES if args.messages else FILES)
     found = Findings(keep)
     begin = time.monotonic()
     number, last = args.first, args.first + (args.files or sys.maxsize)
     with screen.Bar("fuzzing") as bar:
         while number < last and time.monotonic() - begin < 60 * minutes:
             chunk = range(number, min(number + args.chunk, last))
-            for result in runner.run([recipe(each, runner.seed, corpus) for each in chunk]):
+            for result in runner.run([runner.kind.recipe(each, runner.seed, corpus) for each in chunk]):
                 found.add(result)
                 bar.say(f"{found.total['files']:,} files, {found.bad} with findings of {len(found.causes)} causes")
             number = chunk.stop
@@ -85,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--minutes", type=float, metavar="N", help="how long [1, unless --files is given]")
     parser.add_argument("--files", type=at_least(1), metavar="N", help="how many files")
+    parser.add_argument("--messages", action="store_true", help="messages of accel.wire in place of image files")
     parser.add_argument("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="files to mutate [made]")
     parser.add_argument("--seed", default="0", help="[%(default)s]")
     parser.add_argument("--first", type=at_least(0), default=0, metavar="N", help="number of the first file [0]")

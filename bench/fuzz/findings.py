@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fuzz.check import EQUAL, FELL_BACK, REFUSED, WRONG
-from bench.fuzz.recipes import Recipe, make
+from bench.fuzz.recipes import Recipe
 from bench.fuzz.run import CRASHED, GREW, HUNG, PLAIN, Result, Runner
 
 COLUMNS = (EQUAL, REFUSED, FELL_BACK, WRONG, CRASHED, HUNG, GREW, PLAIN)
@@ -71,7 +71,7 @@ class Findings:
                 if any(cause in causes_of(result) for result in runner.run([fewer])):
                     recipe = fewer
             self.keep.mkdir(parents=True, exist_ok=True)
-            data = make(recipe, runner.seed, runner.corpus)
+            data = runner.kind.make(recipe, runner.seed, runner.corpus)
             path = self.keep / f"{runner.seed}-{recipe.number}{'.jpg' if data[:2] == bytes((255, 216)) else ''}"
             path.write_bytes(data)
             mutations = [kind for kind, _ in recipe.steps]

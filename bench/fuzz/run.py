@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,11 @@ import torch
 import accel
 from accel.codec import engines
 from bench.child import Child, Say
-from bench.fuzz.check import check_file
+from bench.fuzz.check import Checked, check_file
 from bench.fuzz.files import encode, picture
 from bench.fuzz.mutations import Rng
 from bench.fuzz.oracle import Setting
-from bench.fuzz.recipes import Corpus, Recipe, make
+from bench.fuzz.recipes import Corpus, Recipe, make, recipe
 
 CRASHED, HUNG, GREW, PLAIN = "crashed", "hung", "memory grew", "ended without accel"
 """The last is not accel's fault: Pillow or torchvision alone ended the process, or hung."""
@@ -47,10 +47,23 @@ class Result(NamedTuple):
     wrong: list[tuple[str, str]]
 
 
-class Runner:
-    """Makes and tries the files of a seed."""
+class Kind(NamedTuple):
+    """What is made and tried: (number, seed, corpus) -> recipe, (recipe, seed, corpus) -> bytes, and as
+    ``check_file``."""
 
-    def __init__(self, seed: str, corpus: Corpus, limits: Limits) -> None:
+    recipe: Callable[[int, str, Corpus], Recipe] = recipe
+    make: Callable[[Recipe, str, Corpus], bytes] = make
+    check: Callable[..., Checked] = check_file
+
+
+FILES = Kind()
+
+
+class Runner:
+    """Makes and tries the files of a seed, or what ``kind`` says."""
+
+    def __init__(self, seed: str, corpus: Corpus, limits: Limits, kind: Kind = FILES) -> None:
+        self.kind = kind
         self.seed = seed
         self.corpus = corpus
         self.limits = limits
@@ -81,9 +94,9 @@ class Runner:
                 say(_resident(os.getpid()))
                 for recipe in recipes:
                     say("plain: making the file")
-                    data = make(recipe, self.seed, self.corpus)
+                    data = self.kind.make(recipe, self.seed, self.corpus)
                     rng = Rng(f"{self.seed} {recipe.number} use")
-                    outcome = check_file(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
+                    outcome = self.kind.check(data, rng, Path(folder, "file"), not recipe.steps, say, setting)
                     say([*outcome, _resident(os.getpid())])
 
             with Child("fork", work, Path(folder, "log")) as child:

@@ -181,7 +181,7 @@ def test_a_finding_is_told_with_the_mutations_that_it_needs(
     """Through the command, whose exit status is 1; the same file is made and found again from seed and number."""
     planted = lambda data, rng, *rest: (check.WRONG, [("here", "it ends so")] if data[-1:] == b"!" else [])  # noqa: E731
     monkeypatch.setattr(run, "_prepare", lambda: None)
-    monkeypatch.setattr(run, "check_file", planted)
+    monkeypatch.setattr(command, "FILES", run.FILES._replace(check=planted))
     monkeypatch.setitem(MUTATIONS, "bits anywhere", lambda data, other, rng: data + b"!")
     first = next(
         number

@@ -29,7 +29,7 @@ PUBLIC = [
         "__version__",
     ),
     *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "packs", "profile"),
-    *("set_image_backend", "stats", "submit", "summary"),
+    *("ray", "set_image_backend", "stats", "submit", "summary", "wire"),
 ]
 
 

@@ -1,0 +1,181 @@
+"""The frame of a message: a fixed beginning, a header in JSON, and arrays behind it; nothing of it is trusted.
+
+All numbers are little-endian, and every part begins at a multiple of 64 bytes, filled up with zeros:
+
+====== ===== ==================================================================
+offset bytes
+====== ===== ==================================================================
+0      8     ``MAGIC``
+8      4     ``VERSION``
+12     4     CRC-32 (zlib's) of the message without these four bytes
+16     8     the bytes of the header
+24     8     the bytes of the message
+64           the header, then the arrays, one behind another
+====== ===== ==================================================================
+
+The header is an object of JSON (UTF-8). Its ``arrays`` lists the dtype (safetensors' names) and the shape of each
+array, so no offsets are sent that could be wrong. The rest of the header is described in ``docs/wire.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple, NoReturn, TypeVar
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from accel.codec.files.fields import ALIGNED
+from accel.errors import WireError
+from accel.system.version import __version__
+
+MAGIC, VERSION = b"accelmsg", 1
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+    "C128": torch.complex128,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+_PREFIX, _SUM = struct.Struct("<8sIIQQ"), slice(12, 16)
+_MOST_AXES = 16
+
+T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
+
+
+class Array(NamedTuple):
+    """An array of a message: the name of its dtype, its shape, and its bytes, row by row, uint8 [bytes]."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: Bytes
+
+
+def sealed(header: dict[str, Any], arrays: Sequence[Array]) -> bytes:
+    """The message of a header and arrays; the same bytes for the same content."""
+    listed = [[each.dtype, list(each.shape)] for each in arrays]
+    told = {**header, "accel": __version__, "arrays": listed}
+    text = json.dumps(told, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+    parts: list[Any] = [text, *(each.content.data for each in arrays)]
+    head = _PREFIX.pack(MAGIC, VERSION, 0, len(text), ALIGNED + sum(_whole(len(part)) for part in parts))
+    filled = [head[_SUM.stop :], bytes(ALIGNED - len(head))]
+    for part in parts:
+        filled += [part, bytes(-len(part) % ALIGNED)]
+    found = crc32(head[: _SUM.start])
+    for part in filled:
+        found = crc32(part, found)
+    return b"".join([head[: _SUM.start], found.to_bytes(4, "little"), *filled])
+
+
+def checksum(message: Bytes) -> int:
+    """The checksum that belongs into a message."""
+    return crc32(message[_SUM.stop :].data, crc32(message[: _SUM.start].data))
+
+
+def opened(message: Any) -> tuple[dict[str, Any], list[Array]]:
+    """The header and the arrays of a message, whose contents are views of it.
+
+    Raises:
+        TypeError: it is no bytes.
+        WireError: it is no message, of another version, cut, or damaged.
+    """
+    data = np.frombuffer(message, np.uint8)
+    if len(data) < ALIGNED or data[:8].tobytes() != MAGIC:
+        raise WireError(f"{len(data)} bytes are no message of accel.wire" + _cut(data))
+    _, version, found, size, whole = _PREFIX.unpack(data[: _PREFIX.size].tobytes())
+    if version != VERSION:
+        raise WireError(f"a message has version {version}, and this version of accel reads {VERSION}")
+    if whole != len(data):
+        raise WireError(f"a message of {whole} bytes has {len(data)}: it was cut, or something was added")
+    if size > whole - ALIGNED or found != checksum(data):
+        raise WireError("a message is damaged: its checksum is wrong")
+    try:
+        return _parts(data, size)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise WireError(f"a message cannot be read: its header is wrong: {error}") from error
+
+
+def _cut(data: Bytes) -> str:
+    return ": it was cut" if len(data) and MAGIC.startswith(data[:8].tobytes()) else ""
+
+
+def _parts(data: Bytes, size: int) -> tuple[dict[str, Any], list[Array]]:
+    header = json.loads(data[ALIGNED : ALIGNED + size].tobytes(), parse_constant=_refused)
+    require(type(header) is dict, "no object")
+    listed = header["arrays"]
+    require(type(listed) is list, "no list of arrays")
+    sizes = [_bytes_of(*each) for each in listed]
+    begins, end = _places(size, sizes)
+    require(end == len(data), "its arrays have other sizes")
+    found = zip(listed, begins, sizes, strict=True)
+    return header, [Array(dtype, tuple(shape), data[at : at + length]) for (dtype, shape), at, length in found]
+
+
+def _bytes_of(dtype: Any, shape: Any) -> int:
+    require(type(shape) is list and len(shape) <= _MOST_AXES, "an array has no shape")
+    require(all(type(length) is int and 0 <= length < 1 << 48 for length in shape), "an array has no shape")
+    return int(prod(shape)) * DTYPES[dtype].itemsize
+
+
+def _places(header: int, sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where arrays of these bytes begin behind a header of so many, and where the message ends."""
+    begins, end = [], _whole(ALIGNED + header)
+    for size in sizes:
+        begins.append(end)
+        end = _whole(end + size)
+    return begins, end
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Raise ``ValueError`` unless something holds."""
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def at(values: Sequence[T], place: Any) -> T:
+    """The value at a place; raises ``ValueError`` if there is none."""
+    if type(place) is not int or not 0 <= place < len(values):
+        raise ValueError("it refers to what is not there")
+    return values[place]
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """A tensor as an array, copied if its memory is not dense, on the CPU."""
+    plain = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous()
+    content: Any = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.zeros(0, np.uint8)
+    return Array(NAMES[plain.dtype], tuple(plain.shape), content)
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """An array as a tensor with memory of its own."""
+    values = torch.empty(array.shape, dtype=DTYPES[array.dtype], device="cpu")
+    if values.numel():
+        content = array.content != 0 if values.dtype == torch.bool else array.content
+        values.view(-1).view(torch.uint8).numpy()[:] = content
+    return values

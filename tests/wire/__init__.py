@@ -1,0 +1,1 @@
+"""accel.wire: recipes in bytes."""
