@@ -4,6 +4,7 @@
     |-- DecodeError                 (also an OSError, as Pillow's own decoding errors are)
     |   `-- TorchvisionDecodeError  (also a RuntimeError, as torchvision.io's are)
     |-- PackError                   (also an OSError)
+    |-- ResumeError                 (also a ValueError)
     `-- BackendUnavailable          (also a RuntimeError)
 
 Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
@@ -47,6 +48,10 @@ class TorchvisionDecodeError(DecodeError, RuntimeError):
 
 class PackError(AccelError, OSError):
     """Error of a pack that is damaged or cannot be used; the message names the file and the reason."""
+
+
+class ResumeError(AccelError, ValueError):
+    """Error of a DataLoader's state from which it cannot go on exactly; the message names what differs."""
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -20,6 +20,7 @@ from accel.hooks import (
     pillow_open,
     pillow_ops,
     ray,
+    resume,
     spark,
     table,
     torch_compile,
@@ -54,6 +55,7 @@ _HOOKED: tuple[Any, ...] = (
     torch_profiler,
     dataloader,
     persistent,
+    resume,
     multiprocessing,
     ray,
 )

@@ -1,0 +1,193 @@
+"""What is noted of a batch when it is recorded, and its state digest: whether another batch was recorded the same.
+
+Noting takes a few microseconds, so it keeps columns of numbers as they are; the digest, which is asked for only when a
+state is saved or proved, takes them apart: it is the same for every way to record the same images.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
+from io import BytesIO
+from threading import local
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.lazy.state import LazyState
+from accel.lazy.tensor_base import LazyTensorBase, pending_state
+from accel.recipes.recipe import Branch, Recipe
+from accel.recipes.rows import Rows, Structure
+from accel.recipes.sources import table_of
+
+SMALL, SAMPLED = 1 << 12, 64
+"""The most bytes of a tensor that is noted whole, and how many numbers are noted of a larger one."""
+
+
+def noted(batch: Any) -> bytes:
+    """Note a batch of a loader as it was recorded, before its images are computed."""
+    parts: list[Any] = []
+    _note(batch, parts, 0)
+    stream = BytesIO()
+    pickler = pickle.Pickler(stream, 5)
+    pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _of_parameter}
+    pickler.dump(parts)
+    return stream.getvalue()
+
+
+def _note(value: Any, parts: list[Any], depth: int) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        parts.append(value)
+    elif isinstance(value, torch.Tensor):
+        lazy = pending_state(value)
+        parts.append(_of_tensor(value) if lazy is None else _of_lazy(lazy))
+    elif isinstance(value, (np.ndarray, np.generic)):
+        parts.append(_of_array(np.asarray(value)))
+    elif isinstance(value, Mapping):
+        parts.append("{")
+        for key in value:
+            _note(key, parts, depth + 1)
+            _note(value[key], parts, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        parts.append(len(value))
+        for each in value:
+            _note(each, parts, depth + 1)
+    elif isinstance(value, Image.Image):
+        recipe = getattr(value, "recipe", None)
+        parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
+    else:
+        parts.append(kind.__qualname__)
+        if depth < _DEEPEST:
+            _note(dict(getattr(value, "__dict__", ())), parts, depth + 1)
+
+
+_PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
+_DEEPEST = 4
+
+
+def _of_lazy(lazy: LazyState) -> Any:
+    return "images", lazy.lead, lazy.shape, lazy.dtype, lazy.after, _of_recipes(lazy.recipes)
+
+
+def _of_recipes(recipes: Sequence[Recipe]) -> Any:
+    if isinstance(recipes, Rows):
+        return _forms(recipes.structure), recipes.numbers.tobytes(), recipes.table()[:, -3:].tobytes()
+    return [each.steps for each in recipes], table_of([each.source.header for each in recipes]).tobytes()
+
+
+@lru_cache(maxsize=256)
+def _forms(structure: Structure) -> bytes:
+    return pickle.dumps(structure, 5)
+
+
+def _of_tensor(tensor: torch.Tensor) -> Any:
+    """A tensor's dtype and shape, and its values, or some of them."""
+    if tensor.layout != torch.strided or tensor.dtype not in _NUMPY or tensor.device.type != "cpu":
+        return str(tensor.dtype), tuple(tensor.shape)
+    return _of_array(tensor.detach().resolve_neg().numpy())
+
+
+_NUMPY = frozenset(
+    {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
+    | {torch.float16, torch.float32, torch.float64}
+)
+
+
+def _of_array(array: Any) -> Any:
+    if array.dtype.hasobject:
+        return array.dtype.str, array.shape
+    if array.nbytes > SMALL:
+        places = np.unravel_index(np.linspace(0, array.size - 1, SAMPLED).astype(np.int64), array.shape)
+        return array.dtype.str, array.shape, array[places].tobytes()
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _of_parameter(tensor: torch.Tensor) -> Any:
+    """Reduce a tensor among the parameters of a step to what is noted of it."""
+    tensor = LazyTensorBase.materialize(tensor) if isinstance(tensor, LazyTensorBase) else tensor
+    return tuple, (_of_tensor(tensor),)
+
+
+# -- the digest --------------------------------------------------------------------------------------------
+
+
+def state_digest(record: bytes) -> str:
+    """The state digest of what was noted: 32 hexadecimal digits."""
+    hasher = blake2b(digest_size=16)
+    for part in pickle.loads(record):
+        hasher.update(f"{_text(_apart(part))}\n".encode("utf-8", "surrogatepass"))
+    return hasher.hexdigest()
+
+
+def _apart(part: Any) -> Any:
+    """A part of a record with the steps of each image by themselves."""
+    if not (isinstance(part, tuple) and part[:1] == ("images",)):
+        return part
+    *layout, recipes = part
+    if len(recipes) == 3:
+        forms, numbers, sizes = recipes
+        structure: Structure = pickle.loads(forms)
+        rows = np.frombuffer(numbers, np.int64).reshape(-1, structure.columns) if structure.columns else None
+        count = len(sizes) // 24
+        recipes = [structure.steps(() if rows is None else rows[n].tolist()) for n in range(count)], sizes
+    return *layout, recipes
+
+
+def _text(value: Any) -> str:
+    """Text that is the same for equal values."""
+    if isinstance(value, (bool, int, float)) and not isinstance(value, Enum):
+        return repr(float(value)) if abs(value) < _EXACT or value != value else repr(value)
+    if isinstance(value, bytes):
+        return blake2b(value, digest_size=16).hexdigest() if len(value) > 64 else repr(value)
+    if isinstance(value, Branch):
+        return f"branch{_text(value.steps)}"
+    if isinstance(value, (list, tuple)):
+        return f"({','.join(map(_text, value))})"
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    return (
+        repr(value) if isinstance(value, (str, complex, torch.dtype, torch.memory_format, type(None))) else str(value)
+    )
+
+
+_EXACT = 1 << 53
+
+
+# -- what was recorded last in this thread -----------------------------------------------------------------
+
+
+class Noted:
+    """What is noted. ``record``: of the last batch; None: there was none."""
+
+    record: bytes | None = None
+
+
+class _OfThread(local):
+    noted: Noted | None = None
+
+
+_of_thread = _OfThread()
+
+
+@contextmanager
+def noting() -> Iterator[Noted]:
+    """Note the batch that this thread records in the block; a loader inside of its dataset records earlier ones."""
+    before, _of_thread.noted = _of_thread.noted, Noted()
+    try:
+        yield _of_thread.noted
+    finally:
+        _of_thread.noted = before
+
+
+def note(batch: Any) -> None:
+    """Note a batch if this is wanted here."""
+    if _of_thread.noted is not None:
+        _of_thread.noted.record = noted(batch)

@@ -1,0 +1,234 @@
+"""How far an iterator of a DataLoader has come: what its sampler gave, what was handed out, and what workers noted."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections.abc import Callable
+from contextvars import ContextVar
+from hashlib import blake2b
+from itertools import cycle, islice
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader
+
+from accel.errors import ResumeError
+from accel.processes import slot_pool
+from accel.resuming import batch_record, random_states
+from accel.resuming.random_states import States
+
+
+class Recorded(NamedTuple):
+    """In place of a batch's indices: the batch is recorded; it is neither computed nor sent."""
+
+    indices: Any
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Restored(NamedTuple):
+    """In place of a batch's indices: a worker goes back to before this batch, records it and says whether it is the
+    same; then it goes on behind it."""
+
+    indices: Any
+    states: States
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Note(NamedTuple):
+    """What is known of a batch: its indices, the random states before it, and how it was recorded: as it was noted
+    (``batch_record``), or its digest."""
+
+    indices: Any
+    states: States
+    record: bytes | str
+
+    @property
+    def digest(self) -> str:
+        """Its state digest."""
+        return self.record if isinstance(self.record, str) else batch_record.state_digest(self.record)
+
+
+class Order:
+    """The indices that a sampler gave in an epoch.
+
+    Attributes:
+        before_next: the random states before the sampler's first ``next()``.
+        drawn: how many times it gave indices.
+    """
+
+    def __init__(self, before_next: States) -> None:
+        self.before_next, self.drawn = before_next, 0
+        self._hasher = blake2b(digest_size=16)
+
+    def add(self, indices: Any) -> None:
+        """Note what the sampler gave."""
+        self.drawn += 1
+        try:
+            self._hasher.update(array("q", indices))
+        except (TypeError, OverflowError):  # no list of integers
+            self._hasher.update(repr(indices).encode("utf-8", "surrogatepass"))
+
+    def digest(self) -> str:
+        """A digest of all that it gave."""
+        return self._hasher.hexdigest()
+
+
+recorded_only: ContextVar[int] = ContextVar("accel_recorded_only", default=0)
+"""How many batches the next iterator that is made here begins with that are only recorded."""
+
+
+class Progress:
+    """How far an iterator has come in its epoch.
+
+    Attributes:
+        found: the generators of the user's in this process. base_seed: of its workers.
+        order: what its sampler gave; None: it was not asked yet.
+        handed: batches that were handed out. turn: the number of the worker whose batch is the next.
+        yielded: those of them that raised no error. ended: whether there are no more.
+        notes: for each worker (or this process) of the last batch that was handed out; None: there was none, or it
+            raised an error.
+        saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
+        recorded_only: how many batches from the next on are only recorded.
+    """
+
+    def __init__(self, loader: DataLoader[Any], saved: dict[str, Any] | None) -> None:
+        self.workers = loader.num_workers
+        roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
+        roots["batch_sampler"] = loader.batch_sampler
+        if not self.workers:
+            roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
+        self.found = random_states.find(roots)
+        self.saved, self.base_seed = saved, 0
+        self.last: Any = None
+        self.notes: list[Note | None] = [None] * max(self.workers, 1)
+        self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
+        self._before: States = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with an epoch, before its sampler's ``iter()``."""
+        self.order: Order | None = None
+        self.handed = self.yielded = self.turn = 0
+        self.ended = False
+        self._of_worker = [0] * max(self.workers, 1)
+        self.before_iter = random_states.current(self.found.generators)
+        self.recorded_only = recorded_only.get()
+
+    def follow(self) -> None:
+        """Begin to receive what its workers note."""
+        if self.workers:
+            _followed[slot_pool.loader_number()] = self
+
+    # -- what the sampler gives ----------------------------------------------------------------------------
+
+    def next_indices(self, iterator: Any, draw: Callable[[Any], Any]) -> Any:
+        """The next indices of the sampler, drawn by torch's own function.
+
+        Raises:
+            ResumeError: the sampler does not give again what it gave.
+        """
+        if self.order is None:
+            self._begin_order(iterator)
+        indices = draw(iterator)
+        assert self.order is not None
+        self.order.add(indices)
+        if self.recorded_only:
+            self.recorded_only -= 1
+            indices = Recorded(indices)
+        if not self.workers:
+            self._before = random_states.current(self.found.generators)
+        return indices
+
+    def _begin_order(self, iterator: Any) -> None:
+        if self.saved is None:
+            for worker, arrived in self._arrived.items():
+                if arrived:  # of the last epoch, in which persistent workers were ahead of the main process
+                    self.notes[worker] = arrived[max(arrived)]
+                    arrived.clear()
+            self.order = Order(random_states.current(self.found.generators))
+            return
+        self.reposition(iterator, self.saved)
+
+    def reposition(self, iterator: Any, saved: dict[str, Any]) -> None:
+        """Have the sampler give again what it gave, and its workers go back to where they were."""
+        began, own = saved["order"], self.found.generators
+        if began is None:  # between two epochs
+            self.order = Order(random_states.current(own))
+        else:
+            self.before_iter = began["before_iter"]
+            random_states.restore(self.before_iter, own)
+            iterator._sampler_iter = iter(iterator._index_sampler)
+            if began["before_next"] is not None:
+                random_states.restore(began["before_next"], own)
+                self.order = Order(began["before_next"])
+                self._skip(iterator, saved["handed"])
+        self.notes = [None if note is None else Note(**note) for note in saved["workers"]]
+        if self.workers:
+            self.turn = saved["turn"]
+            iterator._worker_queue_idx_cycle = cycle(range(self.workers))
+            list(islice(iterator._worker_queue_idx_cycle, self.turn))
+            iterator._send_idx = iterator._rcvd_idx = self.handed
+            for worker, note in enumerate(self.notes):
+                if note is not None:
+                    iterator._index_queues[worker].put((-1 - worker, Restored(note.indices, note.states, note.digest)))
+
+    def _skip(self, iterator: Any, handed: int) -> None:
+        """Draw the indices of the batches that were handed out."""
+        assert self.order is not None
+        self.handed = self.yielded = iterator._num_yielded = handed
+        for indices in islice(iterator._sampler_iter, handed):
+            self.order.add(indices)
+            self.last = indices
+        if self.order.drawn < handed:
+            raise ResumeError(f"the sampler ends after {self.order.drawn} batches; {handed} were handed out")
+
+    # -- what is handed out --------------------------------------------------------------------------------
+
+    def hand_out(self, worker: int, record: bytes | None = None) -> None:
+        """Note that a worker's next batch is handed out; ``record``: how this process recorded it."""
+        self.handed += 1
+        self._of_worker[worker] += 1
+        self.turn = (worker + 1) % max(self.workers, 1)
+        if self.workers:
+            self.notes[worker] = self._arrived[worker].pop(self._of_worker[worker], None)
+        else:
+            self.notes[0] = None if record is None else Note(None, self._before, record)
+
+    def arrive(self, worker: int, number: int, note: Note) -> None:
+        """Receive what a worker noted of its batch with this number, counted from 1 in each epoch."""
+        self._arrived[worker][number] = note
+
+    def saved_parts(self, *, keeps_workers: bool) -> dict[str, Any]:
+        """What a state says of this iterator. ``keeps_workers``: whether its workers outlive its epoch.
+
+        Raises:
+            ResumeError: the last batch of a worker raised an error, so it is not known where it was.
+        """
+        if self.ended and not keeps_workers:
+            return {}
+        lost = [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
+        if lost:
+            raise ResumeError(f"the last batch of worker {lost[0]} raised an error, or was made without accel")
+        notes = [None if note is None else note._asdict() | {"record": note.digest} for note in self.notes]
+        parts: dict[str, Any] = {"base_seed": self.base_seed, "workers": notes}
+        if self.ended:
+            return parts
+        order: dict[str, Any] = {"before_iter": self.before_iter, "before_next": None, "drawn": 0, "digest": ""}
+        if self.order is not None:
+            order |= {"before_next": self.order.before_next, "drawn": self.order.drawn, "digest": self.order.digest()}
+        return parts | {"handed": self.handed, "turn": self.turn, "order": order}
+
+
+_followed: weakref.WeakValueDictionary[int, Progress] = weakref.WeakValueDictionary()  # by the loader's number
+
+
+def arrived(batch: Any, loader: int, worker: int, number: int, *note: Any) -> Any:
+    """A batch that arrives from a worker, whose note is kept."""
+    if (progress := _followed.get(loader)) is not None:
+        progress.arrive(worker, number, Note(*note))
+    return batch

@@ -1,0 +1,152 @@
+"""The state of a loader as plain data: what it is made of, and whether it fits a loader."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from torch.utils.data import DataLoader, IterableDataset
+
+from accel.errors import ResumeError
+from accel.resuming import random_states
+from accel.resuming.progress import Progress
+from accel.system.version import __version__
+
+FORMAT = 1
+"""The version of this format; another one is refused."""
+
+_PARTS = frozenset(
+    {"accel_resume", "versions", "loader", "sampler", "running", "handed", "turn"}
+    | {"base_seed", "order", "main", "workers", "checksum"}
+)
+
+
+def of(loader: DataLoader[Any], progress: Progress | None, own: random_states.Generators) -> dict[str, Any]:
+    """The state of a loader: plain types and uint8 tensors.
+
+    Args:
+        progress: of its iterator; None: it is between two epochs.
+        own: the generators of the user's in this process.
+
+    Raises:
+        ResumeError: there is no state from which it could go on exactly.
+    """
+    running = progress is not None and not progress.ended
+    state: dict[str, Any] = {
+        "accel_resume": FORMAT,
+        "versions": versions(),
+        "loader": described(loader),
+        "sampler": dict(_sampler(loader)),
+        "running": running,
+        "handed": 0,
+        "turn": 0,
+        "base_seed": 0,
+        "order": None,
+        "main": random_states.current(own),
+        "workers": [None] * max(loader.num_workers, 1),
+    }
+    if progress is not None:
+        state |= progress.saved_parts(keeps_workers=loader.persistent_workers)
+    state = random_states.plain(state)
+    return {**state, "checksum": _checksum(state)}
+
+
+def parsed(state: Any) -> dict[str, Any]:
+    """A state as it was before it was made plain.
+
+    Raises:
+        ResumeError: it is no state of accel's, of another version of the format, or damaged.
+    """
+    if not isinstance(state, dict) or "accel_resume" not in state:
+        raise ResumeError("this is no state that a DataLoader under accel has saved")
+    if state["accel_resume"] != FORMAT:
+        raise ResumeError(f"the state has format {state['accel_resume']}, this version of accel reads format {FORMAT}")
+    if missing := _PARTS - state.keys():
+        raise ResumeError(f"the state is cut short: it lacks {', '.join(sorted(missing))}")
+    if state["checksum"] != _checksum({key: value for key, value in state.items() if key != "checksum"}):
+        raise ResumeError("the state is damaged: its checksum differs")
+    found: dict[str, Any] = random_states.of_plain(state)
+    return found
+
+
+def versions() -> dict[str, str]:
+    """The versions of what a batch depends on."""
+    own = {"accel": __version__, "torch": str(torch.__version__), "torchvision": torchvision.__version__}
+    return {**own, "Pillow": PIL.__version__, "NumPy": np.__version__, "Python": platform.python_version()}
+
+
+def described(loader: DataLoader[Any]) -> dict[str, Any]:
+    """What must be the same for a loader that goes on."""
+    iterable = isinstance(loader.dataset, IterableDataset)
+    context = loader.multiprocessing_context
+    method = (torch.multiprocessing if context is None else context).get_start_method()
+    return {
+        "dataset": type(loader.dataset).__qualname__,
+        "samples": None if iterable else len(loader.dataset),  # type: ignore[arg-type]
+        "batch_size": loader.batch_size,
+        "drop_last": loader.drop_last,
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "start_method": method if loader.num_workers else None,
+    }
+
+
+def _sampler(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
+    """The classes of a loader's samplers, and their attributes that are plain values."""
+    sampler: Any = loader.batch_sampler or loader.sampler
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    for _ in range(4):
+        yield name, type(sampler).__qualname__
+        for key, value in getattr(sampler, "__dict__", {}).items():
+            if isinstance(value, (bool, int, float, str, type(None))):
+                yield f"{name}.{key}", value
+        sampler, name = getattr(sampler, "sampler", None), f"{name}.sampler"
+        if sampler is None:
+            return
+
+
+def check_loader(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
+    """Raise ``ResumeError`` if a loader is another one than the state was saved of; it names what differs."""
+    _check(saved["loader"], described(loader))
+    _check(saved["versions"], versions())
+
+
+def check_sampler(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
+    """Raise ``ResumeError`` if a loader's sampler has other attributes than when the state was saved."""
+    _check(saved["sampler"], dict(_sampler(loader)))
+
+
+def _check(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    absent = "absent"
+    names = [name for name in {**saved, **now} if saved.get(name, absent) != now.get(name, absent)]
+    if names:
+        each = [f"{name} was {saved.get(name, absent)!r} and is {now.get(name, absent)!r}" for name in names]
+        raise ResumeError(f"the state is of another loader, so it cannot go on exactly: {'; '.join(each)}")
+
+
+def _checksum(state: Any) -> str:
+    hasher = blake2b(digest_size=16)
+    _add(hasher, state)
+    return hasher.hexdigest()
+
+
+def _add(hasher: Any, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        hasher.update(value.cpu().numpy().tobytes())
+    elif isinstance(value, dict):
+        for key, each in sorted(value.items()):
+            hasher.update(f"{key}:".encode())
+            _add(hasher, each)
+    elif isinstance(value, (list, tuple)):
+        hasher.update(f"[{len(value)}]".encode())
+        for each in value:
+            _add(hasher, each)
+    else:
+        hasher.update(f"{value!r};".encode("utf-8", "surrogatepass"))
