@@ -39,12 +39,13 @@ def _init(original: Function, self: Any, loader: DataLoader[Any]) -> None:
     self.accel_progress = progress
 
 
-def _reset(original: Function, self: Any, *args: Any, **kwargs: Any) -> None:
+def _reset(original: Function, self: Any, loader: Any, first_iter: bool = False) -> None:
     """An iterator's ``_reset``, with which an epoch begins."""
     progress = _progress(self)
     if progress is not None:
+        progress.epochs += not first_iter
         progress.begin()
-    original(self, *args, **kwargs)
+    original(self, loader, first_iter)
 
 
 def _next_index(original: Function, self: Any) -> Any:
@@ -85,7 +86,10 @@ def made(loader: DataLoader[Any], iterator: Any) -> Any:
         except BaseException:
             if progress.workers:
                 iterator._shutdown_workers()
-            raise
+            if progress.replays or not loaders.replays(loader):
+                raise
+            del progress  # so that one iterator of the loader is alive
+            iterator = loader._get_iterator()
     return iterator
 
 

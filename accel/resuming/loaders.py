@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader, IterDataPipe, MapDataPipe
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from accel.errors import ResumeError
 from accel.resuming import batch_record, random_states, state
-from accel.resuming.progress import Progress, Recorded
+from accel.resuming.progress import Progress, Recorded, recorded_only
 from accel.resuming.worker import DIFFERS
 from accel.system import log
 from accel.system.private_names import private
@@ -20,24 +21,28 @@ _utils = private("torch._utils", "ExceptionWrapper")
 _iterators: weakref.WeakKeyDictionary[DataLoader[Any], list[weakref.ref[Progress]]] = weakref.WeakKeyDictionary()
 _loaded: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
+_begin_first: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+"""Loaders whose states were loaded, of which none has begun since. The first one to do so between two epochs begins with
+the random states that were saved, whatever was drawn since; another one finds those that the first has left."""
+
 
 def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
     """Save where this loader stands, as plain types and tensors.
 
-    Between two epochs, and before the first, that is what the next epoch begins with.
-
-    Raises:
-        ResumeError: it could not go on exactly from here; the message says why.
+    Between two epochs, and before the first, that is what the next epoch begins with. Where no loader could go on
+    exactly, a warning says why, and loading the state raises.
     """
     if (loaded := _loaded.get(loader)) is not None:
-        return random_states.plain(loaded)  # type: ignore[no-any-return]
-    _refuse(loader)
-    progress = _running(loader)
+        return state.sealed(loaded)
+    alive = _alive(loader)
+    progress = alive[0] if alive else None
     found = Progress(loader, None).found if progress is None else progress.found
     if found.others:
         text = "a DataLoader's state does not have these, which cannot be saved: %s"
         log.once(log.WARNING, text, ", ".join(found.others))
-    return state.of(loader, progress, found.generators)
+    if why := _why_not(loader, alive):
+        log.once(log.WARNING, "a DataLoader's state cannot be resumed from: %s", why)
+    return state.of(loader, progress, found.generators, why)
 
 
 def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None:
@@ -47,34 +52,39 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
         ResumeError: the state is damaged, or of a loader that differs from this one; nothing was changed.
     """
     saved = state.parsed(state_dict)
-    _refuse(loader)
     state.check_loader(saved, loader)
     if not saved["running"]:
-        # behind an epoch's end, what the script draws until the next ``iter()`` it draws anew
         random_states.restore(saved["main"], Progress(loader, None).found.generators)
     _loaded[loader] = saved
+    _begin_first.add(loader)
     loader._iterator = None  # persistent workers, which are elsewhere
 
 
-def _refuse(loader: DataLoader[Any]) -> None:
-    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
-        raise ResumeError("torch's data pipes cannot be resumed")
-    if not loader.in_order and loader.num_workers:
-        raise ResumeError("with in_order=False, which batch comes when is up to the clock, so nothing can be resumed")
-
-
-def _running(loader: DataLoader[Any]) -> Progress | None:
-    """The progress of the iterator that has not ended, or of persistent workers that it left; None: there is none."""
-    for attempt in range(2):
+def _alive(loader: DataLoader[Any]) -> list[Progress]:
+    """The progress of each iterator that has not ended; if there is none, of that whose persistent workers live on."""
+    for collect in (gc.collect, list):
         alive = [progress for ref in _iterators.get(loader, ()) if (progress := ref()) is not None]
         running = [progress for progress in alive if not progress.ended]
         if len(running) < 2:
             break
-        if not attempt:
-            gc.collect()
-    else:
-        raise ResumeError("two iterators of this loader are alive, and a state is of one: delete the other")
-    return running[0] if running else next(iter(alive), None) if loader.persistent_workers else None
+        collect()
+    return running or (alive[-1:] if loader.persistent_workers else [])
+
+
+def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
+    """Why no loader could go on exactly from where this one is; "" if one can."""
+    if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+        return "torch's data pipes cannot be resumed"
+    if not loader.in_order and loader.num_workers:
+        return "with in_order=False, which batch comes when is up to the clock"
+    if len(alive) > 1:
+        return "two iterators of this loader are alive, and a state is of one: delete the other"
+    for progress in alive:
+        if progress.lost():
+            return f"the last batch of worker {progress.lost()[0]} raised an error, or was made without accel"
+        if progress.epochs > 1 and isinstance(loader.dataset, IterableDataset):
+            return "persistent workers have earlier epochs of an iterable dataset behind them, which are not replayed"
+    return ""
 
 
 # -- going on -----------------------------------------------------------------------------------------------
@@ -87,6 +97,10 @@ def begun(loader: DataLoader[Any]) -> Progress:
         ResumeError: the loaded state is of another sampler.
     """
     saved = _loaded.get(loader)
+    if loader in _begin_first:
+        _begin_first.clear()
+        if saved is not None and not saved["running"]:
+            random_states.restore(saved["main"] | {"own": {}}, {})
     if saved is not None and saved["running"]:
         state.check_sampler(saved, loader)
     elif saved is not None and not any(saved["workers"]):
@@ -96,6 +110,11 @@ def begun(loader: DataLoader[Any]) -> Progress:
     known[:] = [ref for ref in known if ref() is not None]
     known.append(weakref.ref(progress))
     return progress
+
+
+def replays(loader: DataLoader[Any]) -> bool:
+    """Whether the next iterator of a loader replays its epoch."""
+    return loader in _loaded and _loaded[loader]["replays"]
 
 
 def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
@@ -109,11 +128,15 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
         return
     if not progress.workers:
         progress.reposition(iterator, saved)
-    wrong = _proved_by_workers(iterator, progress) if progress.workers else _proved_here(iterator, progress)
+    prove = _proved_by_replay if progress.replays else _proved_by_workers if progress.workers else _proved_here
+    wrong = prove(iterator, progress)
     order, began = progress.order, saved["order"]
     if began is not None and order is not None and (order.drawn, order.digest()) != (began["drawn"], began["digest"]):
         wrong = "the sampler does not give the indices that it gave: its random numbers, or its data, are others"
     if wrong:
+        # workers begin with the dataset as it is here, so these can do what they did from the beginning
+        if progress.workers and began and not progress.replays and saved["epochs"] == 1:
+            _loaded[loader] = saved | {"replays": True}
         raise ResumeError(f"the loader cannot go on exactly: {wrong}")
     if not any(progress.notes):
         log.note(log.INFO, "a DataLoader goes on before its first batch: there is nothing to prove")
@@ -148,3 +171,40 @@ def _proved_by_workers(iterator: Any, progress: Progress) -> str:
             arrived[1].reraise()
         wrong = wrong or arrived[1]
     return wrong
+
+
+def _proved_by_replay(iterator: Any, progress: Progress) -> str:
+    """Record all batches of the epoch that were handed out; return what differs in the last ones."""
+    assert progress.saved is not None
+    for _ in range(progress.saved["handed"]):
+        if next(iterator, iterator) is iterator:
+            return "the epoch ends before"
+    for saved, note in zip(progress.saved["workers"], progress.notes, strict=True):
+        if saved and (note is None or note.digest != saved["record"] or note.states != saved["states"]):
+            return DIFFERS
+    return ""
+
+
+# -- what is left out ---------------------------------------------------------------------------------------
+
+
+def skip(loader: Any, batches: int) -> Iterator[Any]:
+    """Begin with an epoch and leave out its first batches: their random numbers are drawn, nothing is computed.
+
+    What comes behind them equals what a loop gets there that throws these batches away. Without a backend in force, and
+    for other objects than torch's DataLoader, that is what is done.
+
+    Args:
+        loader: a DataLoader. batches: how many are left out.
+
+    Returns:
+        The iterator, which is at its end if there are no more.
+    """
+    token = recorded_only.set(batches if getattr(type(loader), "__iter__", None) is DataLoader.__iter__ else 0)
+    try:
+        iterator = iter(loader)
+    finally:
+        recorded_only.reset(token)
+    for _ in range(batches):
+        next(iterator, None)
+    return iterator  # type: ignore[no-any-return]

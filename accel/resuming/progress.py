@@ -93,7 +93,9 @@ class Progress:
         notes: for each worker (or this process) of the last batch that was handed out; None: there was none, or it
             raised an error.
         saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
-        recorded_only: how many batches from the next on are only recorded.
+        recorded_only: how many batches from the next on are only recorded. replays: whether it goes on behind all
+            earlier batches of its epoch, recorded again; otherwise behind the last ones.
+        epochs: how many epochs it has begun.
     """
 
     def __init__(self, loader: DataLoader[Any], saved: dict[str, Any] | None) -> None:
@@ -103,7 +105,8 @@ class Progress:
         if not self.workers:
             roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
         self.found = random_states.find(roots)
-        self.saved, self.base_seed = saved, 0
+        self.saved, self.base_seed, self.epochs = saved, 0, 1
+        self.replays = saved is not None and saved["replays"]
         self.last: Any = None
         self.notes: list[Note | None] = [None] * max(self.workers, 1)
         self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
@@ -140,6 +143,8 @@ class Progress:
         if self.recorded_only:
             self.recorded_only -= 1
             indices = Recorded(indices)
+            if self.saved and not self.workers and self.order.drawn == self.saved["handed"]:
+                random_states.restore(self.saved["workers"][0]["states"], self.found.generators)
         if not self.workers:
             self._before = random_states.current(self.found.generators)
         return indices
@@ -166,6 +171,9 @@ class Progress:
             if began["before_next"] is not None:
                 random_states.restore(began["before_next"], own)
                 self.order = Order(began["before_next"])
+                if self.replays:
+                    self.recorded_only += saved["handed"]
+                    return
                 self._skip(iterator, saved["handed"])
         self.notes = [None if note is None else Note(**note) for note in saved["workers"]]
         if self.workers:
@@ -203,19 +211,14 @@ class Progress:
         """Receive what a worker noted of its batch with this number, counted from 1 in each epoch."""
         self._arrived[worker][number] = note
 
-    def saved_parts(self, *, keeps_workers: bool) -> dict[str, Any]:
-        """What a state says of this iterator. ``keeps_workers``: whether its workers outlive its epoch.
+    def lost(self) -> list[int]:
+        """The workers of which it is not known where they are."""
+        return [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
 
-        Raises:
-            ResumeError: the last batch of a worker raised an error, so it is not known where it was.
-        """
-        if self.ended and not keeps_workers:
-            return {}
-        lost = [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
-        if lost:
-            raise ResumeError(f"the last batch of worker {lost[0]} raised an error, or was made without accel")
+    def saved_parts(self) -> dict[str, Any]:
+        """What a state says of this iterator."""
         notes = [None if note is None else note._asdict() | {"record": note.digest} for note in self.notes]
-        parts: dict[str, Any] = {"base_seed": self.base_seed, "workers": notes}
+        parts: dict[str, Any] = {"epochs": self.epochs, "base_seed": self.base_seed, "workers": notes}
         if self.ended:
             return parts
         order: dict[str, Any] = {"before_iter": self.before_iter, "before_next": None, "drawn": 0, "digest": ""}

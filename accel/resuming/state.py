@@ -22,20 +22,20 @@ FORMAT = 1
 """The version of this format; another one is refused."""
 
 _PARTS = frozenset(
-    {"accel_resume", "versions", "loader", "sampler", "running", "handed", "turn"}
-    | {"base_seed", "order", "main", "workers", "checksum"}
+    {"accel_resume", "versions", "loader", "sampler", "refused", "running", "replays", "handed", "turn"}
+    | {"epochs", "base_seed", "order", "main", "workers", "checksum"}
 )
 
 
-def of(loader: DataLoader[Any], progress: Progress | None, own: random_states.Generators) -> dict[str, Any]:
+def of(
+    loader: DataLoader[Any], progress: Progress | None, own: random_states.Generators, why: str = ""
+) -> dict[str, Any]:
     """The state of a loader: plain types and uint8 tensors.
 
     Args:
         progress: of its iterator; None: it is between two epochs.
         own: the generators of the user's in this process.
-
-    Raises:
-        ResumeError: there is no state from which it could go on exactly.
+        why: the reason why no loader could go on exactly from it; "" if one can.
     """
     running = progress is not None and not progress.ended
     state: dict[str, Any] = {
@@ -43,17 +43,25 @@ def of(loader: DataLoader[Any], progress: Progress | None, own: random_states.Ge
         "versions": versions(),
         "loader": described(loader),
         "sampler": dict(_sampler(loader)),
+        "refused": why,
         "running": running,
+        "replays": isinstance(loader.dataset, IterableDataset),
         "handed": 0,
         "turn": 0,
+        "epochs": 0,
         "base_seed": 0,
         "order": None,
         "main": random_states.current(own),
         "workers": [None] * max(loader.num_workers, 1),
     }
     if progress is not None:
-        state |= progress.saved_parts(keeps_workers=loader.persistent_workers)
-    state = random_states.plain(state)
+        state |= progress.saved_parts()
+    return sealed(state)
+
+
+def sealed(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as plain types and tensors, with its checksum."""
+    state = random_states.plain({key: value for key, value in state.items() if key != "checksum"})
     return {**state, "checksum": _checksum(state)}
 
 
@@ -71,6 +79,8 @@ def parsed(state: Any) -> dict[str, Any]:
         raise ResumeError(f"the state is cut short: it lacks {', '.join(sorted(missing))}")
     if state["checksum"] != _checksum({key: value for key, value in state.items() if key != "checksum"}):
         raise ResumeError("the state is damaged: its checksum differs")
+    if state["refused"]:
+        raise ResumeError(f"from this state no loader can go on exactly: {state['refused']}")
     found: dict[str, Any] = random_states.of_plain(state)
     return found
 
@@ -100,7 +110,7 @@ def described(loader: DataLoader[Any]) -> dict[str, Any]:
 
 def _sampler(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
     """The classes of a loader's samplers, and their attributes that are plain values."""
-    sampler: Any = loader.batch_sampler or loader.sampler
+    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
     for _ in range(4):
         yield name, type(sampler).__qualname__
