@@ -22,7 +22,7 @@ from accel.packs.dataset import PackDataset
 from accel.packs.shuffle import BlockShuffle
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
-from accel.resuming.loaders import skip
+from accel.resuming.recording_only import digest, skip
 from accel.system.counters import stats
 from accel.system.version import __version__
 
@@ -37,6 +37,7 @@ __all__ = [
     "PackDataset",
     "ResumeError",
     "__version__",
+    "digest",
     "explain",
     "functional",
     "get_image_backend",

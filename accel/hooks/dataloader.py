@@ -25,7 +25,7 @@ from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.processes import sending, slot_pool, switch
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
-from accel.resuming import batch_record
+from accel.resuming import batch_record, recording_only
 from accel.resuming import worker as worker_notes
 from accel.resuming.progress import Recorded, Restored
 from accel.runtime.memo import cached
@@ -124,7 +124,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         made, lazy = _made(original, self, index.indices if type(index) is Recorded else index)
         batch_record.note(made)
         if type(index) is Recorded:
-            return None
+            return recording_only.content_digest(made) if index.digests else None
         loader_batch.gather(search.lazy_tensors(made) if lazy is None else lazy, 0, index)
         return made
     caller = frame(2).f_code  # past this function and torch's; this function calls itself, below
@@ -135,8 +135,8 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     if type(index) is Restored:
         with tensor.fetching():
             return worker_notes.restored(index, self, lambda indices: _made(original, self, indices)[0])
-    is_computed = type(index) is not Recorded
-    index = index if is_computed else index.indices
+    task = index if type(index) is Recorded else None
+    index = index if task is None else task.indices
     carrier = worker_notes.carrier(self, index)
     selection = switch.active()
     computes = selection is not None and not backend_of(selection).devices
@@ -145,8 +145,9 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
             made, lazy = _made(original, self, index)
         if carrier is not None:
             carrier.record = batch_record.noted(made)
-        if not is_computed:
-            return None if carrier is None else carrier.sent(None)
+        if task is not None:
+            instead = recording_only.content_digest(made) if task.digests else None
+            return instead if carrier is None else carrier.sent(instead)
         states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
         for lazy_tensor in states:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -31,10 +32,10 @@ SMALL, SAMPLED = 1 << 12, 64
 """The most bytes of a tensor that is noted whole, and how many numbers are noted of a larger one."""
 
 
-def noted(batch: Any) -> bytes:
-    """Note a batch of a loader as it was recorded, before its images are computed."""
+def noted(batch: Any, whole: bool = False) -> bytes:
+    """Note a batch of a loader as it was recorded, before its images are computed; ``whole``: all of every tensor."""
     parts: list[Any] = []
-    _note(batch, parts, 0)
+    _note(batch, parts, 0, sys.maxsize if whole else SMALL)
     stream = BytesIO()
     pickler = pickle.Pickler(stream, 5)
     pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _of_parameter}
@@ -42,31 +43,31 @@ def noted(batch: Any) -> bytes:
     return stream.getvalue()
 
 
-def _note(value: Any, parts: list[Any], depth: int) -> None:
+def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
     kind = type(value)
     if kind in _PLAIN:
         parts.append(value)
     elif isinstance(value, torch.Tensor):
         lazy = pending_state(value)
-        parts.append(_of_tensor(value) if lazy is None else _of_lazy(lazy))
+        parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
     elif isinstance(value, (np.ndarray, np.generic)):
-        parts.append(_of_array(np.asarray(value)))
+        parts.append(_of_array(np.asarray(value), most))
     elif isinstance(value, Mapping):
         parts.append("{")
         for key in value:
-            _note(key, parts, depth + 1)
-            _note(value[key], parts, depth + 1)
+            _note(key, parts, depth + 1, most)
+            _note(value[key], parts, depth + 1, most)
     elif isinstance(value, (list, tuple)):
         parts.append(len(value))
         for each in value:
-            _note(each, parts, depth + 1)
+            _note(each, parts, depth + 1, most)
     elif isinstance(value, Image.Image):
         recipe = getattr(value, "recipe", None)
         parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
     else:
         parts.append(kind.__qualname__)
         if depth < _DEEPEST:
-            _note(dict(getattr(value, "__dict__", ())), parts, depth + 1)
+            _note(dict(getattr(value, "__dict__", ())), parts, depth + 1, most)
 
 
 _PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
@@ -88,11 +89,11 @@ def _forms(structure: Structure) -> bytes:
     return pickle.dumps(structure, 5)
 
 
-def _of_tensor(tensor: torch.Tensor) -> Any:
+def _of_tensor(tensor: torch.Tensor, most: int = SMALL) -> Any:
     """A tensor's dtype and shape, and its values, or some of them."""
     if tensor.layout != torch.strided or tensor.dtype not in _NUMPY or tensor.device.type != "cpu":
         return str(tensor.dtype), tuple(tensor.shape)
-    return _of_array(tensor.detach().resolve_neg().numpy())
+    return _of_array(tensor.detach().resolve_neg().numpy(), most)
 
 
 _NUMPY = frozenset(
@@ -101,10 +102,10 @@ _NUMPY = frozenset(
 )
 
 
-def _of_array(array: Any) -> Any:
+def _of_array(array: Any, most: int) -> Any:
     if array.dtype.hasobject:
         return array.dtype.str, array.shape
-    if array.nbytes > SMALL:
+    if array.nbytes > most:
         places = np.unravel_index(np.linspace(0, array.size - 1, SAMPLED).astype(np.int64), array.shape)
         return array.dtype.str, array.shape, array[places].tobytes()
     return array.dtype.str, array.shape, array.tobytes()

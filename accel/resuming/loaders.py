@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from accel.errors import ResumeError
 from accel.resuming import batch_record, random_states, state
-from accel.resuming.progress import Progress, Recorded, recorded_only
+from accel.resuming.progress import Progress, Recorded
 from accel.resuming.worker import DIFFERS
 from accel.system import log
 from accel.system.private_names import private
@@ -22,8 +21,8 @@ _iterators: weakref.WeakKeyDictionary[DataLoader[Any], list[weakref.ref[Progress
 _loaded: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
 _begin_first: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
-"""Loaders whose states were loaded, of which none has begun since. The first one to do so between two epochs begins with
-the random states that were saved, whatever was drawn since; another one finds those that the first has left."""
+"""Loaders whose states were loaded, none of which has begun since. If the first one to do so is between two epochs, it
+begins with the random states that were saved, whatever was drawn since; others find those that the first has left."""
 
 
 def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
         log.once(log.WARNING, text, ", ".join(found.others))
     if why := _why_not(loader, alive):
         log.once(log.WARNING, "a DataLoader's state cannot be resumed from: %s", why)
-    return state.of(loader, progress, found.generators, why)
+    return state.of(loader, None if why else progress, found.generators, why)
 
 
 def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None:
@@ -54,10 +53,15 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
     saved = state.parsed(state_dict)
     state.check_loader(saved, loader)
     if not saved["running"]:
-        random_states.restore(saved["main"], Progress(loader, None).found.generators)
+        random_states.restore(saved["main"], generators(loader))
     _loaded[loader] = saved
     _begin_first.add(loader)
     loader._iterator = None  # persistent workers, which are elsewhere
+
+
+def generators(loader: DataLoader[Any]) -> random_states.Generators:
+    """The generators of the user's that a loader draws from in this process."""
+    return Progress(loader, None).found.generators
 
 
 def _alive(loader: DataLoader[Any]) -> list[Progress]:
@@ -82,6 +86,10 @@ def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
     for progress in alive:
         if progress.lost():
             return f"the last batch of worker {progress.lost()[0]} raised an error, or was made without accel"
+        try:
+            progress.saved_parts()
+        except TypeError as error:
+            return str(error)
         if progress.epochs > 1 and isinstance(loader.dataset, IterableDataset):
             return "persistent workers have earlier epochs of an iterable dataset behind them, which are not replayed"
     return ""
@@ -130,8 +138,8 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
         progress.reposition(iterator, saved)
     prove = _proved_by_replay if progress.replays else _proved_by_workers if progress.workers else _proved_here
     wrong = prove(iterator, progress)
-    order, began = progress.order, saved["order"]
-    if began is not None and order is not None and (order.drawn, order.digest()) != (began["drawn"], began["digest"]):
+    began = saved["order"]
+    if began and saved["loader"]["samples"] is not None and progress.drawn() != (began["drawn"], began["digest"]):
         wrong = "the sampler does not give the indices that it gave: its random numbers, or its data, are others"
     if wrong:
         # workers begin with the dataset as it is here, so these can do what they did from the beginning
@@ -183,28 +191,3 @@ def _proved_by_replay(iterator: Any, progress: Progress) -> str:
         if saved and (note is None or note.digest != saved["record"] or note.states != saved["states"]):
             return DIFFERS
     return ""
-
-
-# -- what is left out ---------------------------------------------------------------------------------------
-
-
-def skip(loader: Any, batches: int) -> Iterator[Any]:
-    """Begin with an epoch and leave out its first batches: their random numbers are drawn, nothing is computed.
-
-    What comes behind them equals what a loop gets there that throws these batches away. Without a backend in force, and
-    for other objects than torch's DataLoader, that is what is done.
-
-    Args:
-        loader: a DataLoader. batches: how many are left out.
-
-    Returns:
-        The iterator, which is at its end if there are no more.
-    """
-    token = recorded_only.set(batches if getattr(type(loader), "__iter__", None) is DataLoader.__iter__ else 0)
-    try:
-        iterator = iter(loader)
-    finally:
-        recorded_only.reset(token)
-    for _ in range(batches):
-        next(iterator, None)
-    return iterator  # type: ignore[no-any-return]

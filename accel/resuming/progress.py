@@ -10,6 +10,8 @@ from hashlib import blake2b
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from accel.errors import ResumeError
@@ -19,9 +21,11 @@ from accel.resuming.random_states import States
 
 
 class Recorded(NamedTuple):
-    """In place of a batch's indices: the batch is recorded; it is neither computed nor sent."""
+    """In place of a batch's indices: the batch is recorded; it is neither computed nor sent. ``digests``: its content
+    digest is sent instead."""
 
     indices: Any
+    digests: bool = False
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -78,8 +82,30 @@ class Order:
         return self._hasher.hexdigest()
 
 
-recorded_only: ContextVar[int] = ContextVar("accel_recorded_only", default=0)
-"""How many batches the next iterator that is made here begins with that are only recorded."""
+def plain_indices(indices: Any) -> Any:
+    """Indices as plain numbers, strings and containers of them.
+
+    Raises:
+        TypeError: they are something else.
+    """
+    if type(indices) in (list, tuple):
+        return type(indices)(map(plain_indices, indices))
+    if isinstance(indices, (np.generic, torch.Tensor)):
+        return indices.item()
+    if not isinstance(indices, (int, float, str, type(None))):
+        raise TypeError(f"indices of type {type(indices).__name__} cannot be saved")
+    return indices
+
+
+class Instead(NamedTuple):
+    """How many of the next batches are only recorded, and whether these are digested (``Recorded``)."""
+
+    batches: int
+    digests: bool = False
+
+
+instead: ContextVar[Instead] = ContextVar("accel_instead", default=Instead(0))  # noqa: B039  no one can change it
+"""What an epoch that is begun here begins with."""
 
 
 class Progress:
@@ -120,7 +146,7 @@ class Progress:
         self.ended = False
         self._of_worker = [0] * max(self.workers, 1)
         self.before_iter = random_states.current(self.found.generators)
-        self.recorded_only = recorded_only.get()
+        self.recorded_only, self._digests = instead.get()
 
     def follow(self) -> None:
         """Begin to receive what its workers note."""
@@ -142,7 +168,7 @@ class Progress:
         self.order.add(indices)
         if self.recorded_only:
             self.recorded_only -= 1
-            indices = Recorded(indices)
+            indices = Recorded(indices, self._digests)
             if self.saved and not self.workers and self.order.drawn == self.saved["handed"]:
                 random_states.restore(self.saved["workers"][0]["states"], self.found.generators)
         if not self.workers:
@@ -211,19 +237,26 @@ class Progress:
         """Receive what a worker noted of its batch with this number, counted from 1 in each epoch."""
         self._arrived[worker][number] = note
 
+    def drawn(self) -> tuple[int, str]:
+        """How many times the sampler gave indices in this epoch, and a digest of them."""
+        return (0, "") if self.order is None else (self.order.drawn, self.order.digest())
+
     def lost(self) -> list[int]:
         """The workers of which it is not known where they are."""
         return [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
 
     def saved_parts(self) -> dict[str, Any]:
         """What a state says of this iterator."""
-        notes = [None if note is None else note._asdict() | {"record": note.digest} for note in self.notes]
+        notes = [
+            note and {"indices": plain_indices(note.indices), "states": note.states, "record": note.digest}
+            for note in self.notes
+        ]
         parts: dict[str, Any] = {"epochs": self.epochs, "base_seed": self.base_seed, "workers": notes}
         if self.ended:
             return parts
-        order: dict[str, Any] = {"before_iter": self.before_iter, "before_next": None, "drawn": 0, "digest": ""}
-        if self.order is not None:
-            order |= {"before_next": self.order.before_next, "drawn": self.order.drawn, "digest": self.order.digest()}
+        drawn, digest = self.drawn()
+        before = None if self.order is None else self.order.before_next
+        order = {"before_iter": self.before_iter, "before_next": before, "drawn": drawn, "digest": digest}
         return parts | {"handed": self.handed, "turn": self.turn, "order": order}
 
 

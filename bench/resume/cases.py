@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def planted(kind: str, seed: int) -> Any:
         return torch.Generator().manual_seed(seed)
     if kind == "python":
         return random.Random(seed)
-    return np.random.default_rng(seed) if kind == "numpy" else np.random.RandomState(seed)  # noqa: NPY002
+    return np.random.default_rng(seed) if kind == "numpy" else np.random.RandomState(seed)
 
 
 def drawn(generator: Any) -> float:
@@ -177,20 +177,17 @@ def loader(case: Case, root: Path) -> DataLoader[Any]:
     options: dict[str, Any] = {"batch_size": case.batch_size, "drop_last": case.drop_last}
     count = 0 if case.dataset == "iterable" else len(dataset)
     generator = torch.Generator().manual_seed(case.seed + 1)
-    if case.sampler == "shuffle":
-        options["shuffle"] = True
-    elif case.sampler == "generator":
-        options |= {"shuffle": True, "generator": generator}
-    elif case.sampler == "replacement":
-        options["sampler"] = data.RandomSampler(dataset, replacement=True, num_samples=count, generator=generator)
-    elif case.sampler == "weighted":
-        options["sampler"] = data.WeightedRandomSampler([1.0 + n % 3 for n in range(count)], count)
-    elif case.sampler == "subset":
-        options["sampler"] = data.SubsetRandomSampler(range(0, count, 2))
-    elif case.sampler == "ranks":
-        options["sampler"] = data.DistributedSampler(dataset, num_replicas=2, rank=case.rank, seed=case.seed)
-    elif case.sampler == "eager":
-        options["sampler"] = Eager(count)
+    samplers: dict[str, Callable[[], Any]] = {
+        "replacement": lambda: data.RandomSampler(dataset, True, count, generator=generator),
+        "weighted": lambda: data.WeightedRandomSampler([1.0 + n % 3 for n in range(count)], count),
+        "subset": lambda: data.SubsetRandomSampler(range(0, count, 2)),
+        "ranks": lambda: data.DistributedSampler(dataset, num_replicas=2, rank=case.rank, seed=case.seed),
+        "eager": lambda: Eager(count),
+    }
+    if case.sampler in ("shuffle", "generator"):
+        options |= {"shuffle": True, "generator": generator if case.sampler == "generator" else None}
+    elif case.sampler in samplers:
+        options["sampler"] = samplers[case.sampler]()
     elif case.sampler == "batches":
         own = planted(case.planted or "python", case.seed + 2)
         options = {"batch_sampler": Batches(count, case.batch_size, own)}
@@ -279,7 +276,9 @@ def difference(expected: Sequence[Seen], found: Sequence[Seen]) -> str:
     """What differs first between two runs; "" if they are equal in every bit."""
     if len(expected) != len(found):
         return f"{len(found)} batches instead of {len(expected)}"
-    for number, ((epoch, batch, after), (other_epoch, other, other_after)) in enumerate(zip(expected, found, strict=True)):
+    for number, ((epoch, batch, after), (other_epoch, other, other_after)) in enumerate(
+        zip(expected, found, strict=True)
+    ):
         if epoch != other_epoch or len(batch) != len(other):
             return f"batch {number} is of epoch {other_epoch} instead of {epoch}"
         if not all(map(torch.equal, batch, other)):
