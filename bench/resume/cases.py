@@ -236,7 +236,7 @@ def train(case: Case, root: Path, saved: bytes | None = None, cut: int | None = 
             batches.sampler.set_epoch(epoch)
         for batch in batches:
             torch.rand(3)  # dropout
-            seen.append((epoch, [part.clone() for part in _tensors(batch)], states()))
+            seen.append((epoch, [part.clone() for part in tensors(batch)], states()))
             if len(seen) == cut and not case.between:
                 return seen, _checkpoint(batches, epoch)
         if cut is not None and len(seen) >= cut:
@@ -250,12 +250,13 @@ def _checkpoint(batches: Any, epoch: int) -> bytes:
     return stream.getvalue()
 
 
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+def tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a batch, in order."""
     for part in batch.values() if isinstance(batch, dict) else batch:
         if isinstance(part, torch.Tensor):
             yield part
         else:
-            yield from _tensors(part)
+            yield from tensors(part)
 
 
 def resumed(case: Case, root: Path) -> list[Seen]:
