@@ -4,17 +4,34 @@ its epoch, and going on from there exactly (``accel.resuming``). If torch has th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 from torch.utils.data import DataLoader
 
-from accel.hooks.patch import Addition, Body, Function
+from accel.hooks.patch import Addition, Body, Function, Undo
 from accel.processes import switch
 from accel.resuming import batch_record, loaders, random_states
 from accel.resuming.progress import Progress
 from accel.system.private_names import private
 
 _torch = private("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+
+
+class _Method(Addition):
+    """A method that a class has while a backend is in force, also for protocols (``isinstance(loader, Stateful)``)."""
+
+    def put(self, place: Any) -> Undo:
+        undo = super().put(place)
+
+        def undo_and_forget() -> None:
+            undo()
+            kinds: list[Any] = [Generic]
+            for kind in kinds:  # protocols remember the classes that had their methods
+                kinds += kind.__subclasses__()
+                if place[1] in vars(kind) and getattr(kind, "_is_protocol", False):
+                    kind._abc_caches_clear()
+
+        return undo_and_forget
 
 
 def _progress(iterator: Any) -> Progress | None:
@@ -110,6 +127,6 @@ PATCHES = (
     Body(f"{_LOADER}._SingleProcessDataLoaderIter._next_data", _next_data),
     Body(f"{_LOADER}._MultiProcessingDataLoaderIter._next_data", _next_data),
     Body(f"{_LOADER}._MultiProcessingDataLoaderIter._process_data", _process_data),
-    Addition("torch.utils.data.DataLoader.state_dict", lambda absent: _state_dict),
-    Addition("torch.utils.data.DataLoader.load_state_dict", lambda absent: _load_state_dict),
+    _Method("torch.utils.data.DataLoader.state_dict", lambda absent: _state_dict),
+    _Method("torch.utils.data.DataLoader.load_state_dict", lambda absent: _load_state_dict),
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from accel.errors import ResumeError
 from accel.processes import slot_pool
@@ -69,9 +69,9 @@ class Order:
         self.before_next, self.drawn = before_next, 0
         self._hasher = blake2b(digest_size=16)
 
-    def add(self, indices: Any) -> None:
-        """Note what the sampler gave."""
-        self.drawn += 1
+    def add(self, indices: Any, times: int = 1) -> None:
+        """Note what the sampler gave; ``times``: in so many batches."""
+        self.drawn += times
         try:
             self._hasher.update(array("q", indices))
         except (TypeError, OverflowError):  # no list of integers
@@ -215,11 +215,19 @@ class Progress:
         """Draw the indices of the batches that were handed out."""
         assert self.order is not None
         self.handed = self.yielded = iterator._num_yielded = handed
-        for indices in islice(iterator._sampler_iter, handed):
-            self.order.add(indices)
-            self.last = indices
+        sampler = iterator._index_sampler
+        if type(sampler) is BatchSampler and handed:  # at once
+            rest = iter(sampler.sampler)
+            indices = list(islice(rest, handed * sampler.batch_size))
+            iterator._sampler_iter = iter(BatchSampler(rest, sampler.batch_size, sampler.drop_last))
+            self.order.add(indices, handed if len(indices) > (handed - 1) * sampler.batch_size else 0)
+            self.last = indices[(handed - 1) * sampler.batch_size :]
+        else:
+            for indices in islice(iterator._sampler_iter, handed):
+                self.order.add(indices)
+                self.last = indices
         if self.order.drawn < handed:
-            raise ResumeError(f"the sampler ends after {self.order.drawn} batches; {handed} were handed out")
+            raise ResumeError(f"the sampler gives fewer batches than the {handed} that were handed out")
 
     # -- what is handed out --------------------------------------------------------------------------------
 
