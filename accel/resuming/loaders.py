@@ -35,7 +35,7 @@ def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
         return state.sealed(loaded)
     alive = _alive(loader)
     progress = alive[0] if alive else None
-    found = Progress(loader, None).found if progress is None else progress.found
+    found = Progress(loader).found if progress is None else progress.found
     if found.others:
         text = "a DataLoader's state does not have these, which cannot be saved: %s"
         log.once(log.WARNING, text, ", ".join(found.others))
@@ -61,7 +61,7 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
 
 def generators(loader: DataLoader[Any]) -> random_states.Generators:
     """The generators of the user's that a loader draws from in this process."""
-    return Progress(loader, None).found.generators
+    return Progress(loader).found.generators
 
 
 def _alive(loader: DataLoader[Any]) -> list[Progress]:
@@ -90,6 +90,8 @@ def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
             progress.saved_parts()
         except TypeError as error:
             return str(error)
+        if progress.rest is not None:
+            return "the epoch was begun by another number of ranks"
         if progress.epochs > 1 and isinstance(loader.dataset, IterableDataset):
             return "persistent workers have earlier epochs of an iterable dataset behind them, which are not replayed"
     return ""
@@ -109,11 +111,16 @@ def begun(loader: DataLoader[Any]) -> Progress:
         _begin_first.clear()
         if saved is not None and not saved["running"]:
             random_states.restore(saved["main"] | {"own": {}}, {})
-    if saved is not None and saved["running"]:
+    rest = state.divided_anew(saved, loader) if saved is not None and saved["running"] else None
+    if rest is not None:
+        saved = _loaded.pop(loader) and None
+        text = "a DataLoader goes on with another number of ranks: they divide what is left of the epoch, and draw anew"
+        log.note(log.WARNING, text)
+    elif saved is not None and saved["running"]:
         state.check_sampler(saved, loader)
     elif saved is not None and not any(saved["workers"]):
         saved = _loaded.pop(loader) and None  # the next epoch begins as any
-    progress = Progress(loader, saved)
+    progress = Progress(loader, saved, rest)
     known = _iterators.setdefault(loader, [])
     known[:] = [ref for ref in known if ref() is not None]
     known.append(weakref.ref(progress))

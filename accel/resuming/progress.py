@@ -121,10 +121,13 @@ class Progress:
         saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
         recorded_only: how many batches from the next on are only recorded. replays: whether it goes on behind all
             earlier batches of its epoch, recorded again; otherwise behind the last ones.
-        epochs: how many epochs it has begun.
+        epochs: how many epochs it has begun. rest: the samples that are left of its first epoch, if another number of
+            ranks began with it; None: its sampler has them.
     """
 
-    def __init__(self, loader: DataLoader[Any], saved: dict[str, Any] | None) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], saved: dict[str, Any] | None = None, rest: list[int] | None = None
+    ) -> None:
         self.workers = loader.num_workers
         roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
         roots["batch_sampler"] = loader.batch_sampler
@@ -134,6 +137,7 @@ class Progress:
         self.saved, self.base_seed, self.epochs = saved, 0, 1
         self.replays = saved is not None and saved["replays"]
         self.last: Any = None
+        self.rest = rest
         self.notes: list[Note | None] = [None] * max(self.workers, 1)
         self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
         self._before: States = {}
@@ -141,6 +145,7 @@ class Progress:
 
     def begin(self) -> None:
         """Begin with an epoch, before its sampler's ``iter()``."""
+        self.rest = self.rest if self.epochs == 1 else None
         self.order: Order | None = None
         self.handed = self.yielded = self.turn = 0
         self.ended = False
@@ -182,6 +187,9 @@ class Progress:
                     self.notes[worker] = arrived[max(arrived)]
                     arrived.clear()
             self.order = Order(random_states.current(self.found.generators))
+            if self.rest is not None:
+                sampler = iterator._index_sampler
+                iterator._sampler_iter = iter(BatchSampler(self.rest, sampler.batch_size, sampler.drop_last))
             return
         self.reposition(iterator, self.saved)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from copy import copy
 from hashlib import blake2b
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import PIL
 import torch
 import torchvision
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from accel.errors import ResumeError
 from accel.resuming import random_states
@@ -131,6 +132,33 @@ def check_loader(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
 def check_sampler(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
     """Raise ``ResumeError`` if a loader's sampler has other attributes than when the state was saved."""
     _check(saved["sampler"], dict(_sampler(loader)))
+
+
+def divided_anew(saved: dict[str, Any], loader: DataLoader[Any]) -> list[int] | None:
+    """The samples of the epoch that are left for this rank, if the number of ranks was another; None: it was not.
+
+    Only of torch's ``DistributedSampler``. As at an epoch's end, all ranks get as many: some are repeated or left out.
+    """
+    sampler, name = loader.sampler, "batch_sampler.sampler.num_replicas"
+    replicas = saved["sampler"].get(name)
+    if type(sampler) is not DistributedSampler or replicas in (None, sampler.num_replicas) or not loader.batch_size:
+        return None
+    of_ranks = {name, *(f"batch_sampler.sampler.{each}" for each in ("rank", "num_samples", "total_size"))}
+    _check(
+        *(
+            {key: value for key, value in each.items() if key not in of_ranks}
+            for each in (saved["sampler"], dict(_sampler(loader)))
+        )
+    )
+    whole = copy(sampler)
+    whole.num_replicas, whole.rank, whole.num_samples = 1, 0, len(sampler.dataset)  # type: ignore[arg-type]
+    whole.total_size = whole.num_samples
+    order = list(whole)
+    rest = order[saved["handed"] * loader.batch_size * replicas :]
+    over = len(rest) % sampler.num_replicas
+    if over:
+        rest = rest[:-over] if sampler.drop_last else rest + order[: sampler.num_replicas - over]
+    return rest[sampler.rank :: sampler.num_replicas]
 
 
 def _check(saved: dict[str, Any], now: dict[str, Any]) -> None:
