@@ -12,6 +12,7 @@ from accel.hooks.patch import Addition, Body, Function, Undo
 from accel.processes import switch
 from accel.resuming import batch_record, loaders, random_states
 from accel.resuming.progress import Progress
+from accel.system.caller import frame
 from accel.system.private_names import private
 
 _torch = private("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
@@ -111,7 +112,7 @@ def made(loader: DataLoader[Any], iterator: Any) -> Any:
 
 
 def _state_dict(self: DataLoader[Any]) -> dict[str, Any]:
-    return loaders.state_dict(self)
+    return loaders.state_dict(self, ahead=frame(1).f_globals.get("__name__") == "accelerate.data_loader")
 
 
 def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any]) -> None:

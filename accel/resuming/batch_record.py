@@ -25,7 +25,7 @@ from PIL import Image
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
 from accel.recipes.recipe import Branch, Recipe
-from accel.recipes.rows import Rows, Structure
+from accel.recipes.rows import Rows, Slot, Structure
 from accel.recipes.sources import table_of
 
 SMALL, SAMPLED = 1 << 12, 64
@@ -120,26 +120,46 @@ def _of_parameter(tensor: torch.Tensor) -> Any:
 # -- the digest --------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def state_digest(record: bytes) -> str:
     """The state digest of what was noted: 32 hexadecimal digits."""
     hasher = blake2b(digest_size=16)
     for part in pickle.loads(record):
-        hasher.update(f"{_text(_apart(part))}\n".encode("utf-8", "surrogatepass"))
+        if isinstance(part, tuple) and part[:1] == ("images",):
+            *layout, recipes = part
+            text = f"{_text(layout)}{_of_rows(*recipes) if len(recipes) == 3 else _of_steps(*recipes)}"
+        else:
+            text = _text(part)
+        hasher.update(f"{text}\n".encode("utf-8", "surrogatepass"))
     return hasher.hexdigest()
 
 
-def _apart(part: Any) -> Any:
-    """A part of a record with the steps of each image by themselves."""
-    if not (isinstance(part, tuple) and part[:1] == ("images",)):
-        return part
-    *layout, recipes = part
-    if len(recipes) == 3:
-        forms, numbers, sizes = recipes
-        structure: Structure = pickle.loads(forms)
-        rows = np.frombuffer(numbers, np.int64).reshape(-1, structure.columns) if structure.columns else None
-        count = len(sizes) // 24
-        recipes = [structure.steps(() if rows is None else rows[n].tolist()) for n in range(count)], sizes
-    return *layout, recipes
+def _of_steps(images: Sequence[Any], sizes: bytes) -> str:
+    """Text of the steps of each image."""
+    return "\n".join(["".join(map(_text, steps)) for steps in images]) + _text(sizes)
+
+
+def _of_rows(forms: bytes, numbers: bytes, sizes: bytes) -> str:
+    """The text of ``_of_steps`` for rows: what is the same for all images is made once."""
+    structure: Structure = pickle.loads(forms)
+    count = len(sizes) // 24
+    table = np.frombuffer(numbers, np.int64).reshape(count, structure.columns)
+    texts: list[list[str]] = []
+    for name, params, drawn in structure.forms:
+        parts = [
+            list(map(_text, _column(table, each))) if isinstance(each, Slot) else [_text(each)] * count
+            for each in params
+        ]
+        head = f"({_text(name)},("
+        steps = [f"{head}{','.join(each)}))" for each in zip(*parts, strict=True)] or [f"{head}))"] * count
+        has = [True] * count if drawn < 0 else table[:, drawn].tolist()
+        texts.append([step if own else "" for step, own in zip(steps, has, strict=True)])
+    return "\n".join(map("".join, zip(*texts, strict=True))) + _text(sizes)
+
+
+def _column(table: Any, slot: Slot) -> list[Any]:
+    column = table[:, slot.column]
+    return (np.ascontiguousarray(column).view(np.float64) if slot.real else column).tolist()  # type: ignore[no-any-return]
 
 
 def _text(value: Any) -> str:

@@ -25,11 +25,14 @@ _begin_first: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
 begins with the random states that were saved, whatever was drawn since; others find those that the first has left."""
 
 
-def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
+def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
     """Save where this loader stands, as plain types and tensors.
 
     Between two epochs, and before the first, that is what the next epoch begins with. Where no loader could go on
     exactly, a warning says why, and loading the state raises.
+
+    ``ahead``: whether it is saved before the step that uses its last batch, as Accelerate's loaders do. It is then
+    without the random states of this process, which Accelerate saves.
     """
     if (loaded := _loaded.get(loader)) is not None:
         return state.sealed(loaded)
@@ -39,9 +42,12 @@ def state_dict(loader: DataLoader[Any]) -> dict[str, Any]:
     if found.others:
         text = "a DataLoader's state does not have these, which cannot be saved: %s"
         log.once(log.WARNING, text, ", ".join(found.others))
-    if why := _why_not(loader, alive):
+    why = _why_not(loader, alive)
+    if ahead and not why and not loader.num_workers:
+        why = "Accelerate makes a batch ahead of each step, in this process: the loader needs a worker"
+    elif why:
         log.once(log.WARNING, "a DataLoader's state cannot be resumed from: %s", why)
-    return state.of(loader, None if why else progress, found.generators, why)
+    return state.of(loader, None if why else progress, None if ahead else found.generators, why)
 
 
 def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None:
@@ -52,7 +58,7 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
     """
     saved = state.parsed(state_dict)
     state.check_loader(saved, loader)
-    if not saved["running"]:
+    if not saved["running"] and saved["main"]:
         random_states.restore(saved["main"], generators(loader))
     _loaded[loader] = saved
     _begin_first.add(loader)
@@ -109,7 +115,7 @@ def begun(loader: DataLoader[Any]) -> Progress:
     saved = _loaded.get(loader)
     if loader in _begin_first:
         _begin_first.clear()
-        if saved is not None and not saved["running"]:
+        if saved is not None and not saved["running"] and saved["main"]:
             random_states.restore(saved["main"] | {"own": {}}, {})
     rest = state.divided_anew(saved, loader) if saved is not None and saved["running"] else None
     if rest is not None:
@@ -156,7 +162,7 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
     if not any(progress.notes):
         log.note(log.INFO, "a DataLoader goes on before its first batch: there is nothing to prove")
     if saved["running"]:
-        random_states.restore(saved["main"], progress.found.generators)
+        random_states.restore(saved["main"] or progress.on_entry, progress.found.generators)
     progress.saved = None
     _loaded.pop(loader, None)
 

@@ -116,6 +116,7 @@ class Progress:
         order: what its sampler gave; None: it was not asked yet.
         handed: batches that were handed out. turn: the number of the worker whose batch is the next.
         yielded: those of them that raised no error. ended: whether there are no more.
+        on_entry: the random states before it was made.
         notes: for each worker (or this process) of the last batch that was handed out; None: there was none, or it
             raised an error.
         saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
@@ -142,6 +143,7 @@ class Progress:
         self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
         self._before: States = {}
         self.begin()
+        self.on_entry = self.before_iter
 
     def begin(self) -> None:
         """Begin with an epoch, before its sampler's ``iter()``."""

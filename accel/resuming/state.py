@@ -29,13 +29,13 @@ _PARTS = frozenset(
 
 
 def of(
-    loader: DataLoader[Any], progress: Progress | None, own: random_states.Generators, why: str = ""
+    loader: DataLoader[Any], progress: Progress | None, own: random_states.Generators | None, why: str = ""
 ) -> dict[str, Any]:
     """The state of a loader: plain types and uint8 tensors.
 
     Args:
         progress: of its iterator; None: it is between two epochs.
-        own: the generators of the user's in this process.
+        own: the generators of the user's in this process; None: the random states of this process are left out.
         why: the reason why no loader could go on exactly from it; "" if one can.
     """
     running = progress is not None and not progress.ended
@@ -52,7 +52,7 @@ def of(
         "epochs": 0,
         "base_seed": 0,
         "order": None,
-        "main": random_states.current(own),
+        "main": None if own is None else random_states.current(own),
         "workers": [None] * max(loader.num_workers, 1),
     }
     if progress is not None:
@@ -78,6 +78,7 @@ def parsed(state: Any) -> dict[str, Any]:
         raise ResumeError(f"the state has format {state['accel_resume']}, this version of accel reads format {FORMAT}")
     if missing := _PARTS - state.keys():
         raise ResumeError(f"the state is cut short: it lacks {', '.join(sorted(missing))}")
+    state = {key: state[key] for key in _PARTS}  # Accelerate adds to it
     if state["checksum"] != _checksum({key: value for key, value in state.items() if key != "checksum"}):
         raise ResumeError("the state is damaged: its checksum differs")
     if state["refused"]:

@@ -56,5 +56,5 @@ def test_another_seed(root: Path) -> None:
     next(batches)
     other: Any = DataLoader(dataset, 2, sampler=DistributedSampler(dataset, 1, 0, seed=2))
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(accel.ResumeError, match="sampler.seed was 1 and is 2"):
+    with pytest.raises(accel.ResumeError, match=r"sampler\.seed was 1 and is 2"):
         iter(other)
