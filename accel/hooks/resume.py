@@ -43,7 +43,7 @@ def _progress(iterator: Any) -> Progress | None:
 def _init(original: Function, self: Any, loader: DataLoader[Any]) -> None:
     """An iterator's ``__init__``, before its workers are started; those of other libraries stay as they are."""
     known = _torch._SingleProcessDataLoaderIter, _torch._MultiProcessingDataLoaderIter
-    if switch.active() is None or type(self) not in known:
+    if switch.active() is None or type(self) not in known or not isinstance(loader, DataLoader):  # fastai's is none
         original(self, loader)
         return
     progress = loaders.begun(loader)
@@ -53,7 +53,7 @@ def _init(original: Function, self: Any, loader: DataLoader[Any]) -> None:
         if not progress.saved["running"]:  # a persistent iterator's next epoch draws no seed
             random_states.restore(progress.before_iter, progress.found.generators)
     progress.base_seed = self._base_seed
-    progress.follow()
+    progress.follow(self)
     self.accel_progress = progress
 
 

@@ -35,7 +35,10 @@ SMALL, SAMPLED = 1 << 12, 64
 def noted(batch: Any, whole: bool = False) -> bytes:
     """Note a batch of a loader as it was recorded, before its images are computed; ``whole``: all of every tensor."""
     parts: list[Any] = []
-    _note(batch, parts, 0, sys.maxsize if whole else SMALL)
+    try:
+        _note(batch, parts, 0, sys.maxsize if whole else SMALL)
+    except Exception as error:  # of the user's own classes
+        parts.append(type(error).__name__)
     stream = BytesIO()
     pickler = pickle.Pickler(stream, 5)
     pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _of_parameter}
@@ -47,6 +50,8 @@ def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
     kind = type(value)
     if kind in _PLAIN:
         parts.append(value)
+    elif kind in (str, bytes):
+        parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
     elif isinstance(value, torch.Tensor):
         lazy = pending_state(value)
         parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
@@ -59,7 +64,7 @@ def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
             _note(value[key], parts, depth + 1, most)
     elif isinstance(value, (list, tuple)):
         parts.append(len(value))
-        for each in value:
+        for each in value if len(value) <= most else value[:: len(value) // SAMPLED]:
             _note(each, parts, depth + 1, most)
     elif isinstance(value, Image.Image):
         recipe = getattr(value, "recipe", None)
@@ -70,7 +75,7 @@ def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
             _note(dict(getattr(value, "__dict__", ())), parts, depth + 1, most)
 
 
-_PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
+_PLAIN = frozenset((int, float, bool, complex, type(None)))
 _DEEPEST = 4
 
 

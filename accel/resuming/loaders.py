@@ -90,6 +90,8 @@ def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
     if len(alive) > 1:
         return "two iterators of this loader are alive, and a state is of one: delete the other"
     for progress in alive:
+        if not progress.is_whole():
+            return "a part of the epoch was made while no backend was in force"
         if progress.lost():
             return f"the last batch of worker {progress.lost()[0]} raised an error, or was made without accel"
         try:
@@ -133,6 +135,11 @@ def begun(loader: DataLoader[Any]) -> Progress:
     return progress
 
 
+def is_loaded(loader: DataLoader[Any]) -> bool:
+    """Whether the next iterator of a loader goes on from a state."""
+    return loader in _loaded
+
+
 def replays(loader: DataLoader[Any]) -> bool:
     """Whether the next iterator of a loader replays its epoch."""
     return loader in _loaded and _loaded[loader]["replays"]
@@ -152,7 +159,8 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
     prove = _proved_by_replay if progress.replays else _proved_by_workers if progress.workers else _proved_here
     wrong = prove(iterator, progress)
     began = saved["order"]
-    if began and saved["loader"]["samples"] is not None and progress.drawn() != (began["drawn"], began["digest"]):
+    is_map = not isinstance(loader.dataset, IterableDataset)
+    if began and is_map and progress.drawn() != (began["drawn"], began["digest"]):
         wrong = "the sampler does not give the indices that it gave: its random numbers, or its data, are others"
     if wrong:
         # workers begin with the dataset as it is here, so these can do what they did from the beginning

@@ -155,8 +155,9 @@ class Progress:
         self.before_iter = random_states.current(self.found.generators)
         self.recorded_only, self._digests = instead.get()
 
-    def follow(self) -> None:
+    def follow(self, iterator: Any) -> None:
         """Begin to receive what its workers note."""
+        self._iterator = weakref.ref(iterator)
         if self.workers:
             _followed[slot_pool.loader_number()] = self
 
@@ -211,7 +212,8 @@ class Progress:
                     self.recorded_only += saved["handed"]
                     return
                 self._skip(iterator, saved["handed"])
-        self.notes = [None if note is None else Note(**note) for note in saved["workers"]]
+        # a digest, and never bytes, which would be unpickled
+        self.notes = [each and Note(each["indices"], each["states"], str(each["record"])) for each in saved["workers"]]
         if self.workers:
             self.turn = saved["turn"]
             iterator._worker_queue_idx_cycle = cycle(range(self.workers))
@@ -258,6 +260,11 @@ class Progress:
     def drawn(self) -> tuple[int, str]:
         """How many times the sampler gave indices in this epoch, and a digest of them."""
         return (0, "") if self.order is None else (self.order.drawn, self.order.digest())
+
+    def is_whole(self) -> bool:
+        """Whether every batch of this epoch was handed out while a backend was in force."""
+        iterator = self._iterator()
+        return iterator is None or self.ended or iterator._num_yielded == self.yielded
 
     def lost(self) -> list[int]:
         """The workers of which it is not known where they are."""

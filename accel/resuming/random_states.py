@@ -6,7 +6,9 @@ import ctypes
 import random
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType, MethodType
+from contextlib import suppress
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,7 +179,8 @@ def find(roots: Mapping[str, Any]) -> Found:
             elif type(value).__name__ in _NAMED:
                 others.append(f"{path} ({type(value).__name__})")
             else:
-                inner += _parts(path, value)
+                with suppress(Exception):  # of the user's own classes
+                    inner += _parts(path, value)
         level = inner
     return Found(generators, others)
 
@@ -201,10 +204,11 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{path}.__func__", value.__func__
     elif isinstance(value, FunctionType):
         yield from _of_function(path, value)
-    elif not isinstance(value, type):
-        yield from ((f"{path}.{name}", each) for name, each in getattr(value, "__dict__", {}).items())
-        if hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
-            yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    elif isinstance(value, partial):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    elif not isinstance(value, (type, ModuleType)):
+        own = object.__getattribute__(value, "__dict__")
+        yield from ((f"{path}.{name}", each) for name, each in own.items() if len(own) <= LONGEST)
         for name in ("__getitem__", "__iter__", "__call__", "forward"):
             method = getattr(type(value), name, None)
             if isinstance(method, FunctionType):

@@ -45,16 +45,18 @@ def digest(loader: DataLoader[Any]) -> str:
     changes: the epoch that follows is the one that was digested.
 
     Args:
-        loader: torch's DataLoader, of whose epoch no state was loaded.
+        loader: torch's DataLoader.
 
     Returns:
         64 hexadecimal digits.
 
     Raises:
-        RuntimeError: no backend is in force.
+        RuntimeError: no backend is in force, or a state was loaded that the next epoch goes on from.
     """
     if switch.active() is None:
         raise RuntimeError("accel.digest needs a backend in force: call accel.set_image_backend first")
+    if loaders.is_loaded(loader):
+        raise RuntimeError("a state was loaded into this loader: digest the epoch behind the resumed one")
     own = loaders.generators(loader)
     states, hasher = random_states.current(own), sha256()
     try:

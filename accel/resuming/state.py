@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
 from typing import Any
@@ -95,12 +96,15 @@ def versions() -> dict[str, str]:
 
 def described(loader: DataLoader[Any]) -> dict[str, Any]:
     """What must be the same for a loader that goes on."""
-    iterable = isinstance(loader.dataset, IterableDataset)
+    samples = None
+    if not isinstance(loader.dataset, IterableDataset):
+        with suppress(TypeError):  # it has no length
+            samples = len(loader.dataset)  # type: ignore[arg-type]
     context = loader.multiprocessing_context
     method = (torch.multiprocessing if context is None else context).get_start_method()
     return {
         "dataset": type(loader.dataset).__qualname__,
-        "samples": None if iterable else len(loader.dataset),  # type: ignore[arg-type]
+        "samples": samples,
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
         "num_workers": loader.num_workers,

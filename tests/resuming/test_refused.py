@@ -1,6 +1,7 @@
 """A state is never gone on from silently where it could not be exact: an error names what differs."""
 
 import itertools
+import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
 
 import accel
-from accel import errors
+from accel import errors, hooks
+from accel.resuming import state
 from bench.resume import cases
 from bench.resume.cases import Case
 from tests.support import helpers
@@ -221,3 +223,82 @@ def test_a_batch_that_raised(root: Path) -> None:
     refused(made(Broken(root), shuffle=False, num_workers=1), loader.state_dict(), "raised an error")
     next(batches)
     assert not loader.state_dict()["refused"]
+
+
+class Executed:
+    """What must not be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("the state was unpickled",)
+
+
+def test_nothing_of_a_state_is_unpickled(root: Path) -> None:
+    """Not even of one whose checksum is right."""
+    for workers in (0, 2):
+        loader = made(ImageFolder(str(root), cases.TRAIN), num_workers=workers)
+        saved_state = saved(loader)
+        for note in saved_state["workers"]:
+            note["record"] = torch.frombuffer(bytearray(pickle.dumps(Executed())), dtype=torch.uint8)
+        refused(loader, state.sealed(saved_state), "is not recorded as it was")
+
+
+def test_batches_made_without_the_switch(root: Path) -> None:
+    loader = made(ImageFolder(str(root), cases.TRAIN))
+    batches = iter(loader)
+    next(batches)
+    with accel.image_backend("torchvision"):
+        next(batches)
+    assert not loader.state_dict()["refused"], "the hooks were there"
+
+
+def test_batches_made_without_hooks(root: Path) -> None:
+    loader = made(ImageFolder(str(root), cases.TRAIN))
+    batches = iter(loader)
+    next(batches)
+    hooks.uninstall()
+    try:
+        next(batches)
+    finally:
+        hooks.install()
+    refused(made(ImageFolder(str(root), cases.TRAIN)), loader.state_dict(), "while no backend was in force")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_persistent_workers_behind_an_epoch_that_was_left(root: Path, workers: int) -> None:
+    """They were ahead of it, and have not handed out a batch of the next one yet when that is saved."""
+
+    def loader() -> Any:
+        dataset = ImageFolder(str(root), cases.TRAIN)
+        return made(dataset, num_workers=workers, persistent_workers=workers > 0)
+
+    cases.seeded(1)
+    begun = loader()
+    for number, _ in enumerate(begun):
+        if number == 2:
+            break
+    batches = iter(begun)
+    next(batches)
+    state = begun.state_dict()
+    expected = [(images.clone(), labels) for epoch in (batches, begun) for images, labels in epoch]
+    resumed = loader()
+    resumed.load_state_dict(state)
+    found = [(images.clone(), labels) for epoch in (resumed, resumed) for images, labels in epoch]
+    helpers.assert_same(found, expected)
+
+
+def test_odd_batches_break_nothing(root: Path) -> None:
+    """What cannot be noted is left out."""
+
+    class Odd:
+        def __init__(self, images: Any) -> None:
+            self.images, self.nested = images, torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+            self.sparse, self.text, self.many = torch.eye(3).to_sparse(), "x" * 100_000, list(range(100_000))
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    def collate(samples: Any) -> Any:
+        return Odd(torch.utils.data.default_collate(samples)[0])
+
+    loader = made(ImageFolder(str(root), cases.TRAIN), collate_fn=collate)
+    assert not saved(loader)["refused"]
