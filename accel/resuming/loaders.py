@@ -39,14 +39,15 @@ def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
     alive = _alive(loader)
     progress = alive[0] if alive else None
     found = Progress(loader).found if progress is None else progress.found
+    level = log.DEBUG if ahead else log.WARNING  # Accelerate saves it with every batch
     if found.others:
         text = "a DataLoader's state does not have these, which cannot be saved: %s"
-        log.once(log.WARNING, text, ", ".join(found.others))
+        log.once(level, text, ", ".join(found.others))
     why = _why_not(loader, alive)
     if ahead and not why and not loader.num_workers:
         why = "Accelerate makes a batch ahead of each step, in this process: the loader needs a worker"
-    elif why:
-        log.once(log.WARNING, "a DataLoader's state cannot be resumed from: %s", why)
+    if why:
+        log.once(level, "a DataLoader's state cannot be resumed from: %s", why)
     return state.of(loader, None if why else progress, None if ahead else found.generators, why)
 
 

@@ -72,10 +72,13 @@ class Order:
     def add(self, indices: Any, times: int = 1) -> None:
         """Note what the sampler gave; ``times``: in so many batches."""
         self.drawn += times
-        try:
-            self._hasher.update(array("q", indices))
-        except (TypeError, OverflowError):  # no list of integers
-            self._hasher.update(repr(indices).encode("utf-8", "surrogatepass"))
+        content: Any = type(indices).__name__  # of what may be used up by looking at it
+        if isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
+            try:
+                content = array("q", indices)  # type: ignore[arg-type]
+            except (TypeError, OverflowError):  # no integers
+                content = repr(indices)
+        self._hasher.update(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
 
     def digest(self) -> str:
         """A digest of all that it gave."""
@@ -135,20 +138,22 @@ class Progress:
         if not self.workers:
             roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
         self.found = random_states.find(roots)
-        self.saved, self.base_seed, self.epochs = saved, 0, 1
+        self.saved, self.base_seed = saved, 0
+        self.epochs = 1 if saved is None else saved["epochs"] + (not saved["running"])
         self.replays = saved is not None and saved["replays"]
         self.last: Any = None
         self.rest = rest
         self.notes: list[Note | None] = [None] * max(self.workers, 1)
         self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
         self._before: States = {}
+        self.order: Order | None = None
         self.begin()
         self.on_entry = self.before_iter
 
     def begin(self) -> None:
         """Begin with an epoch, before its sampler's ``iter()``."""
-        self.rest = self.rest if self.epochs == 1 else None
-        self.order: Order | None = None
+        self.rest = self.rest if self.order is None else None
+        self.order = None
         self.handed = self.yielded = self.turn = 0
         self.ended = False
         self._of_worker = [0] * max(self.workers, 1)
