@@ -13,7 +13,7 @@ if sys.argv[:1] == ["-m"]:  # perhaps `python -m accel`: arguments are checked b
 
 import accel.hooks  # noqa: F401  registers how accel enters Pillow, torchvision and DataLoader
 from accel import functional, packs, ray, wire
-from accel.errors import AccelError, BackendUnavailable, DecodeError
+from accel.errors import AccelError, BackendUnavailable, DecodeError, ResumeError
 from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
@@ -22,6 +22,7 @@ from accel.packs.dataset import PackDataset
 from accel.packs.shuffle import BlockShuffle
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
+from accel.resuming.recording_only import digest, skip
 from accel.system.counters import stats
 from accel.system.version import __version__
 
@@ -34,7 +35,9 @@ __all__ = [
     "LazyImage",
     "LazyTensor",
     "PackDataset",
+    "ResumeError",
     "__version__",
+    "digest",
     "explain",
     "functional",
     "get_image_backend",
@@ -44,6 +47,7 @@ __all__ = [
     "profile",
     "ray",
     "set_image_backend",
+    "skip",
     "stats",
     "submit",
     "summary",

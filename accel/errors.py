@@ -5,6 +5,7 @@
     |   `-- TorchvisionDecodeError  (also a RuntimeError, as torchvision.io's are)
     |-- PackError                   (also an OSError)
     |-- WireError                   (also a ValueError)
+    |-- ResumeError                 (also a ValueError)
     `-- BackendUnavailable          (also a RuntimeError)
 
 Each is built from one string: DataLoader re-raises a worker's exception as ``type(exc)(message)``.
@@ -52,6 +53,10 @@ class PackError(AccelError, OSError):
 
 class WireError(AccelError, ValueError):
     """Error of a message of ``accel.wire`` that cannot be read; its text says why, and which part."""
+
+
+class ResumeError(AccelError, ValueError):
+    """Error of a DataLoader's state from which it cannot go on exactly; the message names what differs."""
 
 
 class BackendUnavailable(AccelError, RuntimeError):

@@ -192,13 +192,13 @@ class Counts(NamedTuple):
 
 
 MOST = {
-    "drawn": Counts(47, 42, 240),
-    "own": Counts(57, 600, 1600),
-    "filling, train": Counts(60, 80, 440),
-    "all put in, train": Counts(66, 670, 1900),
-    "full, train": Counts(60, 114, 560),
-    "filling, evaluation": Counts(68, 158, 640),
-    "full, evaluation": Counts(54, 98, 390),
+    "drawn": Counts(51, 46, 256),
+    "own": Counts(61, 600, 1630),
+    "filling, train": Counts(64, 84, 456),
+    "all put in, train": Counts(70, 670, 1900),
+    "full, train": Counts(64, 114, 560),
+    "filling, evaluation": Counts(72, 160, 650),
+    "full, evaluation": Counts(58, 102, 420),
 }
 """For one batch of 16, with some room, as by the clock more is done. Of a training batch the account pays for no file
 at first (``accel.runtime.memo.pace``)."""

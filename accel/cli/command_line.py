@@ -146,6 +146,8 @@ def _compare(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="the backend's option; --no-exact: all tensors may differ a little, and by how much is shown [--exact]",
     )
+    digest = "print the content digest of an epoch instead: SHA-256 of the files and of all that is done to them"
+    add("--digest", action="store_true", help=digest)
     add("--json", type=Path, metavar="FILE", help="write all figures to FILE")
 
 

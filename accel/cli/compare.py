@@ -9,7 +9,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
+import accel
 from accel.cli import harness, machine, screen
 from accel.cli.arguments import Red
 from accel.cli.data import Data, folder, open_folder
@@ -27,7 +29,24 @@ def run(args: argparse.Namespace) -> int:
         backend = backend_of(args.backend, options)
     with folder(args.data) as (root, name):
         data = open_folder(root, PIPELINES[args.pipeline](), args.limit)._replace(name=name)
+        if args.digest:
+            return _digest(args, data, backend, options)
         return _compare(args, data, backend, options)
+
+
+def _digest(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:
+    """Show the content digest of an epoch with a fixed seed, which is the same on every machine with the same data."""
+    loader = DataLoader(data.dataset, args.batch_size, sampler=data.order, num_workers=args.workers)
+    with screen.Bar(f"recording {len(data.order)} images"), accel.image_backend(backend, **options):
+        torch.manual_seed(0)
+        found = accel.digest(loader)
+    settings = (
+        f"{args.pipeline} pipeline, {len(data.order)} images, {args.workers} workers, batches of {args.batch_size}"
+    )
+    print(f"{found}  {settings}")
+    if args.json:
+        screen.write_json(args.json, {"digest": found, "settings": settings, "versions": machine.versions()})
+    return 0
 
 
 def _compare(args: argparse.Namespace, data: Data, backend: str, options: dict[str, Any]) -> int:

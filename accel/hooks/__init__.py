@@ -20,6 +20,7 @@ from accel.hooks import (
     pillow_open,
     pillow_ops,
     ray,
+    resume,
     shared_memory,
     spark,
     table,
@@ -56,6 +57,7 @@ _HOOKED: tuple[Any, ...] = (
     dataloader,
     shared_memory,
     persistent,
+    resume,
     multiprocessing,
     ray,
 )

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate, get_worker_info
 
 from accel.backend import backend_of, host_of
 from accel.errors import DecodeError
-from accel.hooks import claimed_files, timm
+from accel.hooks import claimed_files, resume, timm
 from accel.hooks.compiled import batch
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.tv_files import ahead
@@ -27,6 +27,9 @@ from accel.planning.order import has_tail
 from accel.processes import sending, slot_pool, switch
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
+from accel.resuming import batch_record, recording_only
+from accel.resuming import worker as worker_notes
+from accel.resuming.progress import Recorded, Restored
 from accel.runtime.memo import cached
 from accel.system import log, notes, worker_threads
 from accel.system.caller import frame
@@ -120,7 +123,10 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
-        made, lazy = _made(original, self, index)
+        made, lazy = _made(original, self, index.indices if type(index) is Recorded else index)
+        batch_record.note(made)
+        if type(index) is Recorded:
+            return recording_only.content_digest(made) if index.digests else None
         loader_batch.gather(search.lazy_tensors(made) if lazy is None else lazy, 0, index)
         return made
     caller = frame(2).f_code  # past this function and torch's; this function calls itself, below
@@ -128,16 +134,27 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return _located(original, self, index)
     if measuring.look():
         return self.fetch(index)  # which now has clocks around it, or has none any more
+    if type(index) is Restored:
+        with tensor.fetching():
+            return worker_notes.restored(index, self, lambda indices: _made(original, self, indices)[0])
     with worker_threads.own().batch():
         return _made_in_worker(original, self, index)
 
 
 def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
+    task = index if type(index) is Recorded else None
+    index = index if task is None else task.indices
+    carrier = worker_notes.carrier(self, index)
     selection, placed = switch.active(), False
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
             made, lazy = _made(original, self, index)
+        if carrier is not None:
+            carrier.record = batch_record.noted(made)
+        if task is not None:
+            instead = recording_only.content_digest(made) if task.digests else None
+            return instead if carrier is None else carrier.sent(instead)
         states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
         placed = bool(states) and not computes and _is_placed(states)
@@ -149,7 +166,8 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    return sending.outgoing(made, packs=bool(states) and not (computes or placed))
+    sent = sending.outgoing(made, packs=bool(states) and not (computes or placed))
+    return sent if carrier is None else carrier.sent(sent)
 
 
 def _is_placed(states: list[LazyTensorBase]) -> bool:
@@ -170,7 +188,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     """``DataLoader._get_iterator``, which prepares what workers need before they are started."""
     selection = switch.active()
     if self.num_workers == 0 or selection is None:
-        return original(self)
+        return resume.made(self, original(self))
     measuring.share(own=True)
     host_of(selection).prepare()
     batch.prepare(self.dataset)
@@ -180,7 +198,7 @@ def _get_iterator(original: Function, self: Any) -> Any:
     with slot_pool.loader(self.multiprocessing_context) as keep_for:
         iterator = original(self)
         keep_for(iterator)
-    return iterator
+    return resume.made(self, iterator)
 
 
 class _WorkerEntry:
@@ -197,6 +215,7 @@ class _WorkerEntry:
         arguments = inspect.signature(self.original).bind(*args).arguments
         sending.watch(arguments["data_queue"], arguments["worker_id"])
         worker_threads.orders = arguments["index_queue"]
+        worker_notes.carries = True
         try:
             return self.original(*args)
         finally:

@@ -68,6 +68,18 @@ class Attribute(Patch):
         return attribute(owner, name, self.replacement(original))
 
 
+class Addition(Attribute):
+    """An attribute that a class gets, ``replacement(ABSENT)``; one of that name that it has already stays."""
+
+    def find(self) -> Any:
+        owner, _, name = self.name.rpartition(".")
+        place = found(owner)
+        return place, name, vars(place).get(name, ABSENT)
+
+    def put(self, place: Any) -> Undo:
+        return super().put(place) if place[2] is ABSENT else lambda: None
+
+
 @dataclass(frozen=True)
 class Item(Patch):
     """An item of a mapping, found by one or several ``keys``, that becomes ``replacement(original or ABSENT)``.

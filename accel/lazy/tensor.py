@@ -118,9 +118,9 @@ def materialized_in_worker(tensor: LazyTensorBase, *, placed: bool = False) -> t
 
 
 def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """``stack``, and compute the values if this is a DataLoader worker of a host backend."""
+    """``stack``, and compute the values if this is a DataLoader worker of a host backend and not in ``fetching``."""
     stacked = stack(tensors)
-    return None if stacked is None else materialized_in_worker(stacked)
+    return stacked if stacked is None or _fetching else materialized_in_worker(stacked)
 
 
 # -- functions that keep a tensor lazy; if one returns NotImplemented, the values are computed --------------
@@ -129,7 +129,7 @@ def collated(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 def stack_lazy(tensors: Sequence[torch.Tensor], dim: int = 0, *, out: Any = None) -> Any:
     if dim != 0 or out is not None or not tensors:
         return NotImplemented
-    stacked = stack(tensors) if _fetching else collated(tensors)
+    stacked = collated(tensors)
     return NotImplemented if stacked is None else stacked
 
 

@@ -1,11 +1,13 @@
 """Accelerate: its documented training loop, and loaders that it makes anew, shares out or dispatches."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import accel
 from tests.support import helpers
 from tests.support.ecosystem import proven
 from tests.support.loaders import TRAIN
@@ -65,3 +67,36 @@ def test_two_shards_make_the_whole(paths: list[str]) -> None:
         ]
 
     helpers.assert_equal_runs(run)
+
+
+def trained(paths: list[str], place: Path, workers: int, prepares: bool, resumes: bool) -> Any:
+    """What the steps of a training saw that is saved behind the third: its batches, and the random states."""
+    helpers.seed_everything(2 if resumes else 1)
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader: Any = DataLoader(helpers.Files(paths, TRAIN), 2, shuffle=True, num_workers=workers)
+    loader = accelerator.prepare(loader) if prepares else loader
+    accelerator.register_for_checkpointing(loader)
+    if resumes:
+        accelerator.load_state(str(place))
+    seen = []
+    for images, labels in loader:
+        torch.rand(3)  # dropout
+        seen.append((images.clone(), labels, torch.get_rng_state()))
+        if len(seen) == 3 and not resumes:
+            accelerator.save_state(str(place))
+    return seen
+
+
+@pytest.mark.parametrize(("workers", "prepares"), [(0, False), (2, False), (2, True)])
+def test_a_loader_in_a_checkpoint(paths: list[str], tmp_path: Path, workers: int, prepares: bool) -> None:
+    with accel.image_backend("cpu"):
+        expected = trained(paths, tmp_path, workers, prepares, resumes=False)
+        helpers.assert_same(trained(paths, tmp_path, workers, prepares, resumes=True), expected[3:])
+
+
+def test_a_prepared_loader_without_workers(paths: list[str], tmp_path: Path) -> None:
+    """Its batches are made before the step in front of them, which draws, too."""
+    with accel.image_backend("cpu"):
+        trained(paths, tmp_path, 0, prepares=True, resumes=False)
+        with pytest.raises(accel.ResumeError, match="the loader needs a worker"):
+            trained(paths, tmp_path, 0, prepares=True, resumes=True)

@@ -1,5 +1,6 @@
 """Lightning: its Trainer makes the loaders anew, with samplers and worker_init_fn of its own."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import accel
 from tests.support import helpers
 from tests.support.ecosystem import proven
 from tests.support.loaders import TRAIN
@@ -67,3 +69,63 @@ def test_half_precision_computes_each_image_once(paths: list[str], tmp_path: Pat
 
     seen = proven(run, images=len(paths))
     assert seen[0][0].dtype == torch.bfloat16
+
+
+class Killed(Exception):
+    pass
+
+
+class KilledModule(Module):
+    """One that saves a checkpoint behind a step, and is killed."""
+
+    def __init__(self, after: int, place: Path) -> None:
+        super().__init__()
+        self.after, self.place, self.states = after, place, list[Any]()
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        torch.rand(3)  # dropout
+        self.states.append(torch.get_rng_state())
+        return super().training_step(batch, number)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if len(self.seen) == self.after:
+            self.trainer.save_checkpoint(self.place)
+            raise Killed
+
+
+def fitted(paths: list[str], place: Path, workers: int = 0, kill: int = 0, resumes: bool = False) -> Any:
+    """What the steps of a training saw: their batches, and the random states."""
+    lightning.seed_everything(2 if resumes else 1, workers=True, verbose=False)
+    module, loader = KilledModule(kill, place), DataLoader(helpers.Files(paths, TRAIN), 2, True, num_workers=workers)
+    trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", default_root_dir=place.parent, **QUIET)
+    with suppress(Killed):
+        trainer.fit(module, loader, ckpt_path=place if resumes else None, weights_only=True if resumes else None)
+    return [*zip(module.seen, module.states, strict=True)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kill", [2, 7])
+def test_a_training_that_is_killed(paths: list[str], tmp_path: Path, workers: int, kill: int) -> None:
+    """It saves and loads the states of loaders by itself."""
+    with accel.image_backend("cpu"):
+        expected = fitted(paths, tmp_path / "whole", workers)
+        begun = fitted(paths, tmp_path / "checkpoint", workers, kill)
+        resumed = fitted(paths, tmp_path / "checkpoint", workers, resumes=True)
+    assert len(begun) == kill
+    helpers.assert_same(begun + resumed, expected)
+
+
+def test_checkpoints_of_one_and_the_other(paths: list[str], tmp_path: Path) -> None:
+    """Without accel, the states of loaders must be taken out of a checkpoint (docs/resume.md); none need be in it."""
+    place = tmp_path / "checkpoint"
+    with accel.image_backend("cpu"):
+        fitted(paths, place, kill=2)
+    with pytest.raises(RuntimeError, match="0 stateful loaders, but found 1 states"):
+        fitted(paths, place, resumes=True)
+    checkpoint = torch.load(place, weights_only=True)
+    del checkpoint["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    torch.save(checkpoint, place)
+    assert len(fitted(paths, place, resumes=True)) == 10
+    fitted(paths, place, kill=2)
+    with accel.image_backend("cpu"):
+        assert len(fitted(paths, place, resumes=True)) == 10

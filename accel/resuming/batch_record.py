@@ -1,0 +1,219 @@
+"""What is noted of a batch when it is recorded, and its state digest: whether another batch was recorded the same.
+
+Noting takes a few microseconds, so it keeps columns of numbers as they are; the digest, which is asked for only when a
+state is saved or proved, takes them apart: it is the same for every way to record the same images.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
+from io import BytesIO
+from threading import local
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.lazy.state import LazyState
+from accel.lazy.tensor_base import LazyTensorBase, pending_state
+from accel.recipes.recipe import Branch, Recipe
+from accel.recipes.rows import Rows, Slot, Structure
+from accel.recipes.sources import table_of
+
+SMALL, SAMPLED = 1 << 12, 64
+"""The most bytes of a tensor that is noted whole, and how many numbers are noted of a larger one."""
+
+
+def noted(batch: Any, whole: bool = False) -> bytes:
+    """Note a batch of a loader as it was recorded, before its images are computed; ``whole``: all of every tensor."""
+    parts: list[Any] = []
+    try:
+        _note(batch, parts, 0, sys.maxsize if whole else SMALL)
+    except Exception as error:  # of the user's own classes
+        parts.append(type(error).__name__)
+    stream = BytesIO()
+    pickler = pickle.Pickler(stream, 5)
+    pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _of_parameter}
+    pickler.dump(parts)
+    return stream.getvalue()
+
+
+def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        parts.append(value)
+    elif kind in (str, bytes):
+        parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
+    elif isinstance(value, torch.Tensor):
+        lazy = pending_state(value)
+        parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
+    elif isinstance(value, (np.ndarray, np.generic)):
+        parts.append(_of_array(np.asarray(value), most))
+    elif isinstance(value, Mapping):
+        parts.append("{")
+        for key in value:
+            _note(key, parts, depth + 1, most)
+            _note(value[key], parts, depth + 1, most)
+    elif isinstance(value, (list, tuple)):
+        parts.append(len(value))
+        for each in value if len(value) <= most else value[:: len(value) // SAMPLED]:
+            _note(each, parts, depth + 1, most)
+    elif isinstance(value, Image.Image):
+        recipe = getattr(value, "recipe", None)
+        parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
+    else:
+        parts.append(kind.__qualname__)
+        if depth < _DEEPEST:
+            _note(dict(getattr(value, "__dict__", ())), parts, depth + 1, most)
+
+
+_PLAIN = frozenset((int, float, bool, complex, type(None)))
+_DEEPEST = 4
+
+
+def _of_lazy(lazy: LazyState) -> Any:
+    return "images", lazy.lead, lazy.shape, lazy.dtype, lazy.after, _of_recipes(lazy.recipes)
+
+
+def _of_recipes(recipes: Sequence[Recipe]) -> Any:
+    if isinstance(recipes, Rows):
+        return _forms(recipes.structure), recipes.numbers.tobytes(), recipes.table()[:, -3:].tobytes()
+    return [each.steps for each in recipes], table_of([each.source.header for each in recipes]).tobytes()
+
+
+@lru_cache(maxsize=256)
+def _forms(structure: Structure) -> bytes:
+    return pickle.dumps(structure, 5)
+
+
+def _of_tensor(tensor: torch.Tensor, most: int = SMALL) -> Any:
+    """A tensor's dtype and shape, and its values, or some of them."""
+    if tensor.layout != torch.strided or tensor.dtype not in _NUMPY or tensor.device.type != "cpu":
+        return str(tensor.dtype), tuple(tensor.shape)
+    return _of_array(tensor.detach().resolve_neg().numpy(), most)
+
+
+_NUMPY = frozenset(
+    {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
+    | {torch.float16, torch.float32, torch.float64}
+)
+
+
+def _of_array(array: Any, most: int) -> Any:
+    if array.dtype.hasobject:
+        return array.dtype.str, array.shape
+    if array.nbytes > most:
+        places = np.unravel_index(np.linspace(0, array.size - 1, SAMPLED).astype(np.int64), array.shape)
+        return array.dtype.str, array.shape, array[places].tobytes()
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _of_parameter(tensor: torch.Tensor) -> Any:
+    """Reduce a tensor among the parameters of a step to what is noted of it."""
+    tensor = LazyTensorBase.materialize(tensor) if isinstance(tensor, LazyTensorBase) else tensor
+    return tuple, (_of_tensor(tensor),)
+
+
+# -- the digest --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def state_digest(record: bytes) -> str:
+    """The state digest of what was noted: 32 hexadecimal digits."""
+    hasher = blake2b(digest_size=16)
+    for part in pickle.loads(record):
+        if isinstance(part, tuple) and part[:1] == ("images",):
+            *layout, recipes = part
+            text = f"{_text(layout)}{_of_rows(*recipes) if len(recipes) == 3 else _of_steps(*recipes)}"
+        else:
+            text = _text(part)
+        hasher.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+    return hasher.hexdigest()
+
+
+def _of_steps(images: Sequence[Any], sizes: bytes) -> str:
+    """Text of the steps of each image."""
+    return "\n".join(["".join(map(_text, steps)) for steps in images]) + _text(sizes)
+
+
+def _of_rows(forms: bytes, numbers: bytes, sizes: bytes) -> str:
+    """The text of ``_of_steps`` for rows: what is the same for all images is made once."""
+    structure: Structure = pickle.loads(forms)
+    count = len(sizes) // 24
+    table = np.frombuffer(numbers, np.int64).reshape(count, structure.columns)
+    texts: list[list[str]] = []
+    for name, params, drawn in structure.forms:
+        parts = [
+            list(map(_text, _column(table, each))) if isinstance(each, Slot) else [_text(each)] * count
+            for each in params
+        ]
+        head = f"({_text(name)},("
+        steps = [f"{head}{','.join(each)}))" for each in zip(*parts, strict=True)] or [f"{head}))"] * count
+        has = [True] * count if drawn < 0 else table[:, drawn].tolist()
+        texts.append([step if own else "" for step, own in zip(steps, has, strict=True)])
+    return "\n".join(map("".join, zip(*texts, strict=True))) + _text(sizes)
+
+
+def _column(table: Any, slot: Slot) -> list[Any]:
+    column = table[:, slot.column]
+    return (np.ascontiguousarray(column).view(np.float64) if slot.real else column).tolist()  # type: ignore[no-any-return]
+
+
+def _text(value: Any) -> str:
+    """Text that is the same for equal values."""
+    if isinstance(value, (bool, int, float)) and not isinstance(value, Enum):
+        return repr(float(value)) if abs(value) < _EXACT or value != value else repr(value)
+    if isinstance(value, bytes):
+        return blake2b(value, digest_size=16).hexdigest() if len(value) > 64 else repr(value)
+    if isinstance(value, Branch):
+        return f"branch{_text(value.steps)}"
+    if isinstance(value, (list, tuple)):
+        return f"({','.join(map(_text, value))})"
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    return (
+        repr(value) if isinstance(value, (str, complex, torch.dtype, torch.memory_format, type(None))) else str(value)
+    )
+
+
+_EXACT = 1 << 53
+
+
+# -- what was recorded last in this thread -----------------------------------------------------------------
+
+
+class Noted:
+    """What is noted. ``record``: of the last batch; None: there was none."""
+
+    record: bytes | None = None
+
+
+class _OfThread(local):
+    noted: Noted | None = None
+
+
+_of_thread = _OfThread()
+
+
+@contextmanager
+def noting() -> Iterator[Noted]:
+    """Note the batch that this thread records in the block; a loader inside of its dataset records earlier ones."""
+    before, _of_thread.noted = _of_thread.noted, Noted()
+    try:
+        yield _of_thread.noted
+    finally:
+        _of_thread.noted = before
+
+
+def note(batch: Any) -> None:
+    """Note a batch if this is wanted here."""
+    if _of_thread.noted is not None:
+        _of_thread.noted.record = noted(batch)

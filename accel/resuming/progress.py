@@ -1,0 +1,300 @@
+"""How far an iterator of a DataLoader has come: what its sampler gave, what was handed out, and what workers noted."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections.abc import Callable
+from contextvars import ContextVar
+from hashlib import blake2b
+from itertools import cycle, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from accel.errors import ResumeError
+from accel.processes import slot_pool
+from accel.resuming import batch_record, random_states
+from accel.resuming.random_states import States
+
+
+class Recorded(NamedTuple):
+    """In place of a batch's indices: the batch is recorded; it is neither computed nor sent. ``digests``: its content
+    digest is sent instead."""
+
+    indices: Any
+    digests: bool = False
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Restored(NamedTuple):
+    """In place of a batch's indices: a worker goes back to before this batch, records it and says whether it is the
+    same; then it goes on behind it."""
+
+    indices: Any
+    states: States
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Note(NamedTuple):
+    """What is known of a batch: its indices, the random states before it, and how it was recorded: as it was noted
+    (``batch_record``), or its digest."""
+
+    indices: Any
+    states: States
+    record: bytes | str
+
+    @property
+    def digest(self) -> str:
+        """Its state digest."""
+        return self.record if isinstance(self.record, str) else batch_record.state_digest(self.record)
+
+
+class Order:
+    """The indices that a sampler gave in an epoch.
+
+    Attributes:
+        before_next: the random states before the sampler's first ``next()``.
+        drawn: how many times it gave indices.
+    """
+
+    def __init__(self, before_next: States) -> None:
+        self.before_next, self.drawn = before_next, 0
+        self._hasher = blake2b(digest_size=16)
+
+    def add(self, indices: Any, times: int = 1) -> None:
+        """Note what the sampler gave; ``times``: in so many batches."""
+        self.drawn += times
+        content: Any = type(indices).__name__  # of what may be used up by looking at it
+        if isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
+            try:
+                content = array("q", indices)  # type: ignore[arg-type]
+            except (TypeError, OverflowError):  # no integers
+                content = repr(indices)
+        self._hasher.update(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+
+    def digest(self) -> str:
+        """A digest of all that it gave."""
+        return self._hasher.hexdigest()
+
+
+def plain_indices(indices: Any) -> Any:
+    """Indices as plain numbers, strings and containers of them.
+
+    Raises:
+        TypeError: they are something else.
+    """
+    if type(indices) in (list, tuple):
+        return type(indices)(map(plain_indices, indices))
+    if isinstance(indices, (np.generic, torch.Tensor)):
+        return indices.item()
+    if not isinstance(indices, (int, float, str, type(None))):
+        raise TypeError(f"indices of type {type(indices).__name__} cannot be saved")
+    return indices
+
+
+class Instead(NamedTuple):
+    """How many of the next batches are only recorded, and whether these are digested (``Recorded``)."""
+
+    batches: int
+    digests: bool = False
+
+
+instead: ContextVar[Instead] = ContextVar("accel_instead", default=Instead(0))  # noqa: B039  no one can change it
+"""What an epoch that is begun here begins with."""
+
+
+class Progress:
+    """How far an iterator has come in its epoch.
+
+    Attributes:
+        found: the generators of the user's in this process. base_seed: of its workers.
+        order: what its sampler gave; None: it was not asked yet.
+        handed: batches that were handed out. turn: the number of the worker whose batch is the next.
+        yielded: those of them that raised no error. ended: whether there are no more.
+        on_entry: the random states before it was made.
+        notes: for each worker (or this process) of the last batch that was handed out; None: there was none, or it
+            raised an error.
+        saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
+        recorded_only: how many batches from the next on are only recorded. replays: whether it goes on behind all
+            earlier batches of its epoch, recorded again; otherwise behind the last ones.
+        epochs: how many epochs it has begun. rest: the samples that are left of its first epoch, if another number of
+            ranks began with it; None: its sampler has them.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], saved: dict[str, Any] | None = None, rest: list[int] | None = None
+    ) -> None:
+        self.workers = loader.num_workers
+        roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
+        roots["batch_sampler"] = loader.batch_sampler
+        if not self.workers:
+            roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
+        self.found = random_states.find(roots)
+        self.saved, self.base_seed = saved, 0
+        self.epochs = 1 if saved is None else saved["epochs"] + (not saved["running"])
+        self.replays = saved is not None and saved["replays"]
+        self.last: Any = None
+        self.rest = rest
+        self.notes: list[Note | None] = [None] * max(self.workers, 1)
+        self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
+        self._before: States = {}
+        self.order: Order | None = None
+        self.begin()
+        self.on_entry = self.before_iter
+
+    def begin(self) -> None:
+        """Begin with an epoch, before its sampler's ``iter()``."""
+        self.rest = self.rest if self.order is None else None
+        self.order = None
+        self.handed = self.yielded = self.turn = 0
+        self.ended = False
+        self._of_worker = [0] * max(self.workers, 1)
+        self.before_iter = random_states.current(self.found.generators)
+        self.recorded_only, self._digests = instead.get()
+
+    def follow(self, iterator: Any) -> None:
+        """Begin to receive what its workers note."""
+        self._iterator = weakref.ref(iterator)
+        if self.workers:
+            _followed[slot_pool.loader_number()] = self
+
+    # -- what the sampler gives ----------------------------------------------------------------------------
+
+    def next_indices(self, iterator: Any, draw: Callable[[Any], Any]) -> Any:
+        """The next indices of the sampler, drawn by torch's own function.
+
+        Raises:
+            ResumeError: the sampler does not give again what it gave.
+        """
+        if self.order is None:
+            self._begin_order(iterator)
+        indices = draw(iterator)
+        assert self.order is not None
+        self.order.add(indices)
+        if self.recorded_only:
+            self.recorded_only -= 1
+            indices = Recorded(indices, self._digests)
+            if self.saved and not self.workers and self.order.drawn == self.saved["handed"]:
+                random_states.restore(self.saved["workers"][0]["states"], self.found.generators)
+        if not self.workers:
+            self._before = random_states.current(self.found.generators)
+        return indices
+
+    def _begin_order(self, iterator: Any) -> None:
+        if self.saved is None:
+            for worker, arrived in self._arrived.items():
+                if arrived:  # of the last epoch, in which persistent workers were ahead of the main process
+                    self.notes[worker] = arrived[max(arrived)]
+                    arrived.clear()
+            self.order = Order(random_states.current(self.found.generators))
+            if self.rest is not None:
+                sampler = iterator._index_sampler
+                iterator._sampler_iter = iter(BatchSampler(self.rest, sampler.batch_size, sampler.drop_last))
+            return
+        self.reposition(iterator, self.saved)
+
+    def reposition(self, iterator: Any, saved: dict[str, Any]) -> None:
+        """Have the sampler give again what it gave, and its workers go back to where they were."""
+        began, own = saved["order"], self.found.generators
+        if began is None:  # between two epochs
+            self.order = Order(random_states.current(own))
+        else:
+            self.before_iter = began["before_iter"]
+            random_states.restore(self.before_iter, own)
+            iterator._sampler_iter = iter(iterator._index_sampler)
+            if began["before_next"] is not None:
+                random_states.restore(began["before_next"], own)
+                self.order = Order(began["before_next"])
+                if self.replays:
+                    self.recorded_only += saved["handed"]
+                    return
+                self._skip(iterator, saved["handed"])
+        # a digest, and never bytes, which would be unpickled
+        self.notes = [each and Note(each["indices"], each["states"], str(each["record"])) for each in saved["workers"]]
+        if self.workers:
+            self.turn = saved["turn"]
+            iterator._worker_queue_idx_cycle = cycle(range(self.workers))
+            list(islice(iterator._worker_queue_idx_cycle, self.turn))
+            iterator._send_idx = iterator._rcvd_idx = self.handed
+            for worker, note in enumerate(self.notes):
+                if note is not None:
+                    iterator._index_queues[worker].put((-1 - worker, Restored(note.indices, note.states, note.digest)))
+
+    def _skip(self, iterator: Any, handed: int) -> None:
+        """Draw the indices of the batches that were handed out."""
+        assert self.order is not None
+        self.handed = self.yielded = iterator._num_yielded = handed
+        sampler = iterator._index_sampler
+        if type(sampler) is BatchSampler and handed:  # at once
+            rest = iter(sampler.sampler)
+            indices = list(islice(rest, handed * sampler.batch_size))
+            iterator._sampler_iter = iter(BatchSampler(rest, sampler.batch_size, sampler.drop_last))
+            self.order.add(indices, handed if len(indices) > (handed - 1) * sampler.batch_size else 0)
+            self.last = indices[(handed - 1) * sampler.batch_size :]
+        else:
+            for indices in islice(iterator._sampler_iter, handed):
+                self.order.add(indices)
+                self.last = indices
+        if self.order.drawn < handed:
+            raise ResumeError(f"the sampler gives fewer batches than the {handed} that were handed out")
+
+    # -- what is handed out --------------------------------------------------------------------------------
+
+    def hand_out(self, worker: int, record: bytes | None = None) -> None:
+        """Note that a worker's next batch is handed out; ``record``: how this process recorded it."""
+        self.handed += 1
+        self._of_worker[worker] += 1
+        self.turn = (worker + 1) % max(self.workers, 1)
+        if self.workers:
+            self.notes[worker] = self._arrived[worker].pop(self._of_worker[worker], None)
+        else:
+            self.notes[0] = None if record is None else Note(None, self._before, record)
+
+    def arrive(self, worker: int, number: int, note: Note) -> None:
+        """Receive what a worker noted of its batch with this number, counted from 1 in each epoch."""
+        self._arrived[worker][number] = note
+
+    def drawn(self) -> tuple[int, str]:
+        """How many times the sampler gave indices in this epoch, and a digest of them."""
+        return (0, "") if self.order is None else (self.order.drawn, self.order.digest())
+
+    def is_whole(self) -> bool:
+        """Whether every batch of this epoch was handed out while a backend was in force."""
+        iterator = self._iterator()
+        return iterator is None or self.ended or iterator._num_yielded == self.yielded
+
+    def lost(self) -> list[int]:
+        """The workers of which it is not known where they are."""
+        return [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
+
+    def saved_parts(self) -> dict[str, Any]:
+        """What a state says of this iterator."""
+        notes = [
+            note and {"indices": plain_indices(note.indices), "states": note.states, "record": note.digest}
+            for note in self.notes
+        ]
+        parts: dict[str, Any] = {"epochs": self.epochs, "base_seed": self.base_seed, "workers": notes}
+        if self.ended:
+            return parts
+        drawn, digest = self.drawn()
+        before = None if self.order is None else self.order.before_next
+        order = {"before_iter": self.before_iter, "before_next": before, "drawn": drawn, "digest": digest}
+        return parts | {"handed": self.handed, "turn": self.turn, "order": order}
+
+
+_followed: weakref.WeakValueDictionary[int, Progress] = weakref.WeakValueDictionary()  # by the loader's number
+
+
+def arrived(batch: Any, loader: int, worker: int, number: int, *note: Any) -> Any:
+    """A batch that arrives from a worker, whose note is kept."""
+    if (progress := _followed.get(loader)) is not None:
+        progress.arrive(worker, number, Note(*note))
+    return batch

@@ -1,0 +1,82 @@
+"""In a DataLoader worker: what goes along with each batch, and going back to where another worker was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from accel.errors import ResumeError
+from accel.processes import slot_pool
+from accel.resuming import batch_record, random_states
+from accel.resuming.progress import Restored, arrived
+from accel.resuming.random_states import Found
+
+carries = False
+"""Whether this process is a worker of torch's own, whose batches carry a note."""
+
+_found: Found | None = None
+
+
+class Carrier:
+    """Notes one batch of a worker.
+
+    Attributes:
+        record: how the batch was recorded (``batch_record.noted``); set before it is sent.
+    """
+
+    record = b""
+
+    def __init__(self, fetcher: Any, indices: Any) -> None:
+        fetcher.accel_batches = self._number = getattr(fetcher, "accel_batches", 0) + 1  # a fetcher lives for an epoch
+        self._note = indices, random_states.current(_generators(fetcher))
+
+    def sent(self, batch: Any) -> Any:
+        """What is sent for the batch: it, with its note."""
+        info = get_worker_info()
+        assert info is not None
+        return _Carried(batch, slot_pool.loader_number(), info.id, self._number, *self._note, self.record)
+
+
+class _Carried:
+    """A batch with its note, of which the main process gets the batch."""
+
+    def __init__(self, *batch_and_note: Any) -> None:
+        self._batch_and_note = batch_and_note
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrived, self._batch_and_note
+
+
+def carrier(fetcher: Any, indices: Any) -> Carrier | None:
+    """What notes the batch that a fetcher makes now; None: it carries no note."""
+    return Carrier(fetcher, indices) if carries and slot_pool.loader_number() else None
+
+
+def restored(task: Restored, fetcher: Any, record: Callable[[Any], Any]) -> str:
+    """Go back to before a batch and record it; return what differs, "" if nothing does.
+
+    ``record``: makes the batch of indices, without computing it.
+    """
+    try:
+        random_states.restore(task.states, _generators(fetcher))
+    except ResumeError as error:
+        return str(error)
+    found = batch_record.state_digest(batch_record.noted(record(task.indices)))
+    return "" if found == task.digest else DIFFERS
+
+
+DIFFERS = (
+    "the batch that was handed out last is not recorded as it was: files, transforms or code have changed, or "
+    "something draws random numbers or counts where it is not found"
+)
+
+
+def _generators(fetcher: Any) -> random_states.Generators:
+    """The generators of the user's in this worker's dataset and collate function, looked for once."""
+    global _found
+    if _found is None:
+        collate = getattr(fetcher.collate_fn, "original", fetcher.collate_fn)
+        _found = random_states.find({"dataset": fetcher.dataset, "collate_fn": collate})
+    return _found.generators
