@@ -51,7 +51,7 @@ def _init(original: Function, self: Any, loader: DataLoader[Any]) -> None:
     if progress.saved is not None:
         self._base_seed = progress.saved["base_seed"]
         if not progress.saved["running"]:  # a persistent iterator's next epoch draws no seed
-            random_states.restore(progress.before_iter, progress.found.generators)
+            random_states.restore(progress.before_iter, progress.generators)
     progress.base_seed = self._base_seed
     progress.follow(self)
     self.accel_progress = progress

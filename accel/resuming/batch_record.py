@@ -10,7 +10,7 @@ import copyreg
 import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
@@ -50,6 +50,8 @@ def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
     kind = type(value)
     if kind in _PLAIN:
         parts.append(value)
+    elif depth > _DEEPEST:
+        parts.append(kind.__qualname__)
     elif kind in (str, bytes):
         parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
     elif isinstance(value, torch.Tensor):
@@ -71,12 +73,12 @@ def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
         parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
     else:
         parts.append(kind.__qualname__)
-        if depth < _DEEPEST:
-            _note(dict(getattr(value, "__dict__", ())), parts, depth + 1, most)
+        with suppress(AttributeError):  # it has none
+            _note(object.__getattribute__(value, "__dict__"), parts, depth + 1, most)
 
 
 _PLAIN = frozenset((int, float, bool, complex, type(None)))
-_DEEPEST = 4
+_DEEPEST = 8
 
 
 def _of_lazy(lazy: LazyState) -> Any:

@@ -20,6 +20,9 @@ _utils = private("torch._utils", "ExceptionWrapper")
 _iterators: weakref.WeakKeyDictionary[DataLoader[Any], list[weakref.ref[Progress]]] = weakref.WeakKeyDictionary()
 _loaded: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
+_named: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+"""Loaders of which it was said what cannot be saved."""
+
 _begin_first: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
 """Loaders whose states were loaded, none of which has begun since. If the first one to do so is between two epochs, it
 begins with the random states that were saved, whatever was drawn since; others find those that the first has left."""
@@ -38,17 +41,20 @@ def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
         return state.sealed(loaded)
     alive = _alive(loader)
     progress = alive[0] if alive else None
-    found = Progress(loader).found if progress is None else progress.found
+    own = generators(loader) if progress is None else progress.generators
     level = log.DEBUG if ahead else log.WARNING  # Accelerate saves it with every batch
-    if found.others:
-        text = "a DataLoader's state does not have these, which cannot be saved: %s"
-        log.once(level, text, ", ".join(found.others))
+    if loader not in _named:
+        _named.add(loader)
+        roots = {"sampler": loader.sampler, "dataset": loader.dataset, "collate_fn": loader.collate_fn}
+        if others := random_states.find(roots).others:
+            text = "a DataLoader's state does not have these, which cannot be saved: %s"
+            log.note(level, text, ", ".join(others))
     why = _why_not(loader, alive)
     if ahead and not why and not loader.num_workers:
         why = "Accelerate makes a batch ahead of each step, in this process: the loader needs a worker"
     if why:
         log.once(level, "a DataLoader's state cannot be resumed from: %s", why)
-    return state.of(loader, None if why else progress, None if ahead else found.generators, why)
+    return state.of(loader, None if why else progress, None if ahead else own, why)
 
 
 def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None:
@@ -68,7 +74,7 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
 
 def generators(loader: DataLoader[Any]) -> random_states.Generators:
     """The generators of the user's that a loader draws from in this process."""
-    return Progress(loader).found.generators
+    return Progress(loader).generators
 
 
 def _alive(loader: DataLoader[Any]) -> list[Progress]:
@@ -171,7 +177,7 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
     if not any(progress.notes):
         log.note(log.INFO, "a DataLoader goes on before its first batch: there is nothing to prove")
     if saved["running"]:
-        random_states.restore(saved["main"] or progress.on_entry, progress.found.generators)
+        random_states.restore(saved["main"] or progress.on_entry, progress.generators)
     progress.saved = None
     _loaded.pop(loader, None)
 
@@ -181,7 +187,7 @@ def _proved_here(iterator: Any, progress: Progress) -> str:
     note = progress.notes[0]
     if note is None:
         return ""
-    random_states.restore(note.states, progress.found.generators)
+    random_states.restore(note.states, progress.generators)
     with batch_record.noting() as noted:
         iterator._dataset_fetcher.fetch(Recorded(progress.last))
     return "" if noted.record is not None and batch_record.state_digest(noted.record) == note.digest else DIFFERS

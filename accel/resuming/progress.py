@@ -115,7 +115,7 @@ class Progress:
     """How far an iterator has come in its epoch.
 
     Attributes:
-        found: the generators of the user's in this process. base_seed: of its workers.
+        generators: those of the user's in this process. base_seed: of its workers.
         order: what its sampler gave; None: it was not asked yet.
         handed: batches that were handed out. turn: the number of the worker whose batch is the next.
         yielded: those of them that raised no error. ended: whether there are no more.
@@ -137,7 +137,7 @@ class Progress:
         roots["batch_sampler"] = loader.batch_sampler
         if not self.workers:
             roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
-        self.found = random_states.find(roots)
+        self.generators = random_states.find(roots).generators
         self.saved, self.base_seed = saved, 0
         self.epochs = 1 if saved is None else saved["epochs"] + (not saved["running"])
         self.replays = saved is not None and saved["replays"]
@@ -157,7 +157,7 @@ class Progress:
         self.handed = self.yielded = self.turn = 0
         self.ended = False
         self._of_worker = [0] * max(self.workers, 1)
-        self.before_iter = random_states.current(self.found.generators)
+        self.before_iter = random_states.current(self.generators)
         self.recorded_only, self._digests = instead.get()
 
     def follow(self, iterator: Any) -> None:
@@ -183,9 +183,9 @@ class Progress:
             self.recorded_only -= 1
             indices = Recorded(indices, self._digests)
             if self.saved and not self.workers and self.order.drawn == self.saved["handed"]:
-                random_states.restore(self.saved["workers"][0]["states"], self.found.generators)
+                random_states.restore(self.saved["workers"][0]["states"], self.generators)
         if not self.workers:
-            self._before = random_states.current(self.found.generators)
+            self._before = random_states.current(self.generators)
         return indices
 
     def _begin_order(self, iterator: Any) -> None:
@@ -194,7 +194,7 @@ class Progress:
                 if arrived:  # of the last epoch, in which persistent workers were ahead of the main process
                     self.notes[worker] = arrived[max(arrived)]
                     arrived.clear()
-            self.order = Order(random_states.current(self.found.generators))
+            self.order = Order(random_states.current(self.generators))
             if self.rest is not None:
                 sampler = iterator._index_sampler
                 iterator._sampler_iter = iter(BatchSampler(self.rest, sampler.batch_size, sampler.drop_last))
@@ -203,7 +203,7 @@ class Progress:
 
     def reposition(self, iterator: Any, saved: dict[str, Any]) -> None:
         """Have the sampler give again what it gave, and its workers go back to where they were."""
-        began, own = saved["order"], self.found.generators
+        began, own = saved["order"], self.generators
         if began is None:  # between two epochs
             self.order = Order(random_states.current(own))
         else:

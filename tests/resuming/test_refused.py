@@ -173,10 +173,11 @@ def test_what_is_hidden_in_this_process_is_seen(root: Path) -> None:
     refused(made(Hidden(root)), saved(made(Hidden(root))), "is not recorded as it was")
 
 
-def test_what_counts_is_named_at_the_first_save(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_counts_is_named_at_the_first_save(root: Path, workers: int, caplog: pytest.LogCaptureFixture) -> None:
     dataset: Any = ImageFolder(str(root), cases.TRAIN)
     dataset.numbers, dataset.secure = itertools.count(), random.SystemRandom()
-    saved(made(dataset))
+    saved(made(dataset, num_workers=workers))
     assert "dataset.numbers (count), dataset.secure (SystemRandom)" in caplog.text
 
 
