@@ -99,7 +99,7 @@ def simulated(count: int) -> Iterator[None]:
 
     with ExitStack() as patched:
         patched.enter_context(patch.object(CpuBackend, "_tasks", tasks))
-        patched.enter_context(patch.object(cores, "affinity", lambda: count))
+        patched.enter_context(patch.object(cores, "affinity", lambda process=0: count))
         patched.enter_context(patch.object(cores, "machine", lambda: (count, None)))
         yield
 

@@ -14,15 +14,11 @@ from torch.multiprocessing import get_sharing_strategy
 from torch.utils.data import get_worker_info
 
 from accel.hooks.patch import Attribute, Body, Function
-from accel.processes import switch
 from accel.system import memory
-
-_LARGE = 1 << 15  # bytes of storages for which it is looked whether there is room
 
 
 def _applies(size: int) -> bool:
-    here = get_worker_info() is not None and switch.active() is not None
-    return here and size > 0 and get_sharing_strategy() == "file_descriptor"
+    return get_worker_info() is not None and size > 0 and get_sharing_strategy() == "file_descriptor"
 
 
 def _new_shared(original: Any) -> Any:
@@ -41,7 +37,7 @@ def _reduce_storage(original: Function, storage: Any) -> Any:
     """The reduction of any other storage, which torch moves to /dev/shm: a copy is sent if there is no room."""
     size = storage.nbytes()
     kind = type(storage) is torch.UntypedStorage and storage.device.type == "cpu"
-    if kind and size >= _LARGE and _applies(size) and not storage.is_shared() and not _room(size):
+    if kind and _applies(size) and not storage.is_shared() and not _room(size):
         made = memory.anonymous_storage(size)
         if made is not None:
             storage = made.copy_(storage)

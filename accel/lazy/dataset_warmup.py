@@ -51,7 +51,9 @@ def compute(dataset: Any, threads: int | str) -> None:
                 LazyTensorBase.materialize(sample)
             except DecodeError as error:
                 log.note(log.DEBUG, "left as it is: %s", error)
-    ParallelFor(threads, "accel-warmup").each(images, _keep)
+    parallel = ParallelFor(threads, "accel-warmup")
+    parallel.each(images, _keep)
+    parallel.end_threads()
 
 
 def _keep(image: LazyImage) -> None:

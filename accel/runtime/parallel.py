@@ -47,9 +47,7 @@ class ParallelFor:
             The error of the first item, in their order, for which ``do`` failed.
         """
         items = list(items)
-        if len(items) <= 1:
-            for item in items:
-                do(item)
+        if not items:
             return
         todo = iter(enumerate(items))
 
@@ -65,9 +63,14 @@ class ParallelFor:
         threads = min(self.size, len(items))
         timed = nullcontext() if get_worker_info() is None else worker_threads.own().sharing(threads)
         with timed, self._working(work, threads - 1) as tasks:
-            failed = work()
-            for task in tasks:
-                failed.update(task.result())
+            try:
+                failed = work()
+                for task in tasks:
+                    failed.update(task.result())
+            except BaseException:  # an interrupt: the others begin with nothing more
+                for _ in todo:
+                    pass
+                raise
         if failed:
             raise failed[min(failed)]
 

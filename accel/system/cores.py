@@ -32,10 +32,12 @@ def cores() -> int:
     return found().number
 
 
-def found() -> Cores:
-    """How many cores this process may use, and why; see ``share``."""
+def found(usable: int | None = None) -> Cores:
+    """How many cores this process may use, and why; see ``share``. ``usable``: in place of its own affinity."""
     names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _VARIABLES[:1]  # each look takes microseconds
-    return _found(affinity(), machine(), tuple([(name, os.environ.get(name, "")) for name in names]))
+    return _found(
+        affinity() if usable is None else usable, machine(), tuple([(name, os.environ.get(name, "")) for name in names])
+    )
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
@@ -52,8 +54,11 @@ def ranks() -> int:
     return _number(os.environ, "LOCAL_WORLD_SIZE") or 1
 
 
-def affinity() -> int:
-    """The number of cores that the system lets this process run on."""
+def affinity(process: int = 0) -> int:
+    """The number of cores that the system lets this process, or another one, run on."""
+    if process and hasattr(os, "sched_getaffinity"):
+        with suppress(OSError):  # it has ended
+            return len(os.sched_getaffinity(process))
     usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # from Python 3.13 on
     if usable is not None:
         return usable() or 1

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
 
-from accel.system import counters, fork
-from accel.system.cores import affinity, cores
+from accel.system import cores, counters, fork
 
 LOOKED_AT = 8
 """The number of batches that are looked back at; the first ones are made on all threads."""
@@ -78,7 +77,7 @@ class WorkerThreads:
             self._ended = perf_counter()
         if self._shared:
             counters.worker_threads(self.used)
-        self._batches.append(Times(waited, self._ended - begun - self._elapsed, self._shared, self.used))
+        self._batches.append(Times(waited, max(self._ended - begun - self._elapsed, 0.0), self._shared, self.used))
         self.number = enough(self._batches, self.used, self._most)
 
     def has_time(self) -> bool:
@@ -107,19 +106,15 @@ class WorkerThreads:
 
 
 def _most() -> int:
-    """This worker's share of the cores; all of its own if it was given other ones than its parent."""
+    """This worker's share of its parent's cores, and no more than it may run on itself."""
     worker: Any = get_worker_info()
-    try:
-        inherits = os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())
-    except (AttributeError, OSError):
-        inherits = True
-    return share(cores(), worker.num_workers) if inherits else min(affinity(), cores())
+    return min(share(cores.found(cores.affinity(os.getppid())).number, worker.num_workers), cores.affinity())
 
 
-def share(cores: int, workers: int) -> int:
-    """A worker's share of the cores: rounded up, unless that makes more than 1.5 threads a core; at least one."""
-    threads = ceil(cores / workers)
-    return threads if threads * workers <= 1.5 * cores else max(cores // workers, 1)
+def share(whole: int, workers: int) -> int:
+    """A worker's share of so many cores: rounded up, unless that makes more than 1.5 threads a core; at least one."""
+    threads = ceil(whole / workers)
+    return threads if threads * workers <= 1.5 * whole else max(whole // workers, 1)
 
 
 orders: Any = None

@@ -75,16 +75,17 @@ def test_shares(cores: int, workers: int, threads: int) -> None:
 @pytest.fixture
 def six_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in forked workers."""
-    monkeypatch.setattr(cores, "affinity", lambda: 6)
+    monkeypatch.setattr(cores, "affinity", lambda process=0: 6)
     monkeypatch.setattr(cores, "machine", lambda: (6, None))
 
 
 def numbers(dataset: Any, workers: int, backend: str = "cpu", wait: float = 0.0, **options: Any) -> dict[int, int]:
     """Batches of an epoch by the number of threads that computed them."""
     own = {name: options.pop(name) for name in ("threads",) if name in options}
+    options = {"batch_size": 4, "timeout": TIMEOUT * (workers > 0), **options}
     before = accel.stats()["worker threads"]
     with accel.image_backend(backend, **own):
-        for _ in DataLoader(dataset, 4, num_workers=workers, timeout=TIMEOUT * (workers > 0), **options):
+        for _ in DataLoader(dataset, num_workers=workers, **options):
             time.sleep(wait)
     after = accel.stats()["worker threads"]
     return {number: count - before.get(number, 0) for number, count in after.items() if count > before.get(number, 0)}
@@ -102,11 +103,42 @@ def test_a_workers_share_of_the_cores(image_folder: Path) -> None:
     assert numbers(dataset, 2, threads=4) == {4: 3}
     assert numbers(dataset, 1, worker_init_fn=own_core) == {1: 3}
     assert numbers(dataset, 0) == {}
+    assert numbers(dataset, 2, batch_size=1) == {1: 12}
 
 
 def own_core(_: int) -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    cores.affinity = lambda: len(os.sched_getaffinity(0))
+    """As a worker is pinned to a core in ``worker_init_fn``."""
+    cores.affinity = lambda process=0: 6 if process else 1
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.usefixtures("six_cores")
+def test_photos_as_well(tmp_path: Path) -> None:
+    """Of which threads process a batch in a compiled call each."""
+    (tmp_path / "a").mkdir()
+    for number in range(8):
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(helpers.jpeg(200, 160, seed=number))
+    dataset = ImageFolder(str(tmp_path), TRAIN)
+    assert numbers(dataset, 2) == {3: 2}
+    assert numbers(dataset, 2, threads=1) == {1: 2}
+    assert numbers(dataset, 8, batch_size=1) == {1: 8}
+
+
+@linux
+def test_an_interrupt_leaves_the_rest() -> None:
+    done = list[int]()
+
+    def work(number: int) -> None:
+        done.append(number)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        ParallelFor(2, "accel-tried").each(range(1000), work)
+    time.sleep(0.2)
+    assert len(done) < 500
 
 
 @linux
