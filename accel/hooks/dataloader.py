@@ -131,7 +131,7 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
         return made
     caller = frame(2).f_code  # past this function and torch's; this function calls itself, below
     if caller.co_name != "_worker_loop" and caller not in (_fetch.__code__, fetched_as_in_worker.__code__):
-        return _located(original, self, index)
+        return _located(original, self, index.indices if type(index) is Recorded else index)
     if measuring.look():
         return self.fetch(index)  # which now has clocks around it, or has none any more
     if type(index) is Restored:
@@ -215,7 +215,7 @@ class _WorkerEntry:
         arguments = inspect.signature(self.original).bind(*args).arguments
         sending.watch(arguments["data_queue"], arguments["worker_id"])
         worker_threads.orders = arguments["index_queue"]
-        worker_notes.carries = True
+        worker_notes.begin()
         try:
             return self.original(*args)
         finally:

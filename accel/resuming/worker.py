@@ -10,13 +10,20 @@ from torch.utils.data import get_worker_info
 from accel.errors import ResumeError
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
-from accel.resuming.progress import Restored, arrived
+from accel.resuming.progress import Instead, Restored, arrived, instead
 from accel.resuming.random_states import Found
 
 carries = False
 """Whether this process is a worker of torch's own, whose batches carry a note."""
 
 _found: Found | None = None
+
+
+def begin() -> None:
+    """Begin as a worker of torch's own; what its epoch begins with is not for loaders inside of its dataset."""
+    global carries
+    carries = True
+    instead.set(Instead(0))
 
 
 class Carrier:

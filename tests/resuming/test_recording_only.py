@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
@@ -125,3 +126,33 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         found.append(json.loads((tmp_path / "digest.json").read_text())["digest"])
         assert capsys.readouterr().out.startswith(f"{found[-1]}  train pipeline, 26 images, {workers} workers")
     assert found[0] == found[1] != found[2]
+
+
+class Nested(torch.utils.data.Dataset[Any]):
+    """Each of its samples is made by a loader of its own."""
+
+    def __init__(self, root: Path, skips: bool) -> None:
+        self.inner, self.skips = ImageFolder(str(root), cases.TRAIN), skips
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        loader: Any = DataLoader(self.inner, 4, shuffle=True)
+        batches = accel.skip(loader, 1) if self.skips else iter(loader)
+        return next(batches)[0].sum()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_loader_inside_of_the_dataset(root: Path, workers: int, skips: bool) -> None:
+    """It makes its batches as always while the outer one is digested or skipped."""
+    accel.set_image_backend("cpu")
+    loader: Any = DataLoader(Nested(root, skips), 2, num_workers=workers)
+    cases.seeded(1)
+    digest = accel.digest(loader)
+    expected = [sums.clone() for sums in loader]
+    cases.seeded(1)
+    assert accel.digest(loader) == digest
+    (found,) = [sums.clone() for sums in accel.skip(loader, 1)]
+    assert torch.equal(found, expected[1])
