@@ -111,6 +111,11 @@ def made(loader: DataLoader[Any], iterator: Any) -> Any:
     return iterator
 
 
+def _manual_seed(original: Function, seed: Any) -> Any:
+    random_states.seeds += 1
+    return original(seed)
+
+
 def _state_dict(self: DataLoader[Any]) -> dict[str, Any]:
     return loaders.state_dict(self, ahead=frame(1).f_globals.get("__name__") == "accelerate.data_loader")
 
@@ -122,6 +127,7 @@ def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any]) -> None:
 _state_dict.__doc__, _load_state_dict.__doc__ = loaders.state_dict.__doc__, loaders.load_state_dict.__doc__
 _LOADER = "torch.utils.data.dataloader"
 PATCHES = (
+    Body("torch.random.manual_seed", _manual_seed),
     Body(f"{_LOADER}._BaseDataLoaderIter.__init__", _init),
     Body(f"{_LOADER}._BaseDataLoaderIter._reset", _reset),
     Body(f"{_LOADER}._BaseDataLoaderIter._next_index", _next_index),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copyreg
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from io import BytesIO
+from itertools import islice
 from threading import local
 from typing import Any
 
@@ -36,7 +37,7 @@ def noted(batch: Any, whole: bool = False) -> bytes:
     """Note a batch of a loader as it was recorded, before its images are computed; ``whole``: all of every tensor."""
     parts: list[Any] = []
     try:
-        _note(batch, parts, 0, sys.maxsize if whole else SMALL)
+        _Notes(parts, sys.maxsize if whole else SMALL).add(batch, 0)
     except Exception as error:  # of the user's own classes
         parts.append(type(error).__name__)
     stream = BytesIO()
@@ -46,35 +47,49 @@ def noted(batch: Any, whole: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def _note(value: Any, parts: list[Any], depth: int, most: int) -> None:
-    kind = type(value)
-    if kind in _PLAIN:
-        parts.append(value)
-    elif depth > _DEEPEST:
-        parts.append(kind.__qualname__)
-    elif kind in (str, bytes):
-        parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
-    elif isinstance(value, torch.Tensor):
-        lazy = pending_state(value)
-        parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
-    elif isinstance(value, (np.ndarray, np.generic)):
-        parts.append(_of_array(np.asarray(value), most))
-    elif isinstance(value, Mapping):
-        parts.append("{")
-        for key in value:
-            _note(key, parts, depth + 1, most)
-            _note(value[key], parts, depth + 1, most)
-    elif isinstance(value, (list, tuple)):
-        parts.append(len(value))
-        for each in value if len(value) <= most else value[:: len(value) // SAMPLED]:
-            _note(each, parts, depth + 1, most)
-    elif isinstance(value, Image.Image):
-        recipe = getattr(value, "recipe", None)
-        parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
-    else:
-        parts.append(kind.__qualname__)
-        with suppress(AttributeError):  # it has none
-            _note(object.__getattribute__(value, "__dict__"), parts, depth + 1, most)
+class _Notes:
+    """Notes of a value's parts, found without methods of the user's; ``most``: how much of each, and how many."""
+
+    def __init__(self, parts: list[Any], most: int) -> None:
+        self._parts, self._most = parts, most
+        self._seen: dict[int, Any] = {}
+
+    def add(self, value: Any, depth: int) -> None:
+        kind, parts, most = type(value), self._parts, self._most
+        if kind in _PLAIN:
+            parts.append(value)
+        elif kind in (str, bytes):
+            parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
+        elif isinstance(value, torch.Tensor):
+            lazy = pending_state(value)
+            parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
+        elif isinstance(value, (np.ndarray, np.generic)):
+            parts.append(_of_array(np.asarray(value), most))
+        elif depth > _DEEPEST or id(value) in self._seen or len(parts) > most:
+            parts.append(kind.__qualname__)
+        else:
+            self._seen[id(value)] = value  # which keeps the id its own
+            self._add_parts(value, depth + 1)
+
+    def _add_parts(self, value: Any, depth: int) -> None:
+        parts, most = self._parts, self._most
+        if isinstance(value, dict):
+            parts.append("{")
+            for key, each in islice(dict.items(value), most):
+                self.add(key, depth)
+                self.add(each, depth)
+        elif isinstance(value, (list, tuple)):
+            items: Any = list if isinstance(value, list) else tuple
+            parts.append(items.__len__(value))
+            for each in islice(items.__iter__(value), most):
+                self.add(each, depth)
+        elif isinstance(value, Image.Image):
+            recipe = getattr(value, "recipe", None)
+            parts.append((value.mode, value.size) if recipe is None else _of_recipes([recipe]))
+        else:
+            parts.append(type(value).__qualname__)
+            with suppress(AttributeError):  # it has none
+                self.add(object.__getattribute__(value, "__dict__"), depth)
 
 
 _PLAIN = frozenset((int, float, bool, complex, type(None)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
@@ -17,15 +19,36 @@ from accel.system.private_names import private
 
 _utils = private("torch._utils", "ExceptionWrapper")
 
-_iterators: weakref.WeakKeyDictionary[DataLoader[Any], list[weakref.ref[Progress]]] = weakref.WeakKeyDictionary()
-_loaded: weakref.WeakKeyDictionary[DataLoader[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
 
-_named: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
-"""Loaders of which it was said what cannot be saved."""
+class _Known:
+    """What is known of a loader; nothing of its copies.
 
-_begin_first: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
-"""Loaders whose states were loaded, none of which has begun since. If the first one to do so is between two epochs, it
-begins with the random states that were saved, whatever was drawn since; others find those that the first has left."""
+    Attributes:
+        iterators: the progress of those that it has made. loaded: the state that its next iterator goes on from.
+        moved: how far iterators had come when it was loaded. seeds: how often torch was seeded until then.
+        named: whether it was said what cannot be saved.
+    """
+
+    def __init__(self) -> None:
+        self.iterators: list[weakref.ref[Progress]] = []
+        self.loaded: dict[str, Any] | None = None
+        self.moved: list[tuple[int, int]] = []
+        self.seeds = 0
+        self.named = False
+
+    def __reduce__(self) -> Any:
+        return _Known, ()
+
+
+def _known(loader: DataLoader[Any]) -> _Known:
+    found: _Known = vars(loader).setdefault("_accel_known", _Known())  # a subclass may have no hash
+    return found
+
+
+_begin_first: weakref.WeakSet[_Known] = weakref.WeakSet()
+"""Of loaders whose states were loaded, none of which has begun since. If the first one to do so is between two epochs,
+it begins with the random states that were saved, whatever was drawn since, unless torch was seeded; others find those
+that the first has left."""
 
 
 def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
@@ -37,14 +60,17 @@ def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
     ``ahead``: whether it is saved before the step that uses its last batch, as Accelerate's loaders do. It is then
     without the random states of this process, which Accelerate saves.
     """
-    if (loaded := _loaded.get(loader)) is not None:
-        return state.sealed(loaded)
-    alive = _alive(loader)
+    known, alive = _known(loader), _alive(loader)
+    if known.loaded is not None:
+        if _moved(alive) == known.moved:
+            return state.sealed(known.loaded)
+        log.once(log.WARNING, "a DataLoader's state was loaded and not used: the iterator that it had made goes on")
+        known.loaded = None
     progress = alive[0] if alive else None
     own = generators(loader) if progress is None else progress.generators
     level = log.DEBUG if ahead else log.WARNING  # Accelerate saves it with every batch
-    if loader not in _named:
-        _named.add(loader)
+    if not known.named:
+        known.named = True
         roots = {"sampler": loader.sampler, "dataset": loader.dataset, "collate_fn": loader.collate_fn}
         if others := random_states.find(roots).others:
             text = "a DataLoader's state does not have these, which cannot be saved: %s"
@@ -67,9 +93,10 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
     state.check_loader(saved, loader)
     if not saved["running"] and saved["main"]:
         random_states.restore(saved["main"], generators(loader))
-    _loaded[loader] = saved
-    _begin_first.add(loader)
     loader._iterator = None  # persistent workers, which are elsewhere
+    known = _known(loader)
+    known.loaded, known.moved, known.seeds = saved, _moved(_alive(loader)), random_states.seeds
+    _begin_first.add(known)
 
 
 def generators(loader: DataLoader[Any]) -> random_states.Generators:
@@ -80,12 +107,16 @@ def generators(loader: DataLoader[Any]) -> random_states.Generators:
 def _alive(loader: DataLoader[Any]) -> list[Progress]:
     """The progress of each iterator that has not ended; if there is none, of that whose persistent workers live on."""
     for collect in (gc.collect, list):
-        alive = [progress for ref in _iterators.get(loader, ()) if (progress := ref()) is not None]
+        alive = [progress for ref in _known(loader).iterators if (progress := ref()) is not None]
         running = [progress for progress in alive if not progress.ended]
         if len(running) < 2:
             break
         collect()
     return running or (alive[-1:] if loader.persistent_workers else [])
+
+
+def _moved(alive: Sequence[Progress]) -> list[tuple[int, int]]:
+    return [(progress.epochs, progress.handed) for progress in alive]
 
 
 def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
@@ -107,9 +138,21 @@ def _why_not(loader: DataLoader[Any], alive: list[Progress]) -> str:
             return str(error)
         if progress.rest is not None:
             return "the epoch was begun by another number of ranks"
-        if progress.epochs > 1 and isinstance(loader.dataset, IterableDataset):
+        if _is_left(loader, progress):
+            return "an epoch was left early, and its persistent workers live on: they have made batches ahead"
+        behind = progress.epochs > 1 or (progress.ended and loader.persistent_workers)
+        if behind and isinstance(loader.dataset, IterableDataset):
             return "persistent workers have earlier epochs of an iterable dataset behind them, which are not replayed"
     return ""
+
+
+def _is_left(loader: DataLoader[Any], progress: Progress) -> bool:
+    """Whether a loop over persistent workers was left early: nothing but the loader refers to its iterator."""
+    iterator = loader._iterator
+    return iterator is not None and not progress.ended and progress.handed > 0 and sys.getrefcount(iterator) <= _OWN
+
+
+_OWN = 3  # references: the loader's, a variable's, and the argument's
 
 
 # -- going on -----------------------------------------------------------------------------------------------
@@ -121,35 +164,35 @@ def begun(loader: DataLoader[Any]) -> Progress:
     Raises:
         ResumeError: the loaded state is of another sampler.
     """
-    saved = _loaded.get(loader)
-    if loader in _begin_first:
+    known = _known(loader)
+    saved = known.loaded
+    if known in _begin_first:
         _begin_first.clear()
-        if saved is not None and not saved["running"] and saved["main"]:
+        if saved is not None and not saved["running"] and saved["main"] and known.seeds == random_states.seeds:
             random_states.restore(saved["main"] | {"own": {}}, {})
     rest = state.divided_anew(saved, loader) if saved is not None and saved["running"] else None
     if rest is not None:
-        saved = _loaded.pop(loader) and None
+        saved = known.loaded = None
         text = "a DataLoader goes on with another number of ranks: they divide what is left of the epoch, and draw anew"
         log.note(log.WARNING, text)
     elif saved is not None and saved["running"]:
         state.check_sampler(saved, loader)
     elif saved is not None and not any(saved["workers"]):
-        saved = _loaded.pop(loader) and None  # the next epoch begins as any
+        saved = known.loaded = None  # the next epoch begins as any
     progress = Progress(loader, saved, rest)
-    known = _iterators.setdefault(loader, [])
-    known[:] = [ref for ref in known if ref() is not None]
-    known.append(weakref.ref(progress))
+    known.iterators = [ref for ref in known.iterators if ref() is not None] + [weakref.ref(progress)]
     return progress
 
 
 def is_loaded(loader: DataLoader[Any]) -> bool:
     """Whether the next iterator of a loader goes on from a state."""
-    return loader in _loaded
+    return _known(loader).loaded is not None
 
 
 def replays(loader: DataLoader[Any]) -> bool:
     """Whether the next iterator of a loader replays its epoch."""
-    return loader in _loaded and _loaded[loader]["replays"]
+    loaded = _known(loader).loaded
+    return loaded is not None and bool(loaded["replays"])
 
 
 def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
@@ -172,14 +215,14 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
     if wrong:
         # workers begin with the dataset as it is here, so these can do what they did from the beginning
         if progress.workers and began and not progress.replays and saved["epochs"] == 1:
-            _loaded[loader] = saved | {"replays": True}
+            _known(loader).loaded = saved | {"replays": True}
         raise ResumeError(f"the loader cannot go on exactly: {wrong}")
     if not any(progress.notes):
         log.note(log.INFO, "a DataLoader goes on before its first batch: there is nothing to prove")
     if saved["running"]:
         random_states.restore(saved["main"] or progress.on_entry, progress.generators)
     progress.saved = None
-    _loaded.pop(loader, None)
+    _known(loader).loaded = None
 
 
 def _proved_here(iterator: Any, progress: Progress) -> str:

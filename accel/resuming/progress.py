@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from accel.errors import ResumeError
+from accel.errors import ResumeError, attempt
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
 from accel.resuming.random_states import States
@@ -72,13 +72,16 @@ class Order:
     def add(self, indices: Any, times: int = 1) -> None:
         """Note what the sampler gave; ``times``: in so many batches."""
         self.drawn += times
-        content: Any = type(indices).__name__  # of what may be used up by looking at it
-        if isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
-            try:
-                content = array("q", indices)  # type: ignore[arg-type]
-            except (TypeError, OverflowError):  # no integers
-                content = repr(indices)
-        self._hasher.update(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        if not isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
+            self._hasher.update(type(indices).__name__.encode())  # it may be used up by looking at it
+            return
+        try:
+            self._hasher.update(array("q", indices))  # type: ignore[arg-type]
+        except (TypeError, OverflowError):  # no integers
+            for each in indices if isinstance(indices, (list, tuple)) else (indices,):
+                text = attempt(repr, each)
+                text = text if isinstance(text, str) else type(each).__name__
+                self._hasher.update(text.encode("utf-8", "surrogatepass"))
 
     def digest(self) -> str:
         """A digest of all that it gave."""
@@ -93,8 +96,8 @@ def plain_indices(indices: Any) -> Any:
     """
     if type(indices) in (list, tuple):
         return type(indices)(map(plain_indices, indices))
-    if isinstance(indices, (np.generic, torch.Tensor)):
-        return indices.item()
+    if isinstance(indices, (np.generic, np.ndarray, torch.Tensor)):
+        return indices.tolist()
     if not isinstance(indices, (int, float, str, type(None))):
         raise TypeError(f"indices of type {type(indices).__name__} cannot be saved")
     return indices
@@ -145,13 +148,17 @@ class Progress:
         self.rest = rest
         self.notes: list[Note | None] = [None] * max(self.workers, 1)
         self._arrived: dict[int, dict[int, Note]] = {worker: {} for worker in range(self.workers)}
+        self._lost = set[int]()  # workers of which it is not known where they are
         self._before: States = {}
         self.order: Order | None = None
+        self.handed, self.ended = 0, False
         self.begin()
         self.on_entry = self.before_iter
 
     def begin(self) -> None:
         """Begin with an epoch, before its sampler's ``iter()``."""
+        if self.workers and self.handed and not self.ended:  # the last epoch was left early, with batches under way
+            self._lost.update(range(self.workers))
         self.rest = self.rest if self.order is None else None
         self.order = None
         self.handed = self.yielded = self.turn = 0
@@ -190,10 +197,8 @@ class Progress:
 
     def _begin_order(self, iterator: Any) -> None:
         if self.saved is None:
-            for worker, arrived in self._arrived.items():
-                if arrived:  # of the last epoch, in which persistent workers were ahead of the main process
-                    self.notes[worker] = arrived[max(arrived)]
-                    arrived.clear()
+            for arrived in self._arrived.values():  # of an epoch that was left early
+                arrived.clear()
             self.order = Order(random_states.current(self.generators))
             if self.rest is not None:
                 sampler = iterator._index_sampler
@@ -257,6 +262,7 @@ class Progress:
             self.notes[worker] = self._arrived[worker].pop(self._of_worker[worker], None)
         else:
             self.notes[0] = None if record is None else Note(None, self._before, record)
+        (self._lost.add if self.notes[worker] is None else self._lost.discard)(worker)
 
     def arrive(self, worker: int, number: int, note: Note) -> None:
         """Receive what a worker noted of its batch with this number, counted from 1 in each epoch."""
@@ -273,7 +279,7 @@ class Progress:
 
     def lost(self) -> list[int]:
         """The workers of which it is not known where they are."""
-        return [worker for worker, note in enumerate(self.notes) if note is None and self._of_worker[worker]]
+        return sorted(self._lost)
 
     def saved_parts(self) -> dict[str, Any]:
         """What a state says of this iterator."""

@@ -25,6 +25,10 @@ Generators = Mapping[str, Any]
 """Random generators by their paths, such as "dataset.transform.rng"."""
 
 
+seeds = 0
+"""How often ``torch.manual_seed`` was called in this process, while a backend was in force."""
+
+
 def current(own: Generators) -> States:
     """The states now; ``own``: generators besides the global ones."""
     states: States = {

@@ -73,6 +73,15 @@ def parsed(state: Any) -> dict[str, Any]:
     Raises:
         ResumeError: it is no state of accel's, of another version of the format, or damaged.
     """
+    try:
+        return _parsed(state)
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, RecursionError) as error:
+        if isinstance(error, ResumeError):
+            raise
+        raise ResumeError(f"the state is damaged: {error}") from error
+
+
+def _parsed(state: Any) -> dict[str, Any]:
     if not isinstance(state, dict) or "accel_resume" not in state:
         raise ResumeError("this is no state that a DataLoader under accel has saved")
     if state["accel_resume"] != FORMAT:
@@ -121,11 +130,19 @@ def _sampler(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
     for _ in range(4):
         yield name, type(sampler).__qualname__
         for key, value in getattr(sampler, "__dict__", {}).items():
-            if isinstance(value, (bool, int, float, str, type(None))):
-                yield f"{name}.{key}", value
+            if (plain := _plain(value)) is not None:
+                yield f"{name}.{key}", plain
         sampler, name = getattr(sampler, "sampler", None), f"{name}.sampler"
         if sampler is None:
             return
+
+
+def _plain(value: Any) -> Any:
+    """A number or a text without the class of its own that it may have; None for other values."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    kinds: tuple[Any, ...] = (bool, int, float)
+    return next((kind(value) for kind in kinds if isinstance(value, kind)), None)
 
 
 def check_loader(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
@@ -168,7 +185,7 @@ def divided_anew(saved: dict[str, Any], loader: DataLoader[Any]) -> list[int] | 
 
 def _check(saved: dict[str, Any], now: dict[str, Any]) -> None:
     absent = "absent"
-    names = [name for name in {**saved, **now} if saved.get(name, absent) != now.get(name, absent)]
+    names = [name for name in {**saved, **now} if repr(saved.get(name, absent)) != repr(now.get(name, absent))]
     if names:
         each = [f"{name} was {saved.get(name, absent)!r} and is {now.get(name, absent)!r}" for name in names]
         raise ResumeError(f"the state is of another loader, so it cannot go on exactly: {'; '.join(each)}")
