@@ -107,14 +107,18 @@ def _of_global_numpy() -> Any:
     (Nothing but a normal number that is kept for the next call can be used without changing it.)
     """
     global _last_numpy
-    bits: Any = _numpy.get_bit_generator()
-    known = type(bits) is np.random.MT19937
-    memory = ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4) if known else b""
+    memory = _memory(_numpy.get_bit_generator())
     before, state = _last_numpy
-    if not known or memory != before or state["has_gauss"]:
+    if not memory or memory != before or state["has_gauss"]:
         state = _of_numpy(np.random.get_state(legacy=False))  # noqa: NPY002
         _last_numpy = memory, state
     return state
+
+
+def _memory(bits: Any) -> bytes:
+    """The memory that has the state of NumPy's own kind of bit generator; nothing for others."""
+    known = type(bits) is np.random.MT19937
+    return ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4) if known else b""
 
 
 _WORDS = 624
