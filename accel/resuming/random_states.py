@@ -117,8 +117,10 @@ def _of_global_numpy() -> Any:
 
 def _memory(bits: Any) -> bytes:
     """The memory that has the state of NumPy's own kind of bit generator; nothing for others."""
-    known = type(bits) is np.random.MT19937
-    return ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4) if known else b""
+    if type(bits) is not np.random.MT19937:
+        return b""
+    place = bits.ctypes.state_address
+    return ctypes.string_at(place, 4 * _WORDS + 4)
 
 
 _WORDS = 624
