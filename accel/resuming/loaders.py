@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataP
 
 from accel.errors import ResumeError
 from accel.resuming import batch_record, random_states, state
-from accel.resuming.progress import Progress, Recorded
+from accel.resuming.progress import Progress, Recorded, generators
 from accel.resuming.worker import DIFFERS
 from accel.system import log
 from accel.system.private_names import private
@@ -97,11 +97,6 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None
     known = _known(loader)
     known.loaded, known.moved, known.seeds = saved, _moved(_alive(loader)), random_states.seeds
     _begin_first.add(known)
-
-
-def generators(loader: DataLoader[Any]) -> random_states.Generators:
-    """The generators of the user's that a loader draws from in this process."""
-    return Progress(loader).generators
 
 
 def _alive(loader: DataLoader[Any]) -> list[Progress]:

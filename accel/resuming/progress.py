@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from accel.errors import ResumeError, attempt
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
-from accel.resuming.random_states import States
+from accel.resuming.random_states import Generators, States
 
 
 class Recorded(NamedTuple):
@@ -114,6 +114,15 @@ instead: ContextVar[Instead] = ContextVar("accel_instead", default=Instead(0))  
 """What an epoch that is begun here begins with."""
 
 
+def generators(loader: DataLoader[Any]) -> Generators:
+    """The generators of the user's that a loader draws from in this process."""
+    roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
+    roots["batch_sampler"] = loader.batch_sampler
+    if not loader.num_workers:
+        roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
+    return random_states.find(roots).generators
+
+
 class Progress:
     """How far an iterator has come in its epoch.
 
@@ -136,11 +145,7 @@ class Progress:
         self, loader: DataLoader[Any], saved: dict[str, Any] | None = None, rest: list[int] | None = None
     ) -> None:
         self.workers = loader.num_workers
-        roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
-        roots["batch_sampler"] = loader.batch_sampler
-        if not self.workers:
-            roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
-        self.generators = random_states.find(roots).generators
+        self.generators = generators(loader)
         self.saved, self.base_seed = saved, 0
         self.epochs = 1 if saved is None else saved["epochs"] + (not saved["running"])
         self.replays = saved is not None and saved["replays"]

@@ -14,7 +14,7 @@ from accel.lazy import search
 from accel.processes import switch
 from accel.recipes.recipe import Source
 from accel.resuming import batch_record, loaders, random_states
-from accel.resuming.progress import Instead, instead
+from accel.resuming.progress import Instead, generators, instead
 
 EVERY = 1 << 62
 
@@ -57,7 +57,7 @@ def digest(loader: DataLoader[Any]) -> str:
         raise RuntimeError("accel.digest needs a backend in force: call accel.set_image_backend first")
     if loaders.is_loaded(loader):
         raise RuntimeError("a state was loaded into this loader: digest the epoch behind the resumed one")
-    own = loaders.generators(loader)
+    own = generators(loader)
     states, hasher = random_states.current(own), sha256()
     try:
         with _beginning(Instead(EVERY, digests=True)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -29,7 +28,7 @@ class ParallelFor:
         self._fixed = threads if isinstance(threads, int) else None
         self._name = name
         self._lock = fork.Lock()
-        self._process, self._at_work = 0, 0  # the process that has the threads, and calls that use them
+        self._at_work = 0  # calls that use the threads
         self._pool: ThreadPoolExecutor | None = None
         _all.add(self)
 
@@ -80,9 +79,6 @@ class ParallelFor:
             yield []
             return
         with self._lock:
-            process = os.getpid()
-            if self._process != process:  # a forked child has none of its parent's threads
-                self._process, self._pool, self._at_work = process, None, 0
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._fixed or cores(), self._name, initializer=log.is_ours)
             tasks = list[Future[T]]()
@@ -98,9 +94,13 @@ class ParallelFor:
     def end_threads(self) -> None:
         """End the threads, unless they are at work."""
         with self._lock:
-            if self._pool is not None and self._process == os.getpid() and not self._at_work:
+            if self._pool is not None and not self._at_work:
                 self._pool.shutdown()
                 self._pool = None
+
+    def forget_threads(self) -> None:
+        """Begin without threads, in a child that was forked while they were at work, and has none of them."""
+        self._pool, self._at_work = None, 0
 
 
 _all = WeakSet[ParallelFor]()
@@ -111,4 +111,10 @@ def _end_threads() -> None:
         each.end_threads()
 
 
-fork.register(before=_end_threads)  # a child would not have them, and Python warns of forks beside threads
+def _forget_threads() -> None:
+    for each in list(_all):
+        each.forget_threads()
+
+
+# a child would not have them, and Python warns of forks beside threads
+fork.register(before=_end_threads, in_child=_forget_threads)

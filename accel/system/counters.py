@@ -190,9 +190,8 @@ def stats() -> dict[str, Any]:
     log.flush()
     for entry, prefix in (("ways", _WAY), ("computed early by", _ASKER), ("fallbacks", _FALLBACK)):
         result[entry] = {name.removeprefix(prefix): n for name, n in totals.items() if name.startswith(prefix)}
-    result["worker threads"] = {
-        int(name.removeprefix(_THREADS)): n for name, n in sorted(totals.items()) if name.startswith(_THREADS)
-    }
+    threads = {int(name.removeprefix(_THREADS)): n for name, n in totals.items() if name.startswith(_THREADS)}
+    result["worker threads"] = dict(sorted(threads.items()))
     return result
 
 

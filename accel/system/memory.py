@@ -73,18 +73,15 @@ def shared(shape: Sequence[int], dtype: torch.dtype, *, sparse: bool = False) ->
 def anonymous_storage(size: int, sparse: bool = False) -> torch.UntypedStorage | None:
     """Storage like that of torch's sharing strategy "file_descriptor", but in no file system; None: there is no memory,
     or this system has no such files."""
-    try:
+    with suppress(OSError, AttributeError, RuntimeError):
         file = anonymous_file(size)
-    except (OSError, AttributeError):
-        return None
-    try:
-        if not sparse:  # else a first write to a page could find no memory, which ends the process
-            os.posix_fallocate(file, 0, size)
-        return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
-    except (OSError, RuntimeError):
-        return None
-    finally:
-        os.close(file)
+        try:
+            if not sparse:  # else a first write to a page could find no memory, which ends the process
+                os.posix_fallocate(file, 0, size)
+            return torch.UntypedStorage._new_shared_fd_cpu(file, size)  # type: ignore[attr-defined,no-any-return]
+        finally:
+            os.close(file)
+    return None
 
 
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):

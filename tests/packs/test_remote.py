@@ -74,6 +74,19 @@ def remote(made: Path, folder: Path, transform: Any = None, **options: Any) -> a
     return accel.PackDataset(f"elsewhere://{made}", transform, folder=folder, **options)
 
 
+def in_blocks(made: Path, folder: Path, bound: int | None = BOUND) -> accel.PackDataset:
+    """With a bound, and a sampler that allows it."""
+    dataset = remote(made, folder, bound=bound)
+    accel.BlockShuffle(dataset, block=1)
+    return dataset
+
+
+def firsts(made: Path) -> list[int]:
+    """The number of the first sample in each shard."""
+    index = pack_index.read(str(made))
+    return [index.places[:, 0].tolist().index(shard) for shard in range(len(index.shards))]
+
+
 def shards(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("shard-*"))
 
@@ -138,10 +151,8 @@ def test_a_bound(tree: Path, made: Path, tmp_path: Path) -> None:
 
 def test_those_that_were_read_last_stay(made: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
-    dataset = remote(made, here, bound=BOUND)
-    accel.BlockShuffle(dataset, block=1)
-    index = pack_index.read(str(made))
-    first = [index.places[:, 0].tolist().index(shard) for shard in range(3)]
+    dataset = in_blocks(made, here)
+    index, first = pack_index.read(str(made)), firsts(made)
     for number in (first[0], first[1], first[0], first[2]):
         dataset[number]
     assert shards(here) == [index.shards[0], index.shards[2]]
@@ -241,10 +252,8 @@ def test_what_is_left_of_a_killed_fetch(tree: Path, made: Path, tmp_path: Path) 
 def test_what_others_left_takes_no_room(made: Path, tmp_path: Path) -> None:
     """A shard that nobody fetches any more goes; one that somebody fetches counts."""
     here = tmp_path / "here"
-    dataset = remote(made, here, bound=BOUND)
-    accel.BlockShuffle(dataset, block=1)
-    index = pack_index.read(str(made))
-    first = [index.places[:, 0].tolist().index(shard) for shard in range(3)]
+    dataset = in_blocks(made, here)
+    index, first = pack_index.read(str(made)), firsts(made)
     partial = here / f"{index.shards[3]}.partial"
     partial.write_bytes(bytes(1000))
     dataset[first[0]], dataset[first[1]]
@@ -262,12 +271,10 @@ def test_what_others_left_takes_no_room(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["cut", "exchanged"])
 def test_shards_that_change_here(made: Path, tmp_path: Path, bound: int | None, harm: str) -> None:
     here = tmp_path / "here"
-    dataset = remote(made, here, bound=bound)
-    accel.BlockShuffle(dataset, block=1)
+    dataset = in_blocks(made, here, bound)
     dataset[0]
     packs.forget()
-    dataset = remote(made, here, bound=bound)
-    accel.BlockShuffle(dataset, block=1)
+    dataset = in_blocks(made, here, bound)
     if harm == "cut":
         os.truncate(here / "shard-000000.tar", 9000)
     else:
@@ -286,8 +293,7 @@ def test_nothing_is_left_of_a_fetch_that_fails(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    dataset = remote(made, tmp_path / "here", bound=BOUND)
-    accel.BlockShuffle(dataset, block=1)
+    dataset = in_blocks(made, tmp_path / "here")
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
