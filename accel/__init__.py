@@ -23,6 +23,8 @@ from accel.packs.shuffle import BlockShuffle
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
 from accel.profiling.profile import profile
 from accel.resuming.recording_only import digest, skip
+from accel.sinking.device_queue import device_queue
+from accel.sinking.sink import sink
 from accel.system.counters import stats
 from accel.system.version import __version__
 
@@ -37,6 +39,7 @@ __all__ = [
     "PackDataset",
     "ResumeError",
     "__version__",
+    "device_queue",
     "digest",
     "explain",
     "functional",
@@ -47,6 +50,7 @@ __all__ = [
     "profile",
     "ray",
     "set_image_backend",
+    "sink",
     "skip",
     "stats",
     "submit",

@@ -41,7 +41,7 @@ class Event:
 
 
 class DeferredStream:
-    def __init__(self, device: DeferredDevice) -> None:
+    def __init__(self, device: Any) -> None:
         self.device = device
         self.queue: deque[Callable[[], None]] = deque()
         self.queued = self.done = 0
@@ -62,6 +62,9 @@ class DeferredStream:
     def wait_event(self, event: Event) -> None:
         self.put(event.synchronize)
 
+    def wait_stream(self, stream: DeferredStream) -> None:
+        self.wait_event(stream.record_event())
+
     def read(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Queue a read of a tensor; the returned list has its values once that has run. It keeps no memory alive."""
         found: list[torch.Tensor] = []
@@ -78,14 +81,42 @@ class DeferredStream:
         return found
 
 
-class DeferredDevice(host.HostDevice):
-    """See ``accel.backends.cuda.device.Device``. Replaces torch's device module in ``accel.runtime.streams`` too."""
+class DeferredStreams:
+    """Replaces torch's device module in ``accel.runtime.streams``: work runs when it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._local = threading.local()
+        self._default = DeferredStream(self)
+
+    def __call__(self, device: torch.device) -> DeferredStreams | None:
+        return self if device.type == "cpu" else None
+
+    def Stream(self, device: torch.device) -> DeferredStream:
+        return DeferredStream(self)
+
+    @contextmanager
+    def stream(self, stream: DeferredStream) -> Iterator[None]:
+        before, self._local.stream = self.current_stream(), stream
+        try:
+            yield
+        finally:
+            self._local.stream = before
+
+    def current_stream(self, device: Any = None) -> DeferredStream:
+        found: DeferredStream = getattr(self._local, "stream", self._default)
+        return found
+
+    def spoil(self) -> None:
+        """Called after each piece of work."""
+
+
+class DeferredDevice(DeferredStreams, host.HostDevice):
+    """See ``accel.backends.cuda.device.Device``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.torch_device = DEVICE
-        self._local = threading.local()
-        self._default = DeferredStream(self)
         self._blocks: dict[int, Any] = {}  # by address: all memory ever allocated, so that deferred work can read it
         self._dropped: list[tuple[list[Event], Any]] = []
         self._recorded: dict[int, set[DeferredStream]] = {}
@@ -112,26 +143,6 @@ class DeferredDevice(host.HostDevice):
         self.launched += 1
         run = super().launch
         self.current_stream().put(lambda: run(kernel, blocks, items, owners))
-
-    # -- torch's module
-
-    def __call__(self, device: torch.device) -> DeferredDevice | None:
-        return self if device.type == "cpu" else None
-
-    def Stream(self, device: torch.device) -> DeferredStream:
-        return DeferredStream(self)
-
-    @contextmanager
-    def stream(self, stream: DeferredStream) -> Iterator[None]:
-        before, self._local.stream = self.current_stream(), stream
-        try:
-            yield
-        finally:
-            self._local.stream = before
-
-    def current_stream(self, device: Any = None) -> DeferredStream:
-        found: DeferredStream = getattr(self._local, "stream", self._default)
-        return found
 
     # -- memory
 

@@ -217,16 +217,20 @@ def companions(images: Images) -> list[Images]:
     return [each for each in batch.beside(images) if each.selection == images.selection]
 
 
-def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> Submission:
+def submit(states: Sequence[Images], foreseen: Foreseen = _NOTHING, beside: Sequence[Task] = ()) -> Submission:
     """Submit lazy tensors together, and give each its part of the submission; see ``coalesce``."""
-    submission, parts = coalesce(states, foreseen)
+    submission, parts = coalesce(states, foreseen, beside)
     for each, part in zip(states, parts, strict=True):
         each.submitted(part)
     return submission
 
 
-def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[Submission, list[TaskSlice]]:
+def coalesce(
+    states: Sequence[Images], foreseen: Foreseen = _NOTHING, beside: Sequence[Task] = ()
+) -> tuple[Submission, list[TaskSlice]]:
     """Make one submission, with one task for all with results of the same shape and dtype, and each one's part of it.
+
+    ``beside``: tasks that are submitted with them.
 
     ``foreseen``: casts and memory orders that are expected to be recorded next, by the place in the batch.
     """
@@ -242,7 +246,7 @@ def coalesce(states: Sequence[Images], foreseen: Foreseen = _NOTHING) -> tuple[S
         recipes.append(then(images.recipes, casts) if casts else images.recipes)
     owners = Counter(key for key, _ in places)
     tasks = {key: Task(joined(each), key[1], owners[key], _size(key[0], key[2], each)) for key, each in alike.items()}
-    submission = Submission(tuple(tasks.values()))
+    submission = Submission((*tasks.values(), *beside))
     return submission, [TaskSlice(submission, tasks[key], first, key[2]) for key, first in places]
 
 

@@ -141,12 +141,13 @@ class PrefetchQueue:
     by the caller, or by the thread that is making changes at the moment.
     """
 
-    def __init__(self, options: AcceleratorOptions) -> None:
+    def __init__(self, prefetch: int | None) -> None:
+        """``prefetch``: see ``AcceleratorOptions``."""
         self.device: torch.device | None = None
         self.foreseen: dict[int, tuple[Step, ...]] = {}
         """Casts and orders expected after submitting, by a tensor's place in its batch; empty where they vary."""
         self._launchers: WorkQueue
-        self._prefetch = options.prefetch
+        self._prefetch = prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
         self._under_way: dict[int, int] = {}  # the bytes of their results
         self._inbox: deque[Callable[[], None]] = deque()
@@ -250,7 +251,7 @@ def queue_of(selection: Selection, loader: int) -> PrefetchQueue:
             known = _known_devices.setdefault(selection, set())
             if options.device is not None and not known:
                 known.add(streams.indexed(torch.device(options.device)))
-            _queues[key] = PrefetchQueue(options)
+            _queues[key] = PrefetchQueue(options.prefetch)
             if len(_queues) > _MOST_QUEUES:
                 _queues.popitem(last=False)
         _queues.move_to_end(key)

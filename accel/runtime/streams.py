@@ -10,12 +10,14 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from accel.runtime import picture_memory
 from accel.system import fork
+
+Result = TypeVar("Result")
 
 _side: dict[tuple[torch.device, int], Any] = {}
 
@@ -29,11 +31,23 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
     module = _module(device)
     if module is None:
         return work(), None
-    key = device, threading.get_ident()
-    stream = _side.get(key) or _side.setdefault(key, module.Stream(device))
+    stream = _own(module, device)
     with module.stream(stream):
         result = work()
         return result, stream.record_event()
+
+
+def beside(device: torch.device, work: Callable[[], Result]) -> Result:
+    """Run ``work`` on this thread's own stream, behind what the current stream has and before what it gets later."""
+    module = _module(device)
+    assert module is not None
+    stream, current = _own(module, device), module.current_stream(device)
+    stream.wait_stream(current)
+    try:
+        with module.stream(stream):
+            return work()
+    finally:
+        current.wait_stream(stream)
 
 
 def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
@@ -47,6 +61,19 @@ def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
         stream.wait_event(event)
         result.record_stream(stream)
     return result
+
+
+def transferred(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy on ``device``, made on the current stream from page-locked memory; on the host the tensor itself."""
+    if _module(device) is None or tensor.device == device:
+        return tensor.to(device)
+    locked = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    return locked.to(device, non_blocking=True)
+
+
+def runs_ahead(device: torch.device) -> bool:
+    """Whether work on a device is queued on streams while the host goes on; not so on the host itself."""
+    return _module(device) is not None
 
 
 def mark() -> Any:
@@ -82,6 +109,12 @@ def usable(device: torch.device) -> bool:
     """Whether this process may use the device; a forked child may not if its parent did."""
     in_bad_fork = getattr(torch.get_device_module(device), "_is_in_bad_fork", None)
     return in_bad_fork is None or not in_bad_fork()
+
+
+def _own(module: Any, device: torch.device) -> Any:
+    """This thread's own stream."""
+    key = device, threading.get_ident()
+    return _side.get(key) or _side.setdefault(key, module.Stream(device))
 
 
 def _module(device: torch.device) -> Any:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -43,6 +44,24 @@ class WorkQueue:
             work(False)
         else:
             self._queue.put(work)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have no work running inside the block: its threads wait for the block's end."""
+        idle, end = threading.Semaphore(0), threading.Event()
+
+        def wait(now: bool) -> None:
+            idle.release()
+            end.wait()
+
+        try:
+            for _ in self._threads:
+                self._queue.put(wait)
+            for _ in self._threads:
+                idle.acquire()
+            yield
+        finally:
+            end.set()
 
     def end(self) -> None:
         """Wait for the work that is running; what is still queued is called with False."""
@@ -92,10 +111,7 @@ class Task:
         if not self.future.set_running_or_notify_cancel():
             return
         try:
-            if device is None:
-                result = compute.tensors(self.recipes, interleaved=self.interleaved)
-            else:
-                result, self._event = _launch(self.recipes, self.interleaved, device)
+            result, self._event = self._made(device)
         except Exception as error:
             self.future.set_exception(error)
         except BaseException:  # an interrupt of this thread; other waiting threads compute for themselves
@@ -103,6 +119,12 @@ class Task:
             raise
         else:
             self.future.set_result(result)
+
+    def _made(self, device: torch.device | None) -> tuple[torch.Tensor, Any]:
+        """The result, and the event after which it is complete; see ``streams.aside``."""
+        if device is None:
+            return compute.tensors(self.recipes, interleaved=self.interleaved), None
+        return _launch(self.recipes, self.interleaved, device)
 
     def result(self) -> torch.Tensor:
         """Wait for the host's work and return the result; the caller's current stream waits for the device's."""
@@ -116,6 +138,20 @@ class Task:
         """Call ``function`` with this task when it has run, or was cancelled."""
         functions = [function]  # emptied at the call, as the future keeps its callbacks
         self.future.add_done_callback(lambda _: functions.pop()(self))
+
+
+class Transfer(Task):
+    """A plain tensor that is copied to a device."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__((), False, 1, tensor.nbytes)
+        self._tensor: torch.Tensor | None = tensor
+
+    def _made(self, device: torch.device | None) -> tuple[torch.Tensor, Any]:
+        tensor, self._tensor = self._tensor, None
+        assert tensor is not None
+        assert device is not None
+        return streams.aside(device, lambda: streams.transferred(tensor, device))
 
 
 def compute_now(recipes: Sequence[Recipe], interleaved: bool, device: torch.device) -> torch.Tensor:
@@ -135,6 +171,14 @@ def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None
         else:  # a thread that still waits for the result computes it
             task.future.cancel()
         on_host.discard(task)
+
+
+@contextmanager
+def launchers_paused(device: torch.device) -> Iterator[None]:
+    """Have nothing launched on a device by accel's threads inside the block."""
+    queue = _queues.get(str(device))
+    with nullcontext() if queue is None else queue.paused():
+        yield
 
 
 def start_on_host(tasks: Sequence[Task]) -> None:

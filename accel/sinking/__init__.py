@@ -1,0 +1,1 @@
+"""A training step fed from a queue on the device, and run many times before the user's Python is asked again."""

@@ -1,0 +1,179 @@
+"""A stand-in for a GPU on which a training step is captured and replayed: for ``accel.sink`` without a GPU.
+
+A captured step is a *tape*: the calls of ATen's operators, with the tensors and numbers that they had. A replay runs
+the tape, never the Python again, so that what was frozen shows. Work runs late: copies, replays and what is read of
+their results wait on a stream (``rig.deferred_device``) until an operator needs them. Random numbers of the device come
+from a generator of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from rig.deferred_device import DeferredStreams
+
+REFUSED = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
+"""Operators for which the host waits."""
+
+
+class TapeDevice(DeferredStreams):
+    """Attributes: random: the generator of the device's random numbers. replays: how many were run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = _Random()
+        self.random.finish = self.finish
+        self.replays = 0
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Random numbers come from the device's generator."""
+        host, random = torch.default_generator.get_state(), torch.Generator
+        torch.default_generator.set_state(random.get_state(self.random))
+        try:
+            yield
+        finally:
+            random.set_state(self.random, torch.default_generator.get_state())
+            torch.default_generator.set_state(host)
+
+    def transferred(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """In place of ``streams.transferred``: a copy that is made late."""
+        copy = _spoilt(tensor)
+        self.current_stream().put(lambda: _copy(copy, tensor))
+        return copy
+
+    def late(self) -> TorchDispatchMode:
+        """A mode for the thread that trains."""
+        return _Late(self)
+
+    def finish(self) -> None:
+        """Run all work of this thread's current stream."""
+        stream = self.current_stream()
+        with _disable_current_modes():
+            stream.run_to(stream.queued)
+
+    def graph(self, step: Callable[[], Any], device: torch.device, generators: Sequence[torch.Generator]) -> Tape:
+        """In place of ``accel.sinking.graph.Graph``."""
+        self.finish()
+        return Tape(self, step)
+
+
+class _Random(torch.Generator):
+    """A generator whose state is known when the work before has run."""
+
+    finish: Callable[[], None]
+
+    def get_state(self) -> torch.Tensor:
+        self.finish()
+        return super().get_state()
+
+    def set_state(self, new_state: torch.Tensor) -> torch.Generator:
+        self.finish()
+        return super().set_state(new_state)
+
+
+class _Late(TorchDispatchMode):
+    """Copies wait on the current stream; all other operators wait for it."""
+
+    def __init__(self, device: TapeDevice) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._device = device
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, stream = function._schema.name, self._device.current_stream()
+        if name == "aten::copy_":
+            stream.put(lambda: _copy(args[0], args[1]))
+            return args[0]
+        if name == "aten::clone":
+            copy = _spoilt(args[0])
+            stream.put(lambda: _copy(copy, args[0]))
+            return copy
+        if not function.is_view:
+            self._device.finish()
+        return function(*args, **(kwargs or {}))
+
+
+class Tape:
+    """A captured step; see ``accel.sinking.graph.Graph``."""
+
+    def __init__(self, device: TapeDevice, step: Callable[[], Any]) -> None:
+        self._device = device
+        recording = _Recording()
+        random = device.random.get_state()
+        with _disable_current_modes(), recording:
+            self.result = step()
+        recording.put_back()
+        device.random.set_state(random)
+        self._calls = recording.calls
+
+    def replay(self) -> None:
+        self._device.current_stream().put(self._run)
+
+    def _run(self) -> None:
+        self._device.replays += 1
+        with _disable_current_modes(), torch.no_grad(), self._device.drawing():
+            for function, args, kwargs, made in self._calls:
+                results = function(*args, **kwargs)
+                for own, new in zip(_tensors(made), _tensors(results), strict=True):
+                    if own is not new:
+                        own.copy_(new)
+
+
+class _Recording(TorchDispatchMode):
+    """Attributes: calls: operators with their arguments and results, but those that only make views."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._made: set[int] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, function._schema.name
+        by_mask = name == "aten::index" and any(e is not None and e.dtype == torch.bool for e in args[1])
+        if name in REFUSED or by_mask:
+            raise RuntimeError(f"operation not permitted when stream is capturing ({name})")
+        inputs = [*_tensors([*args, *kwargs.values()])]
+        for each in inputs:
+            if _place(each) not in self._made | self._before.keys():
+                self._before[_place(each)] = each, each.detach().clone()
+        results = function(*args, **kwargs)
+        if not function.is_view:
+            self.calls.append((function, args, kwargs, results))
+        self._made |= {_place(each) for each in _tensors(results)} - self._before.keys()
+        return results
+
+    def put_back(self) -> None:
+        """A capture runs nothing: restore what the step has written."""
+        with torch.no_grad():
+            for tensor, values in self._before.values():
+                tensor.detach().copy_(values)
+
+
+def _place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _spoilt(like: torch.Tensor) -> torch.Tensor:
+    with _disable_current_modes():
+        made = torch.empty_like(like)
+        made.untyped_storage().fill_(0xEE)  # type: ignore[attr-defined]
+    return made
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    with _disable_current_modes(), torch.no_grad():
+        target.copy_(source)
