@@ -8,6 +8,8 @@ from a generator of its own.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +31,7 @@ class TapeDevice(DeferredStreams):
         self.random = _Random()
         self.random.finish = self.finish
         self.replays = 0
+        self._own: dict[int, weakref.ref[torch.Tensor]] = {}
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -43,9 +46,22 @@ class TapeDevice(DeferredStreams):
 
     def transferred(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """In place of ``streams.transferred``: a copy that is made late."""
+        return self.copied(tensor)
+
+    def copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the device, made late; until then it is spoilt."""
         copy = _spoilt(tensor)
+        self.own(copy)
         self.current_stream().put(lambda: _copy(copy, tensor))
         return copy
+
+    def own(self, tensor: torch.Tensor) -> None:
+        """Have a tensor lie on the device."""
+        self._own[_place(tensor)] = weakref.ref(tensor)
+
+    def owns(self, tensor: torch.Tensor) -> bool:
+        found = self._own.get(_place(tensor))
+        return found is not None and found() is not None
 
     def late(self) -> TorchDispatchMode:
         """A mode for the thread that trains."""
@@ -78,21 +94,21 @@ class _Random(torch.Generator):
 
 
 class _Late(TorchDispatchMode):
-    """Copies wait on the current stream; all other operators wait for it."""
+    """Copies of the device's tensors wait on the current stream; all other operators wait for it."""
 
     def __init__(self, device: TapeDevice) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._device = device
+        self._device, self._process = device, os.getpid()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, stream = function._schema.name, self._device.current_stream()
-        if name == "aten::copy_":
+        if os.getpid() != self._process:  # a forked worker is on the host
+            return function(*args, **(kwargs or {}))
+        if name == "aten::copy_" and self._device.owns(args[1]):
             stream.put(lambda: _copy(args[0], args[1]))
             return args[0]
-        if name == "aten::clone":
-            copy = _spoilt(args[0])
-            stream.put(lambda: _copy(copy, args[0]))
-            return copy
+        if name == "aten::clone" and self._device.owns(args[0]):
+            return self._device.copied(args[0])
         if not function.is_view:
             self._device.finish()
         return function(*args, **(kwargs or {}))
@@ -110,6 +126,8 @@ class Tape:
         recording.put_back()
         device.random.set_state(random)
         self._calls = recording.calls
+        for each in _tensors([*self.result.values()] if isinstance(self.result, dict) else [self.result]):
+            device.own(each)
 
     def replay(self) -> None:
         self._device.current_stream().put(self._run)

@@ -165,12 +165,18 @@ def _receive(iterator: Any, ahead: PrefetchQueue) -> None:
     """Have a thread take the workers' batches and submit them. torch ends it as it does its pin thread."""
     arrived = _Arrived()
     ending = threading.Event()
-    thread = threading.Thread(
+    thread = _Thread(
         target=_serve, args=(iterator._worker_result_queue, arrived, ending, ahead), name="accel-arrivals", daemon=True
     )
     iterator._pin_memory, iterator._data_queue = True, arrived
     iterator._pin_memory_thread, iterator._pin_memory_thread_done_event = thread, ending
     thread.start()
+
+
+class _Thread(threading.Thread):
+    def join(self, timeout: float | None = None) -> None:
+        if self is not threading.current_thread():  # an iterator in a cycle may be collected by this thread
+            super().join(timeout)
 
 
 class _Arrived(queue.SimpleQueue[Any]):

@@ -87,8 +87,6 @@ class Sink:
     def __repr__(self) -> str:
         name = getattr(self._step, "__qualname__", type(self._step).__name__)
         how = f"eager: {self.reason}" if self.reason else "captured" if self._captured else "not captured yet"
-        if self._captured is not None and not self._captured.compared:
-            how += " (two runs of the step from the same state differ, so replays were not compared with it)"
         return f"sink of {name}: {how}; {self.replayed:,} steps replayed, {self.eager:,} run as they are"
 
     def _where(self) -> torch.device:
@@ -96,7 +94,7 @@ class Sink:
             return streams.indexed(torch.device(self._device))
         for each in self._state.tensors().values():
             return each.device
-        return streams.indexed(torch.accelerator.current_accelerator() or torch.device("cpu"))
+        return streams.indexed(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
 
     def begin_group(self) -> None:
         """See whether anything that a captured step has frozen was changed since the last group."""
