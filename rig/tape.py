@@ -60,7 +60,7 @@ class TapeDevice(DeferredStreams):
         self._own[_place(tensor)] = weakref.ref(tensor)
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        found = self._own.get(_place(tensor))
+        found = None if tensor.is_sparse else self._own.get(_place(tensor))
         return found is not None and found() is not None
 
     def late(self) -> TorchDispatchMode:

@@ -19,7 +19,7 @@ from accel.system import fork
 
 Result = TypeVar("Result")
 
-_side: dict[tuple[torch.device, int], Any] = {}
+_side: dict[tuple[torch.device, int, str], Any] = {}
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
@@ -31,17 +31,17 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
     module = _module(device)
     if module is None:
         return work(), None
-    stream = _own(module, device)
+    stream = _own(module, device, "aside")
     with module.stream(stream):
         result = work()
         return result, stream.record_event()
 
 
 def beside(device: torch.device, work: Callable[[], Result]) -> Result:
-    """Run ``work`` on this thread's own stream, behind what the current stream has and before what it gets later."""
+    """Run ``work`` on a stream beside the current one, behind what that has by now and before what it gets later."""
     module = _module(device)
     assert module is not None
-    stream, current = _own(module, device), module.current_stream(device)
+    stream, current = _own(module, device, "beside"), module.current_stream(device)
     stream.wait_stream(current)
     try:
         with module.stream(stream):
@@ -55,9 +55,8 @@ def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
 
     Its memory, which belongs to accel's stream, is reused only after the caller's stream has used it.
     """
-    module = _module(result.device)
-    if module is not None:
-        stream = module.current_stream(result.device)
+    if event is not None:
+        stream = _module(result.device).current_stream(result.device)
         stream.wait_event(event)
         result.record_stream(stream)
     return result
@@ -111,9 +110,9 @@ def usable(device: torch.device) -> bool:
     return in_bad_fork is None or not in_bad_fork()
 
 
-def _own(module: Any, device: torch.device) -> Any:
-    """This thread's own stream."""
-    key = device, threading.get_ident()
+def _own(module: Any, device: torch.device, purpose: str) -> Any:
+    """This thread's own stream for a purpose: each waits for others in its own way, so none uses another's memory."""
+    key = device, threading.get_ident(), purpose
     return _side.get(key) or _side.setdefault(key, module.Stream(device))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -48,10 +49,14 @@ class Observer(TorchDispatchMode):
         for argument in schema:
             writes = argument.alias_info is not None and argument.alias_info.is_write
             for tensor in _tensors(given.get(argument.name)):
-                self._note(name, tensor, writes)
+                try:
+                    self._note(name, tensor, writes)
+                except (NotImplementedError, RuntimeError) as error:
+                    self._refuse(f"it has a tensor whose memory cannot be watched ({error})".splitlines()[0])
         results = function(*args, **(kwargs or {}))
-        inputs = {_storage(tensor) for value in given.values() for tensor in _tensors(value)}
-        self._made |= {_storage(tensor) for tensor in _tensors(results)} - inputs
+        with suppress(NotImplementedError, RuntimeError):  # it was refused
+            inputs = {_storage(tensor) for value in given.values() for tensor in _tensors(value)}
+            self._made |= {_storage(tensor) for tensor in _tensors(results)} - inputs
         return results
 
     def _note(self, name: str, tensor: torch.Tensor, writes: bool) -> None:

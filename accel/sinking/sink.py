@@ -105,7 +105,7 @@ class Sink:
             self.reason = "the step runs on the host"
             return
         self._refuse(self._unfit())
-        facts = self._state.facts()
+        facts = self._seen_facts()
         name = None if self._facts is None else changed(self._facts, facts)
         self._facts = facts
         if name is None:
@@ -114,6 +114,13 @@ class Sink:
         self._captured, self._seen, self._worth = None, min(self._seen, _EAGER - 1), self.replayed + _WORTH
         if self._changes > _CHANGES:
             self._refuse(f"{name} changes from group to group: use a tensor (as a learning rate with fused=True)")
+
+    def _seen_facts(self) -> Facts:
+        try:
+            return self._state.facts()
+        except Exception as error:  # of tensors that are none of torch's own
+            self._refuse(f"its state cannot be watched: {error}".splitlines()[0])
+            return {}
 
     def _unfit(self) -> str | None:
         if not self._state.modules and not self._state.optimizers:
@@ -150,10 +157,15 @@ class Sink:
         self._form = form(batch)
         if self._seen < _EAGER:
             return self._called(batch)
-        with Observer(self._state, leaves(batch), self._where()) as observer:
+        try:
+            observer = Observer(self._state, leaves(batch), self._where())
+        except (NotImplementedError, RuntimeError) as error:
+            self._refuse(f"its state cannot be watched: {error}".splitlines()[0])
+            return self._called(batch)
+        with observer:
             result = self._called(batch)
         self._refuse(observer.reason)
-        self._facts = self._state.facts()
+        self._facts = self._seen_facts()
         return result
 
     def _capture(self, batch: Any) -> None:

@@ -272,7 +272,7 @@ def accumulating(training: Training) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    "make, reason",
+    ("make", "reason"),
     [
         (asking, "asks the device for a tensor's number"),
         (scheduling, "it changes optimizer.param_groups[0]['lr']"),
@@ -429,8 +429,7 @@ def test_an_error_of_the_loader(device: TapeDevice, after: int) -> None:
     training = Training(device)
     groups, found = accel.sink(training.step(), 3)(failing(training.loader, after)), []
     with pytest.raises(OSError, match=r"the disk is gone"):
-        for group in groups:
-            found += [*group]
+        found.extend(each for group in groups for each in group)
     assert same(found, [loss for loss, _ in expected])
     assert same(training.values()[:-3], expected[-1][1][:-3])
 
@@ -454,9 +453,39 @@ def test_an_error_of_the_step(device: TapeDevice) -> None:
 
 def test_a_batch_that_is_read_too_early(device: TapeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in would show it: without waiting for a batch, a replay reads what lay there before."""
-    training = Training(device)
-    expected = [loss for loss, _ in plain(training.step(), training.loader, training)]
-    training = Training(device)
     monkeypatch.setattr(streams, "arrive", lambda result, event: result)
     monkeypatch.setattr(capture, "differs", lambda *_: False)
-    assert not same([*next(accel.sink(training.step(), -1)(training.loader))], expected)
+    weight = nn.Linear(1, 1)
+    loader = [torch.full((2,), float(number)) for number in range(8)]
+    sunk = accel.sink(lambda batch: batch.sum() + 0 * weight.bias.sum(), -1)
+    assert next(sunk(loader)).tolist() != [2.0 * number for number in range(8)]
+
+
+def test_gradients_without_memory_of_their_own(device: TapeDevice) -> None:
+    torch.manual_seed(0)
+    words = nn.Embedding(9, 3, sparse=True)
+    optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+
+    def step(numbers: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = words(numbers).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    loader = [torch.tensor([number % 9, 3]) for number in range(8)]
+    sunk = accel.sink(step, -1)
+    results = next(sunk(loader))
+    torch.manual_seed(0)
+    words = nn.Embedding(9, 3, sparse=True)
+    optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+    assert same([*results], [step(batch).detach() for batch in loader])
+    assert "cannot be watched" in sunk.reason
+
+
+def test_a_compiled_model(device: TapeDevice) -> None:
+    def make(training: Training) -> Callable[..., Any]:
+        model = torch.compile(training.model[0], backend="eager")
+        return lambda images, labels: model(images).sum()
+
+    assert compared(device, make).reason is None
