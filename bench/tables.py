@@ -16,6 +16,7 @@ def tables(workload: dict[str, Any]) -> list[Table]:
         "memory": _memory,
         "feed": _feed,
         "training": _training,
+        "sinking": _sinking,
         "microseconds per image": _recording,
         "median ms": _imports,
     }
@@ -97,6 +98,21 @@ def _training(workload: dict[str, Any]) -> Table:
     }
     rows = [{**each, "alike": "yes" if each["losses are torchvision's"] else "no"} for each in workload["training"]]
     return filled(workload["title"], columns, rows)
+
+
+def _sinking(workload: dict[str, Any]) -> Table:
+    columns = {
+        "model": "{model}",
+        "way": "{way}",
+        "img/s": "{images per second:,.1f}",
+        "x plain loop": "{ratio:.2f}",
+        "CPU ms/image": "{CPU ms:.2f}",
+        "losses as the plain loop's": "{alike}",
+        "replayed": "{rounds[0][replayed]}",
+    }
+    rows = [{**each, "alike": "yes" if each["losses are the plain loop's"] else "no"} for each in workload["sinking"]]
+    reasons = {each["rounds"][0]["reason"] for each in rows} - {None}
+    return filled(workload["title"], columns, rows, [f"not captured: {reason}" for reason in sorted(reasons)], text=2)
 
 
 def _recording(workload: dict[str, Any]) -> Table:

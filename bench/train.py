@@ -3,6 +3,8 @@
 An unchanged torchvision training loop: ImageFolder, transforms, DataLoader, a model, SGD; on CUDA with automatic mixed
 precision and channels_last. Backends take turns, an epoch each, from the same seeds; their losses must be equal if a
 backend is exact and the device's own arithmetic is deterministic.
+
+With ``--sink``, the same loop beside ``accel.device_queue`` and ``accel.sink``, with bfloat16 and a fused optimizer.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from torchvision import models
 
+import accel
 from accel.cli import screen
 from accel.cli.arguments import Red, WrongUsage, at_least, command
 from accel.cli.costs import ratio, take_turns
@@ -44,26 +48,31 @@ class Training:
     """A model in training.
 
     Args:
-        seed: of its initial weights.
+        seed: of its initial weights. scaled: float16 with a scaler on CUDA, as usual; else bfloat16 and a fused
+            optimizer, which can be captured.
 
     Attributes:
-        losses: of the last epoch.
+        losses: of the last epoch. sink: which ran it, if one did.
     """
 
-    def __init__(self, name: str, classes: int, target: torch.device, seed: int = 0) -> None:
+    def __init__(self, name: str, classes: int, target: torch.device, seed: int = 0, scaled: bool = True) -> None:
         torch.manual_seed(seed)
         self._device = target
         self._amp = target.type == "cuda"
+        self._dtype = torch.float16 if scaled else torch.bfloat16
         self._model = MODELS[name](num_classes=classes).to(target, memory_format=torch.channels_last).train()
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-        self._scaler = torch.amp.GradScaler(target.type, enabled=self._amp)
+        self._optimizer = torch.optim.SGD(
+            self._model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=not scaled
+        )
+        self._scaler = torch.amp.GradScaler(target.type, enabled=self._amp and scaled)
         self._criterion = nn.CrossEntropyLoss()
         self.losses: list[float] = []
+        self.sink: Any = None
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Forward, backward, update; return the loss, still on the device."""
         self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self._device.type, torch.float16) if self._amp else nullcontext():
+        with torch.autocast(self._device.type, self._dtype) if self._amp else nullcontext():
             loss = self._criterion(self._model(images), labels)
         self._scaler.scale(loss).backward()
         self._scaler.step(self._optimizer)
@@ -83,6 +92,19 @@ class Training:
         self.losses = [float(loss) for loss in losses]
         return found
 
+    def sunk(self, batches: DataLoader[Any], steps: int) -> Fed:
+        """Train on all batches by ``accel.sink``, without measuring the first group; no waiting is seen."""
+        losses: list[torch.Tensor] = []
+
+        def use(group: torch.Tensor) -> int:
+            losses.append(group)
+            return len(group) * (batches.batch_size or 1)
+
+        self.sink = accel.sink(self.step, steps, [self._model, self._optimizer], device=self._device)
+        found = fed(self.sink(batches), use, 1, self._settle)
+        self.losses = torch.cat(losses).tolist()
+        return found
+
     def _settle(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -91,7 +113,10 @@ class Training:
 @command("train")
 def main(argv: Sequence[str] | None = None) -> int:
     """Train. Exit status: 0 measured, 1 tensors differ (nothing is reported), 2 wrong usage."""
-    args = _parser().parse_args(argv)
+    options = _parser()
+    args = options.parse_args(argv)
+    if args.sink and args.out == options.get_default("out"):
+        args.out = args.out.with_name("sink.json")
     known("model", args.models, MODELS)
     for backend in args.backend:
         backend_of(backend, {})
@@ -101,12 +126,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             data = data.repeated()  # not on the CPU, which takes long enough
         if len(data.order) < 2 * args.batch_size:
             raise WrongUsage(f"{len(data.order)} images are less than two batches of {args.batch_size}")
-        part = _train(args, data)
+        part = (_sink if args.sink else _train)(args, data)
+    given = [*args.models, f"--workers {args.workers}", *(["--sink"] if args.sink else [])]
     result = {
-        "command": "python -m bench.train " + " ".join([*args.models, f"--workers {args.workers}"]),
+        "command": "python -m bench.train " + " ".join(given),
         "data": {"name": data.name, "images": len(data.dataset.samples)},
         "rounds": args.rounds,
-        "workloads": {"training": part},
+        "workloads": {"sinking" if args.sink else "training": part},
     }
     for table in tables(part):
         show(table)
@@ -139,24 +165,78 @@ def _train(args: argparse.Namespace, data: Data) -> dict[str, Any]:
         for model in args.models:
             turns = {each.name: partial(turn, contestant=each, model=model) for each in contestants}
             epochs = take_turns(turns, args.rounds, lambda name: bar.advance())
-            rows += [_row(model, backend, some, epochs["torchvision"]) for backend, some in epochs.items()]
-    where = torch.cuda.get_device_name(target) if target.type == "cuda" else f"{cores()} CPU cores"
+            plain_ones = epochs["torchvision"]
+            rows += [_row(model, "backend", each, some, plain_ones, "torchvision's") for each, some in epochs.items()]
     return {
-        "title": f"training end to end on {where}, {args.workers} workers, batches of {args.batch_size}",
+        "title": f"training end to end on {_where(target)}, {args.workers} workers, batches of {args.batch_size}",
         "images": len(data.order),
         "training": rows,
     }
 
 
-def _row(model: str, backend: str, epochs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> dict[str, Any]:
+WAYS = ("plain loop", "accel.device_queue", "accel.sink")
+
+
+def fed_by(way: str, training: Training, batches: DataLoader[Any], target: torch.device, steps: int) -> Fed:
+    """Train on all batches in one of ``WAYS``, without measuring the first ``steps``."""
+    if way == "accel.sink":
+        return training.sunk(batches, steps)
+    return training.epoch(accel.device_queue(batches, target) if way == "accel.device_queue" else batches, steps)
+
+
+def _sink(args: argparse.Namespace, data: Data) -> dict[str, Any]:
+    """Train in all ways under the first backend, in turns.
+
+    Raises:
+        Red: on the host, losses differ from the plain loop's.
+    """
+    target, backend = device(), backend_of(args.backend[0], {})
+    batches = len(data.order) // args.batch_size
+    steps = min(100, batches // 2)
+    options = {"device": str(target)} if backend == "cuda" else {}
+
+    def turn(number: int, way: str, model: str) -> dict[str, Any]:
+        training = Training(model, max(len(data.dataset.classes), 2), target, scaled=False)
+        with accel.image_backend(backend, **options):
+            how = {"num_workers": args.workers, "drop_last": True, "pin_memory": target.type == "cuda"}
+            torch.manual_seed(number)
+            loader = DataLoader(data.dataset, args.batch_size, sampler=data.order, **how)
+            found = fed_by(way, training, loader, target, steps)
+        told = {name: getattr(training.sink, name, None) for name in ("reason", "replayed")}
+        return {**found._asdict(), "losses": training.losses, **told}
+
+    rows = []
+    with screen.Bar("training", len(args.models) * args.rounds * len(WAYS)) as bar:
+        for model in args.models:
+            turns = {way: partial(turn, way=way, model=model) for way in WAYS}
+            epochs = take_turns(turns, args.rounds, lambda way: bar.advance())
+            first = epochs[WAYS[0]]
+            rows += [_row(model, "way", way, some, first, "the plain loop's") for way, some in epochs.items()]
+    if target.type == "cpu" and not all(row["losses are the plain loop's"] for row in rows):
+        raise Red("losses differ from the plain loop's")
+    return {
+        "title": f"training on {_where(target)}, {args.workers} workers, batches of {args.batch_size}; "
+        f"groups of {steps} steps, of which the first is not measured",
+        "images": len(data.order),
+        "sinking": rows,
+    }
+
+
+def _where(target: torch.device) -> str:
+    return torch.cuda.get_device_name(target) if target.type == "cuda" else f"{cores()} CPU cores"
+
+
+def _row(
+    model: str, kind: str, name: str, epochs: list[dict[str, Any]], first: list[dict[str, Any]], whose: str
+) -> dict[str, Any]:
     return {
         "model": model,
-        "backend": backend,
+        kind: name,
         "images per second": median(epoch["rate"] for epoch in epochs),
-        "ratio": ratio([epoch["rate"] for epoch in plain], [epoch["rate"] for epoch in epochs]),
+        "ratio": ratio([epoch["rate"] for epoch in first], [epoch["rate"] for epoch in epochs]),
         "waiting": median(epoch["waiting"] for epoch in epochs),
         "CPU ms": 1000 * median(epoch["cpu_seconds"] for epoch in epochs),
-        "losses are torchvision's": all(a["losses"] == b["losses"] for a, b in zip(epochs, plain, strict=True)),
+        f"losses are {whose}": all(a["losses"] == b["losses"] for a, b in zip(epochs, first, strict=True)),
         "rounds": epochs,
     }
 
@@ -175,6 +255,8 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--backend", type=comma_separated, default=["auto"], metavar="NAME,...", help=backends)
     options.add_argument("--workers", type=at_least(0), default=2, metavar="N", help="DataLoader's [%(default)s]")
     options.add_argument("--batch-size", type=at_least(2), default=50, metavar="N", help="[%(default)s]")
+    sink = "instead, under the first backend: the plain loop, accel.device_queue, and accel.sink [results/sink.json]"
+    options.add_argument("--sink", action="store_true", help=sink)
     return options
 
 

@@ -42,6 +42,7 @@ ROOMS = (
     ("lazy", "images, tensors and batches whose pixels are not computed yet"),
     ("functional lazy.explanation testing", "accel.functional, accel.explain, and the conformance suite of a backend"),
     ("resuming", "where a DataLoader stands in its epoch, as plain data, and the proof that it goes on from there"),
+    ("sinking", "batches ahead on the device, and training steps that run without the host"),
     ("hooks", "what is replaced in Pillow, torchvision, DataLoader and others"),
     ("wire", "recipes in bytes, for other machines: written, checked and read"),
     ("ray", "rows of Ray Data as messages"),

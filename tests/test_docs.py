@@ -12,6 +12,7 @@ import pytest
 import accel
 from accel import backend
 from accel.cli.command_line import main
+from tests.support import helpers
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -130,6 +131,13 @@ def test_the_api_page_has_every_public_name() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 130
+
+
+def test_the_examples_of_sinking_run() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXTS["docs/sink.md"], re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 5
+    said = helpers.python("\n".join(blocks), timeout=300)
+    assert "sink of train_step" in said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocstrings") is None, reason='needs pip install -e ".[docs]"')

@@ -38,6 +38,7 @@ PARTS = {
     "path": Part("bench.gpu.path:measure", 60, 120),
     "emit": Part("bench.gpu.kernels:emit", 30, 60),
     "augment": Part("bench.gpu.kernels:augment", 45, 150),
+    "sink": Part("bench.gpu.sinking:measure", 75, 180),
     "overlap": Part("bench.gpu.training:overlap", 90, 90),
     "training": Part("bench.gpu.training:measure", 60, 420),
     "quality": Part("bench.gpu.decode:quality", 60, 120),

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torchvision import models
 
+import accel
 from accel.backends.cuda import device
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.batch_fields import KERNELS
@@ -20,7 +21,7 @@ from accel.cli.error_stats import Different
 from accel.codec import engines
 from accel.runtime import prefetch
 from bench import train
-from bench.gpu import checks, decode, kernels, path, peers, setting, start, sustained, training
+from bench.gpu import checks, decode, kernels, path, peers, setting, sinking, start, sustained, training
 from bench.gpu.setting import NotInstalled, Setting, Step
 from bench.machine import ROOT
 from tests.support.cuda import needs_compiler
@@ -134,6 +135,19 @@ def test_training_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch) ->
     found = figures(training.measure, four)
     assert len(found) == 2
     assert all(each["images/s"] > 0 and 0 <= each["share waiting for data"] <= 1 for each in found.values())
+
+
+def test_sinking_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(train.MODELS, "small", models.shufflenet_v2_x0_5)
+    monkeypatch.setattr(sinking, "MODELS", {"small": (2, 100)})
+    monkeypatch.setattr(sinking, "EQUAL", 4)
+    monkeypatch.setattr(sinking, "cores", lambda: 1)
+    found = figures(sinking.measure, four)["small"]
+    assert all(found[f"{way}, images/s"] > 0 for way in train.WAYS)
+    assert (found["batch"], found["steps replayed"], found["reason"]) == (2, 0, "the step runs on the host")
+    monkeypatch.setattr(accel, "sink", lambda *given, **named: lambda loader: [torch.zeros(2)] * 2)
+    with pytest.raises(AssertionError, match=r"losses differ"):
+        figures(sinking.measure, four)
 
 
 def test_policies_are_measured_beside_the_plain_pipeline(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,23 @@ def test_backends_train_alike(image_folder: Path, tmp_path: Path, capsys: pytest
     assert "training end to end" in capsys.readouterr().out
 
 
+def test_ways_to_feed_a_training(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = trained(image_folder, tmp_path, "--sink")
+    assert status == 0
+    rows = json.loads(out.read_text())["workloads"]["sinking"]["sinking"]
+    assert [row["way"] for row in rows] == list(train.WAYS)
+    assert all(row["losses are the plain loop's"] for row in rows)
+    assert len(set(rows[2]["rounds"][0]["losses"])) == 4
+    assert "not captured: the step runs on the host" in capsys.readouterr().out
+    out.unlink()
+    monkeypatch.setattr(accel, "sink", lambda *given, **named: lambda loader: [torch.zeros(2)] * 2)
+    assert trained(image_folder, tmp_path, "--sink")[0] == 1
+    assert "losses differ" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_other_tensors_are_not_reported(monkeypatch: pytest.MonkeyPatch, image_folder: Path, tmp_path: Path) -> None:
     make_wrong(monkeypatch)
     status, out = trained(image_folder, tmp_path)

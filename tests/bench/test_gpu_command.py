@@ -118,7 +118,7 @@ def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(processes, "run", run)
     data = ["--device", "cpu", "--out", str(tmp_path), "--data", str(tmp_path)]
     assert command.main([*data, "--minutes", "5.01"]) == 1
-    assert list(ran) == ["start", "decode", "path", "emit", "augment", "overlap", "quality"]
+    assert list(ran) == ["start", "decode", "path", "emit", "augment", "sink", "overlap", "quality"]
     assert max(ran.values()) <= 300.6
     said = capsys.readouterr().out
     assert "FAILED: RED" in said
