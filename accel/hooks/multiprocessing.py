@@ -89,15 +89,20 @@ class _ToLoky:
 
 
 def _entry(original: Any) -> Any:
-    if original is ABSENT and any(type(each).__name__ in _PROCESSES for each in active_children()):
-        log.once(
-            log.WARNING,
-            "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
-        )
+    children = active_children() if original is ABSENT else []
+    for library, own in _WORKERS.items():
+        if any(f"{type(each).__name__} {each.name}".startswith(own) for each in children):
+            log.once(
+                log.WARNING,
+                f"{library} had started workers before the image backend was set: these run plain torchvision",
+            )
     return _ToLoky()
 
 
-_PROCESSES = ("LokyProcess", "LokyInitMainProcess")
+_WORKERS = {
+    "loky (joblib)": ("LokyProcess ", "LokyInitMainProcess "),
+    "Dask": ("SpawnProcess Dask ", "ForkServerProcess Dask ", "ForkProcess Dask "),
+}
 PATCHES = (
     Body("multiprocessing.spawn.get_preparation_data", _with_switch),
     Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),
