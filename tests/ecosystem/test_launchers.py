@@ -61,6 +61,7 @@ def test_losses_and_indexes(words: tuple[str, ...], photos: Path, tmp_path: Path
     assert found == {"images": 2 * IMAGES, "indexes": IMAGES, "indexed": IMAGES, "results": 0, "results used": 0}
 
 
+@pytest.mark.sweep
 def test_one_cache(photos: Path, tmp_path: Path) -> None:
     """The second epoch has other files for each rank."""
     cache = f"{tmp_path / 'cache'}:50MB"

@@ -2,8 +2,8 @@
 
     script.py FOLDER CACHE [kill]
 
-CACHE: a cache's folder, or "auto". kill: rank 1 is killed in the second epoch. The numbers of the ranks' processes and of
-their workers are added to a file "processes" in the folder for temporary files.
+CACHE: a cache's folder, or "auto". kill: rank 1 is killed in the second epoch. The numbers of the ranks and of their
+workers are added to a file "processes" in the folder for temporary files.
 """
 
 import os
