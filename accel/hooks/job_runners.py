@@ -18,26 +18,21 @@ from accel.processes.launch.child import Watched
 from accel.system import log
 
 
-def _told(original: Function, *args: Any, of: str, own: Callable[[Any], bool], **kwargs: Any) -> Any:
+def _told(original: Function, *args: Any, whose: str, own: Callable[[Any], bool], **kwargs: Any) -> Any:
     """A method that gives work to workers; ``own``: whether these get the switch, or this is one, by its object."""
     if switch.active() is not None and environment.settings() is None and not own(args[0]):
         log.once(
             log.WARNING,
-            f"{of} workers run plain torchvision, unless the functions that they run call accel.set_image_backend "
+            f"{whose} workers run plain torchvision, unless the functions that they run call accel.set_image_backend "
             "themselves, or the script is started by python -m accel run",
         )
     return original(*args, **kwargs)
 
 
-_METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "pyspark.serializers": (
-        "CloudPickleSerializer.dumps",
-        {"of": "Spark's", "own": lambda _: "pyspark.worker" in sys.modules},
-    ),
-    "distributed.client": (
-        "Client._graph_to_futures",
-        {"of": "a cluster's (Dask)", "own": lambda client: client.cluster is not None},
-    ),
+# by module: a method, whose workers, and ``own``
+_METHODS: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "pyspark.serializers": ("CloudPickleSerializer.dumps", "Spark's", lambda _: "pyspark.worker" in sys.modules),
+    "distributed.client": ("Client._graph_to_futures", "a cluster's (Dask)", lambda client: client.cluster is not None),
 }
 
 
@@ -46,10 +41,10 @@ def watch() -> Undo:
     undo: list[Undo] = []
 
     def replace(module: str) -> None:
-        name, told = _METHODS[module]
+        name, whose, own = _METHODS[module]
         with suppress(AttributeError):  # another version
             method = attrgetter(name)(sys.modules[module])
-            undo.append(body(method, lambda original: partial(_told, original, **told)))
+            undo.append(body(method, lambda original: partial(_told, original, whose=whose, own=own)))
 
     def undo_all() -> None:
         _finder.call = None

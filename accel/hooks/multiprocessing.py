@@ -90,19 +90,15 @@ class _ToLoky:
 
 def _entry(original: Any) -> Any:
     children = active_children() if original is ABSENT else []
-    for library, own in _WORKERS.items():
-        if any(f"{type(each).__name__} {each.name}".startswith(own) for each in children):
-            log.once(
-                log.WARNING,
-                f"{library} had started workers before the image backend was set: these run plain torchvision",
-            )
+    if any(type(each).__name__ in _LOKY or each.name.startswith("Dask Worker") for each in children):
+        log.once(
+            log.WARNING,
+            "loky (joblib) or Dask had started workers before the image backend was set: these run plain torchvision",
+        )
     return _ToLoky()
 
 
-_WORKERS = {
-    "loky (joblib)": ("LokyProcess ", "LokyInitMainProcess "),
-    "Dask": ("SpawnProcess Dask ", "ForkServerProcess Dask ", "ForkProcess Dask "),
-}
+_LOKY = ("LokyProcess", "LokyInitMainProcess")
 PATCHES = (
     Body("multiprocessing.spawn.get_preparation_data", _with_switch),
     Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),

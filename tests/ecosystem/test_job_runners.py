@@ -69,7 +69,7 @@ assert "accel" not in process.current_process()._config
 executor.shutdown()
 accel.set_image_backend("cpu")
 """
-    assert ended("-c", code).count("loky (joblib) had started workers before the image backend was set") == 1
+    assert ended("-c", code).count("had started workers before the image backend was set") == 1
 
 
 DASK = """
