@@ -17,8 +17,14 @@ from accel.system import cores, fork, memory
 _NAME = "accel-ranks"
 _ATTEMPTS = 100  # of 10 ms: a socket has a name just before it listens
 _listening: list[socket.socket] = []
-# a worker may outlive the rank whose file is asked for
-fork.register(in_child=lambda: [each.close() for each in _listening])
+
+
+def _leave_to_parent() -> None:
+    for each in _listening:
+        each.close()
+
+
+fork.register(in_child=_leave_to_parent)  # a worker may outlive the rank whose file is asked for
 
 
 def shared_file(size: int) -> int:
