@@ -139,7 +139,30 @@ def _short() -> str:
     return report.short([content(file.name) for file in sorted(RESULTS.glob("bench*.json"))])
 
 
+_LINK, _WANTED = 12.5e9, 24_000  # bytes a second of 100 GbE; training images a second of the worked example
+
+
+def _scale() -> str:
+    """docs/scale.md's arithmetic: what goes over a link, and the cores of both sides, by what was measured of an image.
+
+    A sender of pixels is charged what a batch costs to record and compute, and the trainer of float32 nothing."""
+    us, sizes = content("wire.json")["us"], content("wire.json")["bytes"]
+    plain = 1000 * field("cache.json > train > medians > torchvision")
+    rows = []
+    for what, size, sender, trainer in (
+        ("accel's recipes", sizes["message"], us["record"] + us["dumps"], us["collate"]),
+        ("uint8 pixels, by accel", sizes["result, uint8"], us["record"] + us["compute"], 0.0),
+        ("float32, by torchvision", sizes["result, float32"], plain, 0.0),
+    ):
+        cores = [f"{each * _WANTED / 1e6:.0f}" if each else "" for each in (sender, trainer)]
+        gigabits = f"{8 * size * _WANTED / 1e9:.0f}"
+        rows.append((what, f"{size / 1000:.0f} KB", f"{_LINK / size:,.0f}", gigabits, *cores))
+    columns = ("travels", "an image", "images/s, 100 GbE", "Gbit/s", "cores that send", "cores that collate")
+    return markdown(Table("", columns, rows))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "scale": _scale,
     "in short": _short,
     "ops": lambda: ops.text(content("ops.json")),
     "DALI's differences": lambda: markdown(

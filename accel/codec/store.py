@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel.codec import store_fields as of
-from accel.system import cores, counters, fork, memory
+from accel.system import cores, counters, fork, rank_memory
 from accel.system.memory import Key
 from accel.system.native import units
 
@@ -195,14 +195,14 @@ def prepare() -> None:
     if _tried:
         return
     _tried = True
-    size = (left() or 0) // SHARE // cores.ranks()
-    if size < _SMALLEST:
+    size = (left() or 0) // SHARE
+    if size < _SMALLEST * cores.ranks():
         counters.fallback("there is too little memory to keep indexes of files")
         return
     try:
-        file = memory.anonymous_file(size)
+        file = rank_memory.shared_file(size)
         try:
-            share(file, size)
+            share(file, os.fstat(file).st_size)
         except BaseException:
             os.close(file)
             raise

@@ -15,6 +15,7 @@ from PIL import Image
 
 from accel.hooks import (
     dataloader,
+    job_runners,
     multiprocessing,
     persistent,
     pillow_open,
@@ -22,7 +23,6 @@ from accel.hooks import (
     ray,
     resume,
     shared_memory,
-    spark,
     table,
     torch_compile,
     torch_profiler,
@@ -109,7 +109,7 @@ def install() -> None:
     name = ""
     try:
         _undo.append(pillow_open.unwatch)
-        _undo.append(spark.watch())
+        _undo.append(job_runners.watch())
         for row, place in places:
             name = row.name
             _undo.append(row.put(place))

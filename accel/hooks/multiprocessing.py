@@ -89,15 +89,16 @@ class _ToLoky:
 
 
 def _entry(original: Any) -> Any:
-    if original is ABSENT and any(type(each).__name__ in _PROCESSES for each in active_children()):
+    children = active_children() if original is ABSENT else []
+    if any(type(each).__name__ in _LOKY or each.name.startswith("Dask Worker") for each in children):
         log.once(
             log.WARNING,
-            "loky (joblib) had started workers before the image backend was set: these run plain torchvision",
+            "loky (joblib) or Dask had started workers before the image backend was set: these run plain torchvision",
         )
     return _ToLoky()
 
 
-_PROCESSES = ("LokyProcess", "LokyInitMainProcess")
+_LOKY = ("LokyProcess", "LokyInitMainProcess")
 PATCHES = (
     Body("multiprocessing.spawn.get_preparation_data", _with_switch),
     Item("multiprocessing.process._current_process._config", _entry, keys=("accel",)),

@@ -34,14 +34,15 @@ def cores() -> int:
 
 def found(usable: int | None = None) -> Cores:
     """How many cores this process may use, and why; see ``share``. ``usable``: in place of its own affinity."""
-    names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _VARIABLES[:1]  # each look takes microseconds
+    names = _VARIABLES if os.environ.get("SLURM_JOB_ID") is not None else _OF_RANKS  # each look takes microseconds
     return _found(
         affinity() if usable is None else usable, machine(), tuple([(name, os.environ.get(name, "")) for name in names])
     )
 
 
 _TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *_TASKS)
+_OF_RANKS = ("LOCAL_WORLD_SIZE", "WORLD_SIZE", "MASTER_ADDR")
+_VARIABLES = (*_OF_RANKS, "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *_TASKS)
 
 
 @lru_cache(maxsize=16)
@@ -49,9 +50,10 @@ def _found(usable: int, machine: tuple[int, float | None], environment: tuple[tu
     return share(usable, *machine, dict(environment))
 
 
-def ranks() -> int:
-    """How many processes torchrun has started on this machine; 1 without it."""
-    return _number(os.environ, "LOCAL_WORLD_SIZE") or 1
+def ranks(environment: Mapping[str, str] = os.environ) -> int:
+    """How many ranks a launcher has started on this machine; 1 if there is none, or it does not tell."""
+    alone = environment.get("MASTER_ADDR") in ("127.0.0.1", "localhost")  # Lightning and DeepSpeed, on one machine
+    return _number(environment, "LOCAL_WORLD_SIZE") or (_number(environment, "WORLD_SIZE") if alone else 0) or 1
 
 
 def affinity(process: int = 0) -> int:
@@ -71,7 +73,7 @@ def share(usable: int, machine: int, quota: float | None, environment: Mapping[s
     Args:
         usable: cores by affinity. machine: cores of the machine, or of this container.
         quota: the control group's quota, in cores; None: no limit.
-        environment: variables of torchrun (``LOCAL_WORLD_SIZE``) and Slurm.
+        environment: variables of torchrun (``LOCAL_WORLD_SIZE``), other launchers and Slurm.
 
     Returns:
         The least of the following, but at least 1:
@@ -82,18 +84,18 @@ def share(usable: int, machine: int, quota: float | None, environment: Mapping[s
           ranks these are the same, and nothing is divided twice.
     """
     tasks = _tasks(environment)
-    ranks = max((_number(environment, "LOCAL_WORLD_SIZE") or 1) // tasks, 1)
-    shared = f", shared by {ranks} ranks" if ranks > 1 else ""
-    limits = [Cores(usable, f"affinity to {usable}"), Cores(machine // ranks, f"{machine} in the machine{shared}")]
+    number = max(ranks(environment) // tasks, 1)
+    shared = f", shared by {number} ranks" if number > 1 else ""
+    limits = [Cores(usable, f"affinity to {usable}"), Cores(machine // number, f"{machine} in the machine{shared}")]
     if quota is not None:
-        limits.append(Cores(ceil(quota / ranks), f"cgroup quota of {quota:g}{shared}"))
+        limits.append(Cores(ceil(quota / number), f"cgroup quota of {quota:g}{shared}"))
     of_task, on_node = _number(environment, "SLURM_CPUS_PER_TASK"), _number(environment, "SLURM_CPUS_ON_NODE")
     if of_task:
-        limits.append(Cores(of_task // ranks, f"Slurm's {of_task} for a task{shared}"))
+        limits.append(Cores(of_task // number, f"Slurm's {of_task} for a task{shared}"))
     elif on_node:
-        limits.append(Cores(on_node // tasks // ranks, f"Slurm's {on_node} for {tasks} tasks{shared}"))
-    number, why = min(limits, key=lambda limit: limit.number)
-    return Cores(max(number, 1), why)
+        limits.append(Cores(on_node // tasks // number, f"Slurm's {on_node} for {tasks} tasks{shared}"))
+    least = min(limits, key=lambda limit: limit.number)
+    return least._replace(number=max(least.number, 1))
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:

@@ -40,13 +40,15 @@ Allocate = Callable[[Sequence[int], torch.dtype], torch.Tensor]
 """Makes an uninitialised, contiguous tensor of a shape and dtype."""
 
 
-def anonymous_file(size: int) -> int:
-    """Make a file in memory without a name, which needs no file system (/dev/shm may be full); return its descriptor.
+def anonymous_file(size: int, name: str = "accel") -> int:
+    """Make a file in memory, which needs no file system (/dev/shm may be full); return its descriptor.
+
+    ``name``: what ``/proc`` shows; nothing can be opened by it.
 
     Raises:
         OSError, AttributeError: this system has no such files.
     """
-    file = os.memfd_create("accel")
+    file = os.memfd_create(name)
     try:
         os.ftruncate(file, size)
     except BaseException:

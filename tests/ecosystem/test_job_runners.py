@@ -69,7 +69,50 @@ assert "accel" not in process.current_process()._config
 executor.shutdown()
 accel.set_image_backend("cpu")
 """
-    assert ended("-c", code).count("loky (joblib) had started workers before the image backend was set") == 1
+    assert ended("-c", code).count("had started workers before the image backend was set") == 1
+
+
+DASK = """
+import sys
+before = sys.argv[1] == "before"
+if before:
+    from distributed import Client
+import accel
+
+def module():
+    from PIL import Image
+    from torchvision.transforms import functional as F
+    return type(F.to_tensor(Image.new("RGB", (9, 9)))).__module__.split(".")[0]
+
+def given(client):
+    return client.submit(module, pure=False).result()
+
+if __name__ == "__main__":
+    from distributed import Client, LocalCluster
+    quiet = dict(threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    with LocalCluster(n_workers=1, **quiet) as cluster:
+        accel.set_image_backend("cpu")
+        with Client(cluster) as client:
+            assert given(client) == "torch"
+        with Client(cluster.scheduler_address) as client:
+            assert given(client) == given(client) == "torch"
+            client.register_worker_callbacks(setup=lambda: accel.set_image_backend("cpu"))
+            assert given(client) == "accel"
+    with Client(n_workers=1, **quiet) as client:
+        assert given(client) == "accel"
+    accel.set_image_backend("torchvision")
+    assert not Client._graph_to_futures.__kwdefaults__
+"""
+
+
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_dask_says_which_workers_are_not_reached(imported: str, tmp_path: Path) -> None:
+    """Those that were there before the switch, and those that others have started."""
+    pytest.importorskip("distributed")
+    (tmp_path / "script.py").write_text(DASK)
+    said = ended(str(tmp_path / "script.py"), imported)
+    assert said.count("Dask had started workers before the image backend was set") == 1, said
+    assert said.count("a cluster's (Dask) workers run plain torchvision") == 1, said
 
 
 @pytest.mark.parametrize("imported", ["before", "after"])

@@ -38,6 +38,10 @@ STEP = {"SLURM_CPUS_ON_NODE": "64", "SLURM_NTASKS_PER_NODE": "8", "SLURM_STEP_TA
         (64, 64, None, {"LOCAL_WORLD_SIZE": "1"}, 64),
         (64, 64, None, {"LOCAL_WORLD_SIZE": "0"}, 64),
         (64, 64, None, {"LOCAL_WORLD_SIZE": "many"}, 64),
+        # ranks of Lightning, all on this machine or not
+        (64, 64, None, {"WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1"}, 8),
+        (64, 64, None, {"WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1"}, 64),
+        (64, 64, None, {"WORLD_SIZE": "16", "MASTER_ADDR": "127.0.0.1", **RANKS}, 8),
         # tasks of Slurm
         (64, 64, None, {"SLURM_CPUS_PER_TASK": "12"}, 12),
         (8, 64, None, {"SLURM_CPUS_PER_TASK": "12"}, 8),
