@@ -298,10 +298,13 @@ def interrupted(args: argparse.Namespace, device: TapeDevice) -> list[str]:
                 after = settled(before)
                 if (after.threads, after.files, after.named) > (before.threads, before.files, before.named):
                     found.append(f"by interruption {number} ({told}): {before} to {after}; {_threads()}")
+                    screen.fail("sink_soak", found[-1])
                     before = after
             bar.advance()
     left = [each.name for each in multiprocessing.active_children()]
-    found += [f"processes were left: {left}"] * bool(left)
+    if left:
+        found.append(f"processes were left: {left}")
+        screen.fail("sink_soak", found[-1])
     show(Table("interruptions", ("", "number"), [(name, str(many)) for name, many in interruptions.counts.items()]))
     screen.note(f"MB in memory, of it shared; threads; files, in /dev/shm: before {before}, after {after}")
     return found
@@ -326,7 +329,9 @@ def batches(args: argparse.Namespace, device: TapeDevice) -> list[str]:
             screen.note(repr(sink))
         growth, grown = grew(uses, args.percent)
         screen.note(f"{name}: {growth:+.2%} after epoch 5 of {EPOCHS}, {len(loader)} batches each; {uses[-1]}")
-        wrong += [f"{name}: {each}" for each in grown]
+        for each in grown:
+            wrong.append(f"{name}: {each}")
+            screen.fail("sink_soak", wrong[-1])
     return wrong
 
 
@@ -344,8 +349,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     with stand_in() as device, accel.image_backend("cuda", device="cpu"):
         found = interrupted(args, device) + batches(args, device)
-    for each in found:
-        screen.fail("sink_soak", each)
     return int(bool(found))
 
 
