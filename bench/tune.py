@@ -164,9 +164,10 @@ def on_clock(path: str, count: int, workers: int, seconds: float) -> dict[str, A
             options = {"device": "cpu", "seconds": seconds, "placement": placement, "cache": None}
             with accel.image_backend("clock", **options), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
-                loader = DataLoader(Many(path, _BATCH * (_WARM + 3 * _MEASURED)), _BATCH, num_workers=workers)
+                warm = _WARM + 2 * worker_threads.LOOKED_AT * workers
+                loader = DataLoader(Many(path, _BATCH * (warm + 3 * _MEASURED)), _BATCH, num_workers=workers)
                 for number, images in enumerate(loader):
-                    if number == _WARM:
+                    if number == warm:
                         begun = time.perf_counter()
                     images.to("cpu")
                 found[placement] = _BATCH * (3 * _MEASURED - 1) / (time.perf_counter() - begun)

@@ -173,10 +173,14 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
 def _is_placed(states: list[LazyTensorBase]) -> bool:
     """Whether a worker of an accelerator backend computes its batch on the host: not where torchvision's kernels finish
     it, whose values on a device may be others."""
-    options = states[0].lazy.selection.options
-    if getattr(options, "placement", "device") != "auto" or not worker_threads.own().has_time():
+    options, arena = states[0].lazy.selection.options, slot_pool.arena_of(slot_pool.loader_number())
+    if getattr(options, "placement", "device") != "auto" or arena is None:
         return False
-    return not any(has_tail(each.lazy.recipes) or each.lazy.after for each in states)
+    tailed = any(has_tail(each.lazy.recipes) or each.lazy.after for each in states)
+    placed = not tailed and worker_threads.own().has_time(arena.backlog())
+    worker: Any = get_worker_info()
+    arena.made[worker.id % len(arena.made)] += not placed
+    return placed
 
 
 def fetched_as_in_worker(fetcher: Any, indices: list[int]) -> Any:
