@@ -87,9 +87,10 @@ class Arena:
     # -- in a worker ------------------------------------------------------------------------------------------
 
     def backlog(self) -> float:
-        """The seconds that the device needs for the batches that it has, and for those that are on the way to it."""
+        """The seconds for which the device has work: the batches that it has, those on the way to it, and a third of
+        one, for which it may wait rather than be given more."""
         arrived, until, takes = self.device.tolist()
-        return float((self.made.sum() - arrived) * takes + max(until - perf_counter_ns(), 0)) / 1e9
+        return float((self.made.sum() - arrived + 1 / 3) * takes + max(until - perf_counter_ns(), 0)) / 1e9
 
     def take(self, size: int) -> int | None:
         """Take a slot of so many bytes, which is then busy; return its number, None: no memory or no slot is free."""

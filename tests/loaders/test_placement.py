@@ -113,7 +113,7 @@ class Simulated:
                 self._later(RECORDING, self._worker[number])
                 yield
                 self._monkeypatch.setattr(worker_threads, "orders", orders)
-                placed = own.has_time(self._on_way * self._takes + max(self._until - self.now, 0.0))
+                placed = own.has_time((self._on_way + 1 / 3) * self._takes + max(self._until - self.now, 0.0))
                 self._on_way += not placed
                 if placed:
                     with own.on_host(), own.sharing(1):
@@ -160,7 +160,7 @@ def simulated(
 @pytest.mark.parametrize("workers", [2, 8])
 @pytest.mark.parametrize(
     ("on_device", "ahead", "least"),
-    [(0.008, 2, 0.8), (0.032, 2, 0.7), (0.064, 2, 0.75), (0.128, 2, 0.75), (0.064, 4, 0.9), (0.128, 4, 0.9)],
+    [(0.008, 2, 0.8), (0.032, 2, 0.8), (0.064, 2, 0.75), (0.128, 2, 0.8), (0.064, 4, 0.9), (0.128, 4, 0.75)],
 )
 def test_the_device_and_the_host_together(
     monkeypatch: pytest.MonkeyPatch, workers: int, on_device: float, ahead: int, least: float
