@@ -25,13 +25,14 @@ from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.planning.order import has_tail
 from accel.processes import sending, slot_pool, switch
+from accel.processes.launch import environment
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
 from accel.resuming import batch_record, recording_only
 from accel.resuming import worker as worker_notes
 from accel.resuming.progress import Recorded, Restored
 from accel.runtime.memo import cached
-from accel.system import log, notes, worker_threads
+from accel.system import log, notes, thread_pools, worker_threads
 from accel.system.caller import frame
 from accel.system.private_names import private
 from accel.system.timing import measuring
@@ -220,6 +221,8 @@ class _WorkerEntry:
         sending.watch(arguments["data_queue"], arguments["worker_id"])
         worker_threads.orders = arguments["index_queue"]
         worker_notes.begin()
+        if (environment.settings() or {}).get("limit_threads"):
+            thread_pools.limit()
         try:
             return self.original(*args)
         finally:
