@@ -193,8 +193,7 @@ class Batch:
 
 def _open(loader: int | None, packed: PackedRecipes | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
-    if (device := worker_threads.devices.get(loader or 0)) is not None:
-        device[worker_threads.ARRIVED] += 1
+    worker_threads.arrived(loader)
     for number, length in lengths.items():
         own = recipes if length == len(recipes) else recipes[first : first + length]
         batch.arrived[number] = own if length > 1 else tuple(own)  # for a single image, rows are of no use

@@ -142,10 +142,16 @@ def own() -> WorkerThreads:
 
 # -- in the parent ------------------------------------------------------------------------------------------
 
-ARRIVED, UNTIL, TAKES = range(3)
-devices: dict[int, Any] = {}
+_ARRIVED, _UNTIL, _TAKES = range(3)
+devices: dict[int | None, Any] = {}
 """By the number of a loader, int64 [3] that its workers see: how many batches for a device have arrived; until when it
 is busy, and how long one takes, in nanoseconds of the clock."""
+
+
+def arrived(loader: int | None) -> None:
+    """Note that a batch of a loader has arrived that a device is to compute."""
+    if (device := devices.get(loader)) is not None:
+        device[:_TAKES] = device[_ARRIVED] + 1, perf_counter_ns() + device[_TAKES]
 
 
 @contextmanager
@@ -153,7 +159,7 @@ def on_device() -> Iterator[None]:
     """Around computing a batch on a device; of a device that is not waited for, the time of launching is measured."""
     begun, seen = perf_counter_ns(), list(devices.values())
     for each in seen:
-        each[UNTIL] = begun + each[TAKES]
+        each[_UNTIL] = begun + each[_TAKES]
     yield
     for each in seen:
-        each[TAKES] = perf_counter_ns() - begun
+        each[_TAKES] = perf_counter_ns() - begun
