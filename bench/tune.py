@@ -10,6 +10,8 @@
 - Real cores, two: epochs of photos from ``ImageFolder`` and from a dataset of one's own, by one worker with
   ``threads="auto"``, by one with one thread, and by two. Their values are compared first, with torchvision's too. CPU
   time is that of the workers.
+- What it costs there: what is measured of a batch, beside the batch on one thread; the CPU time of a worker that waits;
+  the seconds of a step that computes and takes four times as long as a batch on one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, repeat
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -164,9 +167,10 @@ def on_clock(path: str, count: int, workers: int, seconds: float) -> dict[str, A
             options = {"device": "cpu", "seconds": seconds, "placement": placement, "cache": None}
             with accel.image_backend("clock", **options), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
-                loader = DataLoader(Many(path, _BATCH * (_WARM + 3 * _MEASURED)), _BATCH, num_workers=workers)
+                warm = _WARM + 2 * worker_threads.LOOKED_AT * workers
+                loader = DataLoader(Many(path, _BATCH * (warm + 3 * _MEASURED)), _BATCH, num_workers=workers)
                 for number, images in enumerate(loader):
-                    if number == _WARM:
+                    if number == warm:
                         begun = time.perf_counter()
                     images.to("cpu")
                 found[placement] = _BATCH * (3 * _MEASURED - 1) / (time.perf_counter() - begun)
@@ -216,6 +220,46 @@ def on_real(make: Any, rounds: int) -> dict[str, Any]:
     return {"medians": {key: median(each[key] for each in found) for key in found[0]}, "rounds": found}
 
 
+def costs(make: Any, rate: float, rounds: int) -> dict[str, float]:
+    """Shares of a batch, at so many images a second on one thread, and of a core; ratios of steps."""
+    with patch.object(worker_threads, "_most", lambda: 1):
+        own, begun = worker_threads.WorkerThreads(), time.perf_counter()
+    for _ in range(2000):
+        with own.batch(), own.sharing(1):
+            pass
+    found = {"controller by a batch": (time.perf_counter() - begun) / 2000 * rate / _BATCH}
+    square = torch.rand(1000, 1000)
+    begun = time.perf_counter()
+    for _ in range(20):
+        square @ square
+    products = max(round(4 * _BATCH / rate / ((time.perf_counter() - begun) / 20)), 1)
+    steps: dict[int | str, list[float]] = {1: [], "auto": []}
+    for threads in (*steps, *reversed(steps)) * rounds:
+        with accel.image_backend("cpu", threads=threads):
+            loader: Any = DataLoader(make(), _BATCH, num_workers=1, persistent_workers=True)
+            for number, _ in enumerate(chain.from_iterable(repeat(loader, _EPOCHS))):
+                begun = time.perf_counter()
+                for _ in range(products):
+                    square @ square
+                if number >= worker_threads.LOOKED_AT:
+                    steps[threads].append(time.perf_counter() - begun)
+    found["step, auto by one thread"] = median(steps["auto"]) / median(steps[1])
+    with accel.image_backend("cpu"):
+        loader = iter(DataLoader(make(), _BATCH, num_workers=1))
+        next(loader)
+        time.sleep(1)
+        (worker,) = active_children()
+        before = _ticks(worker.pid)
+        time.sleep(5)
+        found["cores of a worker that waits"] = (_ticks(worker.pid) - before) / os.sysconf("SC_CLK_TCK") / 5
+    return found
+
+
+def _ticks(process: int | None) -> int:
+    """The CPU time of a process."""
+    return sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+
+
 @command("tune")
 def main() -> int:
     options = parser("bench.tune", str(__doc__).partition("\n")[0], out="tune.json", images=800, rounds=5)
@@ -235,6 +279,8 @@ def main() -> int:
             for name, make in kinds.items():
                 real[name] = on_real(partial(make, str(given.root)), args.rounds)
                 bar.advance()
+            one_thread = real["ImageFolder"]["medians"]["one thread"]
+            shares = costs(partial(kinds["ImageFolder"], str(given.root)), one_thread, args.rounds)
     columns = "cores", "workers", "step", "its threads", "best threads", "auto", "auto by best"
     show(Table("simulated cores", columns, [[f"{each[name]:.5g}" for name in columns] for each in simulations]))
     show(
@@ -243,9 +289,9 @@ def main() -> int:
     names = next(iter(real.values()))["medians"]
     rows = [[key, *(f"{each['medians'][key]:,.3f}" for each in real.values())] for key in names]
     show(Table("two cores", ("", *real), rows))
-    write(
-        args.out, {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "device": device, "real": real}
-    )
+    show(Table("costs", ("", "share"), [[name, f"{share:.4f}"] for name, share in shares.items()]))
+    found = {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "device": device, "real": real}
+    write(args.out, {**found, "costs": shares})
     return 0
 
 

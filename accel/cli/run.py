@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from accel.errors import meant
@@ -74,6 +75,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev opens")
     add("--progress", action="store_true", help="show a line with the rate and the bottleneck meanwhile")
     add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
+    what = "have pools of BLAS, OpenMP and OpenCV use one thread in DataLoader workers (needs threadpoolctl)"
+    add("--limit-threads", action="store_true", help=what)
     add("-m", dest="module", action="store_true", help="script is a module's name")
     what = "a file, a folder or zip file with a __main__.py, or - for standard input; and its own arguments"
     add("script", nargs=argparse.PARSER, help=what)  # takes everything that follows, also "--"
@@ -95,6 +98,10 @@ def _option(text: str) -> tuple[str, Any]:
 def run(args: argparse.Namespace, python_options: Sequence[str] = ()) -> int:
     """Become the script's process, or wait for it if a report is wanted; return its exit status, 2: wrong usage."""
     wrong = wrong_backend(args.backend, any_options=bool(args.option))
+    if args.limit_threads and args.backend == "torchvision":
+        wrong = "--limit-threads needs a backend of accel's"
+    if args.limit_threads and find_spec("threadpoolctl") is None:
+        wrong = "--limit-threads needs threadpoolctl: pip install threadpoolctl"
     if sys.flags.ignore_environment or sys.flags.no_site:
         wrong = "Python's options -I, -E and -S keep the switch from the script: what tells it is the environment"
     if wrong is not None:
@@ -114,7 +121,9 @@ def variables_for(
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
-    return environment.with_settings(os.environ, backend or args.backend, {**own, **options}, profile)
+    return environment.with_settings(
+        os.environ, backend or args.backend, {**own, **options}, profile, args.limit_threads
+    )
 
 
 def wrong_backend(backend: str, *, any_options: bool) -> str | None:

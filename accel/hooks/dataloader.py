@@ -25,13 +25,14 @@ from accel.lazy.batch import compute_together
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.planning.order import has_tail
 from accel.processes import sending, slot_pool, switch
+from accel.processes.launch import environment
 from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
 from accel.resuming import batch_record, recording_only
 from accel.resuming import worker as worker_notes
 from accel.resuming.progress import Recorded, Restored
 from accel.runtime.memo import cached
-from accel.system import log, notes, worker_threads
+from accel.system import log, notes, thread_pools, worker_threads
 from accel.system.caller import frame
 from accel.system.private_names import private
 from accel.system.timing import measuring
@@ -173,10 +174,14 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
 def _is_placed(states: list[LazyTensorBase]) -> bool:
     """Whether a worker of an accelerator backend computes its batch on the host: not where torchvision's kernels finish
     it, whose values on a device may be others."""
-    options = states[0].lazy.selection.options
-    if getattr(options, "placement", "device") != "auto" or not worker_threads.own().has_time():
+    options, arena = states[0].lazy.selection.options, slot_pool.arena_of(slot_pool.loader_number())
+    if getattr(options, "placement", "device") != "auto" or arena is None:
         return False
-    return not any(has_tail(each.lazy.recipes) or each.lazy.after for each in states)
+    tailed = any(has_tail(each.lazy.recipes) or each.lazy.after for each in states)
+    placed = not tailed and worker_threads.own().has_time(arena.backlog())
+    worker: Any = get_worker_info()
+    arena.made[worker.id % len(arena.made)] += not placed
+    return placed
 
 
 def fetched_as_in_worker(fetcher: Any, indices: list[int]) -> Any:
@@ -216,6 +221,8 @@ class _WorkerEntry:
         sending.watch(arguments["data_queue"], arguments["worker_id"])
         worker_threads.orders = arguments["index_queue"]
         worker_notes.begin()
+        if (environment.settings() or {}).get("limit_threads"):
+            thread_pools.limit()
         try:
             return self.original(*args)
         finally:

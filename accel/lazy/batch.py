@@ -24,7 +24,7 @@ from accel.recipes.rows import Rows, joined, then
 from accel.runtime import compute
 from accel.runtime.prefetch import Submission, TaskSlice
 from accel.runtime.task import Task
-from accel.system import fork
+from accel.system import fork, worker_threads
 from accel.system.memory import Allocate
 
 Place = tuple[int, int] | None
@@ -193,6 +193,7 @@ class Batch:
 
 def _open(loader: int | None, packed: PackedRecipes | SentFiles | Rows, lengths: dict[int, int]) -> Batch:
     batch, recipes, first = Batch(loader), unpack(packed), 0
+    worker_threads.arrived(loader)
     for number, length in lengths.items():
         own = recipes if length == len(recipes) else recipes[first : first + length]
         batch.arrived[number] = own if length > 1 else tuple(own)  # for a single image, rows are of no use

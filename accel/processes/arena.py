@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.reduction import DupFd
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from accel.system import memory
 SLOTS = 255
 _CHUNK = 1 << 26  # the first part of the file that is mapped; each further one is twice as large
 _SECONDS = 2.0  # to wait for the lock: it takes longer only if its holder was killed
-_COLUMNS = 12
-_USE, _CLOCK, _END = -3, -2, -1  # after the columns: ``use``, how often slots were taken, where the next one begins
+_COLUMNS = 13
+_DEVICE, _USE, _CLOCK, _END = -6, -3, -2, -1  # after the columns; the last: slots taken, where the next one begins
 
 
 class Arena:
@@ -39,6 +40,8 @@ class Arena:
     ``about``, int64 [4, SLOTS], for ``accel.explain``: the number of the worker that computed the tensor in a slot, of
     its images, of those that fell back, and of the threads that computed them.
     ``use``, int64 [1]: how batches are used (``processes.uses``), which the parent writes.
+    ``device``, int64 [3]: see ``worker_threads.devices``. ``made``, int64 [SLOTS]: the batches that a worker sent for a
+    device, by its number.
     """
 
     def __init__(self, file: Any, lock: Any) -> None:
@@ -46,10 +49,10 @@ class Arena:
         self._file, self._lock = file if isinstance(file, int) else file.detach(), lock
         self._chunks: dict[int, mmap.mmap] = {}
         self._table = self.part(0, _TABLE).view(np.int64)
-        columns: npt.NDArray[np.int64] = self._table[:_USE].reshape(_COLUMNS, SLOTS)
-        self.use = self._table[_USE:_CLOCK]
+        columns: npt.NDArray[np.int64] = self._table[:_DEVICE].reshape(_COLUMNS, SLOTS)
+        self.device, self.use = self._table[_DEVICE:_USE], self._table[_USE:_CLOCK]
         self.offset, self.room, self.size, self.busy, self.sent, self.ended, self.taken_at, self.pages = columns[:8]
-        self.about = columns[8:]
+        self.about, self.made = columns[8:12], columns[12]
 
     @classmethod
     def make(cls, context: Any) -> Arena | None:
@@ -82,6 +85,12 @@ class Arena:
         return chunk, offset - start
 
     # -- in a worker ------------------------------------------------------------------------------------------
+
+    def backlog(self) -> float:
+        """The seconds for which the device has work: the batches that it has, those on the way to it, and a third of
+        one, for which it may wait rather than be given more."""
+        arrived, until, takes = self.device.tolist()
+        return float((self.made.sum() - arrived + 1 / 3) * takes + max(until - perf_counter_ns(), 0)) / 1e9
 
     def take(self, size: int) -> int | None:
         """Take a slot of so many bytes, which is then busy; return its number, None: no memory or no slot is free."""
@@ -162,4 +171,4 @@ def _whole(size: int) -> int:
     return -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-_TABLE = (_COLUMNS * SLOTS + 3) * 8
+_TABLE = (_COLUMNS * SLOTS + 6) * 8

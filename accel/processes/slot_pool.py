@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.processes.arena import Arena
-from accel.system import counters, fork, memory
+from accel.system import counters, fork, memory, worker_threads
 from accel.system.page_locks import Block
 
 # -- in the parent ------------------------------------------------------------------------------------------
@@ -118,11 +118,13 @@ fork.watch_children_where(lambda: any(loader.lends() for loader in list(_known.v
 def _know(number: int, arena: Arena | None) -> None:
     if arena is not None:
         _known[number] = _Loader(arena)
+        worker_threads.devices[number] = arena.device
 
 
 def _end(number: int) -> None:
     if (known := _known.pop(number, None)) is not None:
         known.end()
+        del worker_threads.devices[number]
 
 
 def new_number() -> int:

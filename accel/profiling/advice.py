@@ -278,7 +278,7 @@ def _threads(measured: Measured, its: Flow) -> Iterator[Advice]:
         yield Advice('accel\'s threads="auto"', {"threads": "auto"}, its.rate, None, "nothing", True)
     crowded = [each for each in measured.processes if ((each.cpu_s or 0) + (each.delayed_s or 0)) > 1.5 * each.seconds]
     if any(each.role == "worker" for each in crowded):
-        text = "one thread in each worker: torch.set_num_threads(1), cv2.setNumThreads(0) in worker_init_fn"
+        text = "one thread in each worker: accel run --limit-threads, or cv2.setNumThreads(0) in worker_init_fn"
         yield Advice(text, None, its.rate, None, "nothing", None)
     if any(each.role == "main" for each in crowded):
         text = f"OMP_NUM_THREADS={max(cores - its.loader.num_workers, 1)} for the main process"

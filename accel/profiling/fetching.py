@@ -14,7 +14,7 @@ from accel.hooks.dataloader import Collating
 from accel.hooks.patch import Undo, attribute, found
 from accel.processes import switch
 from accel.profiling.sampler import sampler
-from accel.system import fork
+from accel.system import fork, thread_pools
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
 from accel.system.timing.clocks import clock as own_clock
@@ -152,6 +152,8 @@ def _fetch_in_full(original: Function, of_user: Function, of_accel: Function, fe
         if row is not None and state is not None:
             row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
         if in_worker:
+            if _fetched == FIRST:
+                thread_pools.note()
             _end_in_worker(clock, row, start, len(index) if fetcher.auto_collation else 1)
 
 

@@ -129,6 +129,8 @@ def _notes(data: Data) -> list[str]:
     for each in data["trials"]:
         took = "" if each["took_s"] is None else f", in {each['took_s']:.1f} s"
         lines.append(f'afterwards {each["images"]} of your samples were made under "{each["backend"]}" as well{took}')
+    if pools := data["counters"].get("thread pools"):
+        lines.append(f"threads of other libraries in a worker: {', '.join(pools)} (accel run --limit-threads)")
     idle = "not measured" if machine["idle_cores"] is None else f"{machine['idle_cores']:.1f} idle"
     line = f"cores: {machine['cores']}, {idle}"
     if machine["gpu"]:

@@ -29,7 +29,7 @@ from accel.runtime import first_pass, sharing, torch_ops
 from accel.runtime.memo import cached, planes, results
 from accel.runtime.parallel import ParallelFor
 from accel.runtime.worker_batches import from_worker
-from accel.system import counters, memory
+from accel.system import counters, memory, worker_threads
 from accel.system.memory import Allocate
 
 
@@ -158,7 +158,8 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 
 def _run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
     try:
-        return sharing.run_on(backend, plan, device)
+        with worker_threads.on_device():
+            return sharing.run_on(backend, plan, device)
     finally:
         stream_index.flush()
         if cached.in_use:

@@ -25,11 +25,11 @@ INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
 DRAWN_AGAIN = "drawn again"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
-_FALLBACK, _WAY, _ASKER, _THREADS = "fallback: ", "way: ", "asker: ", "threads: "
+_FALLBACK, _WAY, _ASKER, _THREADS, _POOL = "fallback: ", "way: ", "asker: ", "threads: ", "pool: "
 _IMAGES = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS)
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
 _ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED)
-_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else", _THREADS: "0"}
+_OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else", _THREADS: "0", _POOL: "others"}
 """The name for all others of a kind, when a row is full."""
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _COLUMNS = 1024, 128
@@ -132,6 +132,11 @@ def worker_threads(number: int) -> None:
     count(f"{_THREADS}{number}")
 
 
+def thread_pool(name: str) -> None:
+    """Count a DataLoader worker in which another library has this pool of threads."""
+    count(_POOL + name)
+
+
 def show(name: str, value: Callable[[], Any]) -> None:
     """Add an entry to ``stats``, whose value is taken when ``stats`` is called."""
     _shown[name] = value
@@ -151,7 +156,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last five entries.
+        A dictionary of ints, but for the last six entries.
 
         - ``images``: lazy images whose pixels were computed; one that goes on after that counts again;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
@@ -176,6 +181,8 @@ def stats() -> dict[str, Any]:
         - ``computed early by``: the images of ``computed early`` by the code that asked for their pixels, a dictionary;
         - ``worker threads``: the batches that DataLoader workers computed, by the number of threads that did, a
           dictionary (0: any other number);
+        - ``thread pools``: pools of threads that other libraries had in DataLoader workers while these were profiled,
+          by the library's name and their number, with the number of workers, a dictionary;
         - ``fallbacks``: the counts of what was not done the fast way, by reason, a dictionary.
     """
     totals: dict[str, int] = {}
@@ -188,7 +195,8 @@ def stats() -> dict[str, Any]:
     result[_OLD] = result[COMPUTED_EARLY]
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
-    for entry, prefix in (("ways", _WAY), ("computed early by", _ASKER), ("fallbacks", _FALLBACK)):
+    named = ("ways", _WAY), ("computed early by", _ASKER), ("thread pools", _POOL), ("fallbacks", _FALLBACK)
+    for entry, prefix in named:
         result[entry] = {name.removeprefix(prefix): n for name, n in totals.items() if name.startswith(prefix)}
     threads = {int(name.removeprefix(_THREADS)): n for name, n in totals.items() if name.startswith(_THREADS)}
     result["worker threads"] = dict(sorted(threads.items()))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from statistics import fmean
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
@@ -80,12 +80,21 @@ class WorkerThreads:
         self._batches.append(Times(waited, max(self._ended - begun - self._elapsed, 0.0), self._shared, self.used))
         self.number = enough(self._batches, self.used, self._most)
 
-    def has_time(self) -> bool:
-        """Whether a batch that a device would compute can be computed here in time that would be waited otherwise: an
-        earlier one is not taken yet, and computing takes no longer than from one batch to the next."""
-        if len(self._batches) < LOOKED_AT or orders is None or not orders.empty():
+    def has_time(self, backlog: float) -> bool:
+        """Whether to compute a batch here that a device would compute.
+
+        It is, if the device has other batches for so long (``backlog``, in seconds). It also is in time that would be
+        waited otherwise: an earlier batch is not taken yet, and computing takes no longer than from one to the next;
+        not just after a batch that was made late, as then all workers might wait for each other, and none for the
+        device.
+        """
+        if len(self._batches) < LOOKED_AT:
             return False
-        return self._on_host <= fmean(each.waited + each.alone + each.shared / each.threads for each in self._batches)
+        if self._on_host <= backlog:
+            return True
+        period = fmean(each.waited + each.alone + each.shared / each.threads for each in self._batches)
+        waits = min(each.waited for each in self._batches) > _IDLE * period
+        return waits and orders is not None and orders.empty() and self._on_host <= period
 
     @contextmanager
     def on_host(self) -> Iterator[None]:
@@ -129,3 +138,28 @@ def own() -> WorkerThreads:
     if not _own:
         _own.append(WorkerThreads())
     return _own[0]
+
+
+# -- in the parent ------------------------------------------------------------------------------------------
+
+_ARRIVED, _UNTIL, _TAKES = range(3)
+devices: dict[int | None, Any] = {}
+"""By the number of a loader, int64 [3] that its workers see: how many batches for a device have arrived; until when it
+is busy, and how long one takes, in nanoseconds of the clock."""
+
+
+def arrived(loader: int | None) -> None:
+    """Note that a batch of a loader has arrived that a device is to compute."""
+    if (device := devices.get(loader)) is not None:
+        device[:_TAKES] = device[_ARRIVED] + 1, perf_counter_ns() + device[_TAKES]
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """Around computing a batch on a device; of a device that is not waited for, the time of launching is measured."""
+    begun, seen = perf_counter_ns(), list(devices.values())
+    for each in seen:
+        each[_UNTIL] = begun + each[_TAKES]
+    yield
+    for each in seen:
+        each[_TAKES] = perf_counter_ns() - begun

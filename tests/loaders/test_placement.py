@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.system import worker_threads
-from accel.system.worker_threads import WorkerThreads
+from accel.system.worker_threads import LOOKED_AT, WorkerThreads
 from tests.support import helpers, loaders
 from tests.support.fake_accelerator import Fake, installed
 from tests.support.processes import linux
@@ -63,70 +66,125 @@ def test_values_are_the_same(image_folder: Path, fake: Choose, pipeline: str) ->
         assert len({str(names) for names, *_ in Fake.runs}) < len(found)
 
 
-class Clock:
-    """Seconds that pass only as a test says."""
+RECORDING = 0.005
 
-    def __init__(self) -> None:
+
+class Simulated:
+    """Workers of a loader on a clock that a test moves, and a training that takes their batches in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, workers: int, ahead: int) -> None:
         self.now = 0.0
+        self._monkeypatch, self._ahead = monkeypatch, ahead
+        monkeypatch.setattr(worker_threads, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(worker_threads, "_most", lambda: 1)
+        self._events = list[tuple[float, int, Callable[[], object]]]()
+        self._numbers = count()
+        self._on_way, self._until, self._takes = 0, 0.0, 0.0
+        self._own = [WorkerThreads() for _ in range(workers)]
+        self._orders: list[Queue[int]] = [Queue() for _ in range(workers)]
+        self._made, self._asleep, self._wanted = dict[int, bool](), set[int](), 0
+        self.taken = list[tuple[float, bool]]()  # when, and whether a worker had computed it
 
-    def __call__(self) -> float:
-        return self.now
+    def run(self, on_host: float, on_device: float, step: float, batches: int) -> None:
+        """Each takes so many seconds of a batch."""
+        self._on_device = on_device
+        self._seconds = {True: step, False: step + on_device}
+        made = [self._makes(number, on_host) for number in range(len(self._own))]
+        self._worker = [partial(next, each) for each in made]
+        for number in range(self._ahead * len(made)):
+            self._orders[number % len(made)].put(number)
+        for wakes in self._worker:
+            self._later(0.0, wakes)
+        while self._events and len(self.taken) < batches:
+            self.now, _, do = heappop(self._events)
+            do()
+
+    def _later(self, seconds: float, do: Callable[[], object]) -> None:
+        heappush(self._events, (self.now + seconds, next(self._numbers), do))
+
+    def _makes(self, number: int, on_host: float) -> Iterator[None]:
+        own, orders = self._own[number], self._orders[number]
+        while True:
+            while orders.empty():
+                self._asleep.add(number)
+                yield
+            batch = orders.get()
+            with own.batch():
+                self._later(RECORDING, self._worker[number])
+                yield
+                self._monkeypatch.setattr(worker_threads, "orders", orders)
+                placed = own.has_time((self._on_way + 1 / 3) * self._takes + max(self._until - self.now, 0.0))
+                self._on_way += not placed
+                if placed:
+                    with own.on_host(), own.sharing(1):
+                        self._later(on_host, self._worker[number])
+                        yield
+            self._made[batch] = placed
+            self._later(0.001, self._take)
+
+    def _take(self) -> None:
+        batch = len(self.taken)
+        if self._wanted == batch and batch in self._made:
+            self.taken.append((self.now, self._made[batch]))
+            if not self._made[batch]:
+                self._on_way -= 1
+                self._until = self.now + self._takes
+            number = batch % len(self._own)
+            self._orders[number].put(batch + self._ahead * len(self._own))
+            if number in self._asleep:
+                self._asleep.remove(number)
+                self._later(0.0, self._worker[number])
+            slow = 1.0 if batch < 4 * LOOKED_AT else 0.0  # as the first steps of a training are
+            self._later(self._seconds[self._made[batch]] + slow, self._asks)
+
+    def _asks(self) -> None:
+        if not self.taken[-1][1]:
+            self._takes = self._on_device
+        self._wanted += 1
+        self._take()
 
 
-class Orders:
-    """The queue of a worker that is asked for a batch each ``period`` seconds, and made two ahead."""
-
-    def __init__(self, clock: Clock, period: float) -> None:
-        self._clock, self._period, self._taken = clock, period, 0
-
-    def _came(self) -> int:
-        return 2 + int(self._clock.now / self._period + 1e-9)
-
-    def empty(self) -> bool:
-        return self._taken >= self._came()
-
-    def get(self) -> None:
-        while self.empty():
-            self._clock.now += 0.001
-        self._taken += 1
+def simulated(
+    monkeypatch: pytest.MonkeyPatch, workers: int, ahead: int, on_host: float, on_device: float, step: float = 0.0
+) -> tuple[float, float]:
+    """The share of batches that workers compute, and batches a second."""
+    loader = Simulated(monkeypatch, workers, ahead)
+    loader.run(on_host, on_device, step, 400)
+    begun = len(loader.taken) // 2
+    seconds = loader.taken[-1][0] - loader.taken[begun][0]
+    return sum(placed for _, placed in loader.taken[begun:]) / (len(loader.taken) - begun), (
+        len(loader.taken) - 1 - begun
+    ) / seconds
 
 
-def placed(monkeypatch: pytest.MonkeyPatch, period: float, on_host: float) -> tuple[float, float]:
-    """The share of batches that a worker computes, and the mean seconds from batch to batch."""
-    clock = Clock()
-    orders = Orders(clock, period)
-    monkeypatch.setattr(worker_threads, "perf_counter", clock)
-    monkeypatch.setattr(worker_threads, "_most", lambda: 1)
-    monkeypatch.setattr(worker_threads, "orders", orders)
-    own, count = WorkerThreads(), 0
-    for _ in range(500):
-        orders.get()
-        with own.batch():
-            clock.now += 0.01
-            has_time = own.has_time()
-            with own.on_host() if has_time else nullcontext():
-                clock.now += on_host * has_time
-        count += has_time
-    return count / 500, clock.now / 500
+@pytest.mark.parametrize("workers", [2, 8])
+@pytest.mark.parametrize(
+    ("on_device", "ahead", "least"),
+    [(0.008, 2, 0.8), (0.032, 2, 0.8), (0.064, 2, 0.75), (0.128, 2, 0.8), (0.064, 4, 0.9), (0.128, 4, 0.75)],
+)
+def test_the_device_and_the_host_together(
+    monkeypatch: pytest.MonkeyPatch, workers: int, on_device: float, ahead: int, least: float
+) -> None:
+    on_host = 0.035 * workers  # of workers that share the cores
+    _, rate = simulated(monkeypatch, workers, ahead, on_host, on_device)
+    assert rate >= least * (1 / on_device + workers / (on_host + RECORDING))
 
 
 @pytest.mark.parametrize(
-    ("period", "on_host", "least"),
+    ("step", "on_host", "least", "most"),
     [
-        (0.01, 0.5, 0.0),  # the workers bind
-        (0.5, 0.4, 0.95),
-        (0.11, 0.1, 0.95),  # all the time is used
-        (0.105, 0.1, 0.6),
-        (0.06, 0.1, 0.0),  # it would take longer than from one batch to the next
+        (0.0, 0.5, 0.0, 0.01),  # the device is much faster
+        (0.5, 0.4, 0.95, 1.0),
+        (0.12, 0.1, 0.95, 1.0),
+        (0.06, 0.1, 0.0, 0.01),  # it would take longer than from one batch to the next
     ],
 )
 def test_the_time_that_is_waited_is_used(
-    monkeypatch: pytest.MonkeyPatch, period: float, on_host: float, least: float
+    monkeypatch: pytest.MonkeyPatch, step: float, on_host: float, least: float, most: float
 ) -> None:
-    share, each = placed(monkeypatch, period, on_host)
-    assert share >= least
-    assert share <= (1.0 if least else 0.01)
-    assert each <= 1.02 * max(period, 0.01)
+    share, rate = simulated(monkeypatch, 1, 2, on_host, 0.01, step)
+    assert least <= share <= most
+    assert rate >= 0.98 / (step + 0.01)
 
 
 @pytest.mark.parametrize(

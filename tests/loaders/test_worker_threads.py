@@ -149,6 +149,13 @@ def test_two_ranks_share_the_cores(image_folder: Path, monkeypatch: pytest.Monke
 
 
 @linux
+def test_a_quota_of_one_core(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "affinity", lambda process=0: 2)
+    monkeypatch.setattr(cores, "machine", lambda: (2, 1.0))
+    assert numbers(ImageFolder(str(image_folder), TRAIN), 1) == {1: 3}
+
+
+@linux
 @pytest.mark.usefixtures("six_cores")
 def test_a_training_that_binds_gets_them_back(image_folder: Path) -> None:
     dataset = ImageFolder(str(image_folder), T.Compose([T.Resize((8, 8)), T.ToTensor()]))

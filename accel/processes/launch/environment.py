@@ -32,6 +32,7 @@ def settings() -> dict[str, Any] | None:
 
     Returns:
         "backend" and "options": arguments of ``set_image_backend``; "profile": the settings of a profile, or None;
+        "limit_threads": whether pools of other libraries have one thread in DataLoader workers;
         "first": whether no process has used the variable yet;
         "home", "prefix": the folder that has accel, and ``sys.prefix`` of the Python that may import it from there.
 
@@ -48,13 +49,13 @@ def settings() -> dict[str, Any] | None:
 
 
 def with_settings(
-    before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None
+    before: Mapping[str, str], backend: str, options: dict[str, Any], profile: Any = None, limit_threads: bool = False
 ) -> dict[str, str]:
     """A copy of an environment with the variable set to these values, and ``site`` first in PYTHONPATH."""
     home = str(Path(__file__).parents[3])
     first = not (profile and profile.get("folder"))  # a report says more than its line
     values = {"backend": backend, "options": options, "profile": profile, "first": first}
-    text = json.dumps({**values, "home": home, "prefix": sys.prefix})
+    text = json.dumps({**values, "limit_threads": limit_threads, "home": home, "prefix": sys.prefix})
     others = [path for path in before.get("PYTHONPATH", "").split(os.pathsep) if path != str(SITE)]
     path = os.pathsep.join([str(SITE), *others] if any(others) else [str(SITE)])
     return {**before, "PYTHONPATH": path, VARIABLE: text}
