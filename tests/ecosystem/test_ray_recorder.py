@@ -34,8 +34,8 @@ def expected(epoch):
     images = []
     with accel.image_backend("torchvision"):
         for path in paths:
-            with accel.ray.drawing_from(7, epoch, (path,)):
-                images.append(TRAIN(Image.open(path).convert("RGB")))
+            accel.ray.draw_from(7, epoch, (path,))
+            images.append(TRAIN(Image.open(path).convert("RGB")))
     return torch.stack(images)
 
 def found(rows, **options):
@@ -109,7 +109,8 @@ alive = sum(each["Alive"] for each in ray.nodes())
 labels = torch.cat([batch["label"] for batch in batches])
 images = []
 for path in paths:
-    with accel.image_backend("torchvision"), accel.ray.drawing_from(7, 0, (path,)):
+    with accel.image_backend("torchvision"):
+        accel.ray.draw_from(7, 0, (path,))
         images.append(TRAIN(Image.open(path).convert("RGB")))
 found = torch.cat([batch["image"] for batch in batches])[labels.argsort()]
 torch.save((found, torch.stack(images), alive), "results.pt")

@@ -29,7 +29,8 @@ def loop(config):
     for epoch in range(EPOCHS):
         batches = [*rows.iter_torch_batches(batch_size=3, collate_fn=accel.wire.collate)]
         images, labels = (torch.cat([batch[name] for batch in batches]) for name in ("image", "label"))
-        torch.save((accel.stats()["images"], images, labels), f"{folder}/{epoch} {train.get_context().get_world_rank()}.pt")
+        rank = train.get_context().get_world_rank()
+        torch.save((accel.stats()["images"], images, labels), f"{folder}/{epoch} {rank}.pt")
 
 ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
 ray.data.DataContext.get_current().enable_progress_bars = False
@@ -43,8 +44,8 @@ for epoch in range(EPOCHS):
     images = []
     with accel.image_backend("torchvision"):
         for path in paths:
-            with accel.ray.drawing_from(7, epoch, (path,)):
-                images.append(TRAIN(Image.open(path).convert("RGB")))
+            accel.ray.draw_from(7, epoch, (path,))
+            images.append(TRAIN(Image.open(path).convert("RGB")))
     torch.save(torch.stack(images), f"{folder}/{epoch}.pt")
 """
 
