@@ -49,6 +49,7 @@ _RECORDER = Recorder(_TRAIN, seed=0, key="path", epoch=0)
 _BATCH, _LARGE, _PER_SECOND = 128, 10, 110_000
 _ray: Any = LazyModule("ray")
 Columns = Mapping[str, Any]
+_Arm = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # for map_batches, and to collate
 
 
 @command("ray")
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         computing = {name: partial(_computed, each) for name, each in _COMPUTING.items()}
         most = max(_over(path) for path in (*found.files, *found.large_files))
         both = _in_turns(computing, files, args.rounds)
-        arms = {name: partial(_fed, *each, _Link(1e6 * args.link)) for name, each in _SENDING.items()}
+        arms = {name: partial(_fed, each, _Link(1e6 * args.link)) for name, each in _SENDING.items()}
         with null_accelerator.installed():
             fed = {name: _in_turns(arms, these, args.rounds) for name, these in (("photos", files), ("large", large))}
     show(Table("images a second", ("", *both), [("both compute", *(f"{each:,.0f}" for each in both.values()))]))
@@ -184,7 +185,7 @@ def _fed(
     return Counter({"any": count})
 
 
-_SENDING: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+_SENDING: dict[str, _Arm] = {
     "recorded": (_RECORDER, lambda columns: wire.collate(columns)["image"]),
     "uint8": (partial(_crops, backend="cpu", transform=_UINT8), lambda columns: torch.tensor(columns["image"])),
 }
