@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from zlib import crc32
@@ -63,12 +64,11 @@ def sealed(header: dict[str, Any], arrays: Sequence[Array]) -> bytes:
     text = json.dumps(told, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
     parts: list[Any] = [text, *(each.content.data for each in arrays)]
     head = _PREFIX.pack(MAGIC, VERSION, 0, len(text), ALIGNED + sum(_whole(len(part)) for part in parts))
-    filled = [head, bytes(ALIGNED - len(head))]
+    filled = [head[_SUM.stop :], bytes(ALIGNED - len(head))]
     for part in parts:
         filled += [part, bytes(-len(part) % ALIGNED)]
-    message = np.frombuffer(bytearray().join(filled), np.uint8)
-    message[_SUM].view("<u4")[:] = checksum(message)
-    return message.tobytes()
+    found = reduce(lambda found, part: crc32(part, found), filled, crc32(head[: _SUM.start]))
+    return b"".join([head[: _SUM.start], found.to_bytes(4, "little"), *filled])
 
 
 def checksum(message: Bytes) -> int:
