@@ -60,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments.parse_args(argv)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     warnings.filterwarnings("ignore", "Passing a function to")
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
     with photos(args.data, args.images) as found, closing(_Cluster()):
         large = [*islice(cycle(found.large_files), max(args.images // _LARGE, 1))]
         files = [*islice(cycle(found.files), args.images)]
@@ -93,6 +92,7 @@ class _Cluster:
     def __init__(self) -> None:
         _ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
         _ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
 
     def close(self) -> None:
         _ray.shutdown()
