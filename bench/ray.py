@@ -55,8 +55,8 @@ _Arm = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # for map_batches, and
 @command("ray")
 def main(argv: Sequence[str] | None = None) -> int:
     description = (__doc__ or "").partition("\n")[0]
-    arguments = parser("bench.ray", description, out="ray.json", rounds=3, images=3000)
-    arguments.add_argument("--link", type=float, default=50.0, metavar="MB", help="MB a second [%(default)s]")
+    arguments = parser("bench.ray", description, out="ray.json", rounds=3, images=1000)
+    arguments.add_argument("--link", type=float, default=20.0, metavar="MB", help="MB a second [%(default)s]")
     args = arguments.parse_args(argv)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     warnings.filterwarnings("ignore", "Passing a function to")
