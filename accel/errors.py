@@ -69,6 +69,12 @@ def meant(name: str, known: Collection[str]) -> str:
     return f"; did you mean {plain!r}?" if plain in known else ""
 
 
+def require(holds: bool, otherwise: str) -> None:
+    """Raise ``ValueError`` unless something holds that was read from bytes which may be anybody's."""
+    if not holds:
+        raise ValueError(otherwise)
+
+
 def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:
     """Call a function and return its result, or the exception that it raised."""
     try:

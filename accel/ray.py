@@ -10,8 +10,7 @@ Nothing of Ray is imported before it is used.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from io import BytesIO
 from typing import Any, Literal
@@ -22,6 +21,7 @@ import torch
 from PIL import Image
 
 from accel.processes import switch
+from accel.resuming import random_states
 from accel.system import counters, notes
 from accel.system.imports import LazyModule
 from accel.wire import dumps
@@ -86,35 +86,34 @@ class Recorder:
             counters.fallback("rows with equal keys drew equal random numbers: a second key column separates them")
         others = {name: values for name, values in batch.items() if name not in (*self._keys, self._image)}
         messages = np.empty(len(keys), object)
-        with switch.image_backend("cpu", threads=1, cache=None, on_error=switch.current().options.on_error):
-            for number, key in enumerate(keys):
-                try:
-                    with drawing_from(self._seed, epoch, key):
-                        image = self._transform(_opened(batch[self._image][number]))
-                    sample = {"image": image, **{name: _item(values[number]) for name, values in others.items()}}
-                    messages[number] = dumps(sample, send=self._send)
-                except Exception as error:
-                    row = ", ".join(f"{name} {value!r}" for name, value in zip(self._keys, key, strict=True))
-                    notes.add(error, f"the row of {row}")
-                    raise
+        options = {"threads": 1, "cache": None, "on_error": switch.current().options.on_error}
+        states = random_states.current({})
+        try:
+            with switch.image_backend("cpu", **options):
+                for number, key in enumerate(keys):
+                    labels = {name: _item(values[number]) for name, values in others.items()}
+                    messages[number] = self._message((epoch, key), batch[self._image][number], labels)
+        finally:
+            random_states.restore(states, {})
         return {MESSAGE: messages}
 
+    def _message(self, drawn_from: tuple[Any, ...], content: Any, labels: dict[str, Any]) -> bytes:
+        try:
+            draw_from(self._seed, *drawn_from)
+            return dumps({"image": self._transform(_opened(content)), **labels}, send=self._send)
+        except Exception as error:
+            row = ", ".join(f"{name} {value!r}" for name, value in zip(self._keys, drawn_from[-1], strict=True))
+            notes.add(error, f"the row of {row}")
+            raise
 
-@contextmanager
-def drawing_from(*key: Any) -> Iterator[None]:
-    """Have the global generators of torch (on the CPU), Python and NumPy begin at a state that depends on the key alone
-    in the block, and put back their states."""
+
+def draw_from(*key: Any) -> None:
+    """Have the global generators of torch (on the CPU), Python and NumPy begin at a state that depends on the key
+    alone."""
     number = int.from_bytes(blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest(), "little")
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002  transforms use the global state
-    try:
-        torch.default_generator.manual_seed(number & (1 << 64) - 1)
-        random.seed(number)
-        np.random.seed([number >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)])  # noqa: NPY002
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])  # noqa: NPY002
+    torch.default_generator.manual_seed(number & (1 << 64) - 1)
+    random.seed(number)
+    np.random.seed([number >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)])  # noqa: NPY002  transforms draw from it
 
 
 def _execution() -> int:

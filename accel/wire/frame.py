@@ -1,20 +1,7 @@
 """The frame of a message: a fixed beginning, a header in JSON, and arrays behind it; nothing of it is trusted.
 
-All numbers are little-endian, and every part begins at a multiple of 64 bytes, filled up with zeros:
-
-====== ===== ==================================================================
-offset bytes
-====== ===== ==================================================================
-0      8     ``MAGIC``
-8      4     ``VERSION``
-12     4     CRC-32 (zlib's) of the message without these four bytes
-16     8     the bytes of the header
-24     8     the bytes of the message
-64           the header, then the arrays, one behind another
-====== ===== ==================================================================
-
-The header is an object of JSON (UTF-8). Its ``arrays`` lists the dtype (safetensors' names) and the shape of each
-array, so no offsets are sent that could be wrong. The rest of the header is described in ``docs/wire.md``.
+The layout is in ``docs/wire.md``. ``arrays`` in the header lists the dtype (safetensors' names) and the shape of each
+array, so no offsets are sent that could be wrong.
 """
 
 from __future__ import annotations
@@ -22,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from zlib import crc32
@@ -31,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from accel.codec.files.fields import ALIGNED
-from accel.errors import WireError
+from accel.errors import WireError, require
 from accel.system.version import __version__
 
 MAGIC, VERSION = b"accelmsg", 1
@@ -79,9 +67,7 @@ def sealed(header: dict[str, Any], arrays: Sequence[Array]) -> bytes:
     filled = [head[_SUM.stop :], bytes(ALIGNED - len(head))]
     for part in parts:
         filled += [part, bytes(-len(part) % ALIGNED)]
-    found = crc32(head[: _SUM.start])
-    for part in filled:
-        found = crc32(part, found)
+    found = reduce(lambda found, part: crc32(part, found), filled, crc32(head[: _SUM.start]))
     return b"".join([head[: _SUM.start], found.to_bytes(4, "little"), *filled])
 
 
@@ -120,28 +106,15 @@ def _cut(data: Bytes) -> str:
 def _parts(data: Bytes, size: int) -> tuple[dict[str, Any], list[Array]]:
     header = json.loads(data[ALIGNED : ALIGNED + size].tobytes(), parse_constant=_refused)
     require(type(header) is dict, "no object")
-    listed = header["arrays"]
-    require(type(listed) is list, "no list of arrays")
-    sizes = [_bytes_of(*each) for each in listed]
-    begins, end = _places(size, sizes)
+    arrays, end = [], _whole(ALIGNED + size)
+    for dtype, shape in header["arrays"]:
+        require(type(shape) is list and len(shape) <= _MOST_AXES, "an array has no shape")
+        require(all(type(axis) is int and 0 <= axis < 1 << 48 for axis in shape), "an array has no shape")
+        length = prod(shape) * DTYPES[dtype].itemsize
+        arrays.append(Array(dtype, tuple(shape), data[end : end + length]))
+        end += _whole(length)
     require(end == len(data), "its arrays have other sizes")
-    found = zip(listed, begins, sizes, strict=True)
-    return header, [Array(dtype, tuple(shape), data[at : at + length]) for (dtype, shape), at, length in found]
-
-
-def _bytes_of(dtype: Any, shape: Any) -> int:
-    require(type(shape) is list and len(shape) <= _MOST_AXES, "an array has no shape")
-    require(all(type(length) is int and 0 <= length < 1 << 48 for length in shape), "an array has no shape")
-    return int(prod(shape)) * DTYPES[dtype].itemsize
-
-
-def _places(header: int, sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where arrays of these bytes begin behind a header of so many, and where the message ends."""
-    begins, end = [], _whole(ALIGNED + header)
-    for size in sizes:
-        begins.append(end)
-        end = _whole(end + size)
-    return begins, end
+    return header, arrays
 
 
 def _whole(size: int) -> int:
@@ -150,12 +123,6 @@ def _whole(size: int) -> int:
 
 def _refused(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
-
-
-def require(holds: bool, otherwise: str) -> None:
-    """Raise ``ValueError`` unless something holds."""
-    if not holds:
-        raise ValueError(otherwise)
 
 
 def at(values: Sequence[T], place: Any) -> T:

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
 
-from accel.wire.frame import DTYPES, NAMES, Array, array_of, require, tensor_of
+from accel.errors import require
+from accel.wire.frame import DTYPES, NAMES, Array, array_of, tensor_of
 
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 

@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 from torchvision import tv_tensors
 
 from accel.codec.header import Header, Raw, claim
-from accel.errors import AccelError, DecodeError, WireError
+from accel.errors import AccelError, DecodeError, WireError, require
 from accel.hooks import claimed_files
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyPlainImage
@@ -27,8 +27,9 @@ from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.recipes.rows import Rows
 from accel.system.replaced import replaced
+from accel.system.version import __version__
 from accel.wire import frame, steps
-from accel.wire.frame import Array, at, require
+from accel.wire.frame import Array, at
 from accel.wire.leaves import Decoder
 from accel.wire.steps import Subject, Values
 from accel.wire.writing import PICTURES, TV
@@ -48,8 +49,14 @@ def loads(message: Any) -> Any:
         WireError: it is no message, of another version, cut, damaged, or says what cannot be; the text names the image.
         DecodeError: an image's file is no picture of the size that the message says, and ``on_error`` is "raise".
     """
-    with _backend():
-        return _Reader(*frame.opened(message)).sample
+    header, arrays = frame.opened(message)
+    try:
+        with _backend():
+            return _Reader(header, arrays).sample
+    except WireError as error:
+        if header.get("accel") == __version__:
+            raise
+        raise WireError(f"{error} (accel {header.get('accel')!r:.20} made it, and this is {__version__})") from error
 
 
 def collate(messages: Sequence[Any] | Mapping[str, Sequence[Any]]) -> Any:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from accel.codec.header import LARGEST_SIDE
+from accel.errors import require
 from accel.lazy import pillow_methods
 from accel.ops import OPS, Params, shape_after, values
 from accel.ops.filters import blurred
@@ -26,7 +27,6 @@ from accel.ops.row import KernelOp, Op, Picture, Shape, TensorOp, ValueOp
 from accel.ops.tensors import DTYPES, frozen, thawed
 from accel.planning import order
 from accel.recipes.recipe import Step
-from accel.wire.frame import require
 
 MOST_STEPS = 64  # of an image
 _MOST_THREADS = 1 << 10

@@ -11,6 +11,7 @@ from PIL import Image
 from torchvision import tv_tensors
 
 from accel.codec.header import Header, Raw
+from accel.errors import require
 from accel.hooks.tv_tensors import LazyTVImage
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
@@ -153,10 +154,10 @@ def _refused(recipes: Sequence[Recipe], made: tuple[Shape, torch.dtype] | None =
     """Why recipes cannot be sent as such; None: they can. ``made``: the shape and dtype of a tensor's images."""
     try:
         for source, recorded in recipes:
-            frame.require(source.origin is None, "it was made of a tensor that is lazy itself")
+            require(source.origin is None, "it was made of a tensor that is lazy itself")
             header = source.header
             found = steps.after(Picture((header.channels, header.height, header.width)), recorded)
-            frame.require(made in (None, found), "it has steps on a batch, or of another dtype")
+            require(made in (None, found), "it has steps on a batch, or of another dtype")
     except ValueError as error:
         return str(error)
     return None

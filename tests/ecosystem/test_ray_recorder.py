@@ -12,7 +12,7 @@ helpers.optional("ray")
 SCRIPT = """
 import os, sys
 os.environ["RAY_AUTH_MODE"] = "disabled"
-dead, *paths = sys.argv[1:]
+dead, without, *paths = sys.argv[1:]
 
 import torch
 import accel
@@ -24,9 +24,12 @@ from torchvision import transforms as T
 TRAIN = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5], [0.25])])
 
 class KillsOnce:
+    def __init__(self, dead):
+        self.dead = dead
+
     def __call__(self, image):
-        if not os.path.exists(dead):
-            open(dead, "w").close()
+        if not os.path.exists(self.dead):
+            open(self.dead, "w").close()
             os._exit(1)
         return TRAIN(image)
 
@@ -34,8 +37,8 @@ def expected(epoch):
     images = []
     with accel.image_backend("torchvision"):
         for path in paths:
-            with accel.ray.drawing_from(7, epoch, (path,)):
-                images.append(TRAIN(Image.open(path).convert("RGB")))
+            accel.ray.draw_from(7, epoch, (path,))
+            images.append(TRAIN(Image.open(path).convert("RGB")))
     return torch.stack(images)
 
 def found(rows, **options):
@@ -53,13 +56,27 @@ results = {"first epoch": (found(recorded), expected(0)), "second epoch": (found
 options = {"seed": 7, "key": "path", "epoch": 0}
 shuffled = rows.random_shuffle().map_batches(accel.ray.Recorder(TRAIN, **options), batch_size=3)
 results["another order"] = found(shuffled), expected(0)
-actors = rows.map_batches(
-    accel.ray.Recorder, fn_constructor_args=(TRAIN,), fn_constructor_kwargs=options, concurrency=2, batch_size=2
-)
-results["actors"] = found(actors), expected(0)
-killed = rows.map_batches(accel.ray.Recorder(KillsOnce(), **options), batch_size=4)
+def actors(transform):
+    return rows.map_batches(
+        accel.ray.Recorder, fn_constructor_args=(transform,), fn_constructor_kwargs=options, concurrency=2, batch_size=2
+    )
+
+results["actors"] = found(actors(TRAIN)), expected(0)
+results["a killed actor"] = found(actors(KillsOnce(dead + " actor"))), expected(0)
+killed = rows.map_batches(accel.ray.Recorder(KillsOnce(dead + " worker"), **options), batch_size=4)
 results["a killed worker"] = found(killed), expected(0)
-assert os.path.exists(dead)
+assert os.path.exists(dead + " actor") and os.path.exists(dead + " worker")
+
+def fails(rows, **given):
+    try:
+        rows.map_batches(accel.ray.Recorder(TRAIN, **options), **given).take_all()
+    except Exception as error:
+        return str(error)
+
+results["errors"] = (
+    fails(rows, runtime_env={"env_vars": {"PYTHONPATH": without}}),
+    fails(ray.data.from_items([items[0], {**items[1], "bytes": b"text"}])),
+)
 torch.save(results, "results.pt")
 ray.shutdown()
 """
@@ -67,9 +84,16 @@ ray.shutdown()
 
 def test_rows_are_torchvisions_however_they_are_recorded(paths: list[str], tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(SCRIPT)
-    helpers.script(tmp_path / "job.py", str(tmp_path / "dead"), *paths, folder=tmp_path)
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "accel.py").write_text("raise ModuleNotFoundError(\"No module named 'accel'\")")
+    arguments = [str(tmp_path / "dead"), str(tmp_path / "without"), *paths]
+    helpers.script(tmp_path / "job.py", *arguments, folder=tmp_path, timeout=600)
     results = torch.load(tmp_path / "results.pt")
-    assert len(results) == 5
+    without, damaged = results.pop("errors")
+    assert "No module named 'accel'" in without
+    assert "cannot identify image file" in damaged
+    assert f"the row of path {paths[1]!r}" in damaged
+    assert len(results) == 6
     for name, (found, expected) in results.items():
         assert torch.equal(found, expected), name
     assert not torch.equal(results["first epoch"][1], results["second epoch"][1])
@@ -109,7 +133,8 @@ alive = sum(each["Alive"] for each in ray.nodes())
 labels = torch.cat([batch["label"] for batch in batches])
 images = []
 for path in paths:
-    with accel.image_backend("torchvision"), accel.ray.drawing_from(7, 0, (path,)):
+    with accel.image_backend("torchvision"):
+        accel.ray.draw_from(7, 0, (path,))
         images.append(TRAIN(Image.open(path).convert("RGB")))
 found = torch.cat([batch["image"] for batch in batches])[labels.argsort()]
 torch.save((found, torch.stack(images), alive), "results.pt")

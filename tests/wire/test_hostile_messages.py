@@ -1,6 +1,7 @@
 """Messages that are cut, damaged, forged or of another version: refused by name, and no memory is taken for them."""
 
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
 from hashlib import sha256
@@ -92,6 +93,15 @@ def test_another_version_is_named() -> None:
     changed = bytearray(message(F.to_tensor))
     changed[8] = 2
     refused(bytes(changed), "version 2, and this version of accel reads 1")
+
+
+def test_a_message_of_another_version_of_accel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read; if it has what this version does not know, both versions are named."""
+    monkeypatch.setattr(frame, "__version__", "0.9 " + "x" * 1000)
+    whole = message(T.Resize(30), F.to_tensor)
+    assert wire.loads(whole)[1] == 7
+    newer = forged(lambda header, arrays: header["steps"][0].__setitem__(0, "sharpen"), whole)
+    refused(newer, f"'sharpen' is none.*accel '0.9 x{{1,16}} made it, and this is {re.escape(accel.__version__)}")
 
 
 def test_a_message_of_format_1_is_read() -> None:

@@ -38,8 +38,8 @@ def expected(paths: list[str], seed: int = 5, epoch: int = 0, transform: Any = T
     """torchvision's images, each drawn from its own key."""
     images = []
     for path in paths:
-        with ray.drawing_from(seed, epoch, (path,)):
-            images.append(transform(Image.open(path).convert("RGB")))
+        ray.draw_from(seed, epoch, (path,))
+        images.append(transform(Image.open(path).convert("RGB")))
     return torch.stack(images)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.io import decode_jpeg
@@ -24,9 +25,10 @@ from accel.ops.row import Picture, TensorOp
 from accel.wire import steps
 from tests.support import helpers
 from tests.support.backends import Backend
+from tests.support.cuda import needs_compiler
 from tests.support.exact import EVAL, TRAIN
 from tests.support.helpers import seed_everything
-from tests.support.processes import ROOT, plain
+from tests.support.processes import ROOT, linux, plain
 from tests.support.transforms import KINDS, OF_BOTH, OF_V2, SETTINGS, made
 
 PICTURES = helpers.pictures()
@@ -108,6 +110,31 @@ def test_a_batch_makes_the_same_bytes_however_it_was_recorded() -> None:
         part = wire.dumps(found[1])
         assert len(part) < len(PICTURES[1].data) + 1024
         assert torch.equal(wire.loads(part), batch[1])
+
+
+def test_the_digest_of_an_epoch_is_that_of_its_messages(backend: Backend, paths: list[str]) -> None:
+    """So a receiver can prove that it computes what was recorded."""
+    files = helpers.Files(paths, T.Compose([TRAIN, T.RandomErasing(1.0)]))
+    with backend.chosen():
+        seed_everything(3)
+        expected = accel.digest(DataLoader(files, 4))
+        messages = [wire.dumps(sample) for sample in DataLoader(files, None)]
+        assert accel.digest(DataLoader(messages, 4, collate_fn=wire.collate)) == expected  # type: ignore[arg-type]
+        messages[-1] = wire.dumps(files[len(paths) - 1])  # of another crop
+        assert accel.digest(DataLoader(messages, 4, collate_fn=wire.collate)) != expected  # type: ignore[arg-type]
+
+
+@linux
+@needs_compiler
+def test_nothing_that_a_worker_has_prepared_for_a_device_is_sent(paths: list[str]) -> None:
+    """A worker's batch has the message of one that was recorded here."""
+    files = helpers.Files(paths, T.Compose([T.Resize((16, 24)), T.ToTensor()]))
+    with accel.image_backend("cuda", device="cpu"):
+        (images, labels), (own, _) = (next(iter(DataLoader(files, 8, num_workers=workers))) for workers in (1, 0))
+        assert images.lazy.recipes.ahead is not None
+        assert wire.dumps((images, labels)) == wire.dumps((own, labels))
+        with pytest.raises(TypeError, match="sends no Ahead"):
+            wire.dumps(images.lazy.recipes.ahead)
 
 
 def test_images_that_have_a_file_or_a_step_in_common_send_it_once() -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from accel.errors import PackError
+from accel.errors import PackError, require
 from accel.system.imports import LazyModule
 
 sqlite3: Any = LazyModule("sqlite3")
@@ -126,8 +126,8 @@ def read_file(file: str) -> Index:
         version = found.pop("format", None)
         if version != FORMAT:
             raise ValueError(f"it has format {_text(version)}, and this version of accel reads {_text(FORMAT)}")
-        _require(found.keys() == {*Columns._fields}, "its columns are other ones")
-        _require({bytes}.issuperset(map(type, found.values())), "a column is no bytes")
+        require(found.keys() == {*Columns._fields}, "its columns are other ones")
+        require({bytes}.issuperset(map(type, found.values())), "a column is no bytes")
         return _checked(Columns(**found))
     except (sqlite3.Error, OverflowError, ValueError, TypeError, MemoryError) as error:
         raise PackError(f"{file}: the pack's index cannot be used: {error}") from error
@@ -148,7 +148,7 @@ def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
     made = connection.execute(_TABLE).fetchall()
     if not made:
         raise ForeignIndex(f"{file}: this is not the index of a pack: accel did not make it")
-    _require(made == [(MADE,)], "accel's table is another one")
+    require(made == [(MADE,)], "accel's table is another one")
     return dict(connection.execute(_ALL).fetchmany(len(Columns._fields) + 2))
 
 
@@ -158,24 +158,24 @@ def _checked(columns: Columns) -> Index:
     counts, sizes, numbers = (np.frombuffer(each, "<i8") for each in (columns.counts, columns.sizes, columns.places))
     digests = np.frombuffer(columns.digests, np.uint8)
     n = len(paths)
-    if (len(counts), len(numbers), len(digests), len(sizes)) != (len(classes), 3 * n, DIGEST * n, len(shards)):
-        raise ValueError("its columns are of different lengths")
-    _require(counts.min(initial=0) >= 0 and counts.max(initial=0) <= n == counts.sum(), "files are in no class")
-    _require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= _LARGEST, "a shard has an impossible size")
+    lengths = (len(counts), len(numbers), len(digests), len(sizes)) == (len(classes), 3 * n, DIGEST * n, len(shards))
+    require(lengths, "its columns are of different lengths")
+    require(counts.min(initial=0) >= 0 and counts.max(initial=0) <= n == counts.sum(), "files are in no class")
+    require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= _LARGEST, "a shard has an impossible size")
     for name in (*classes, *shards):
-        _require("/" not in name, f"{name!r} is not the name of a class or a shard")
+        require("/" not in name, f"{name!r} is not the name of a class or a shard")
     for column in (columns.classes, columns.paths, columns.shards):
         parts = b"/" + column.replace(b"\0", b"/\0/")
-        _require(not any(part in parts for part in (b"//", b"/./", b"/../")), "it has a path that leads elsewhere")
+        require(not any(part in parts for part in (b"//", b"/./", b"/../")), "it has a path that leads elsewhere")
     places = numbers.reshape(n, 3)
     shard, offset, size = places.T
-    _require(places.min(initial=0) >= 0 and places.max(initial=0) <= _LARGEST, "a file has an impossible place")
-    _require(shard.max(initial=-1) < len(shards), "a file is in a shard that is not there")
-    _require(bool((offset + size <= sizes[shard]).all()), "a file goes beyond the end of its shard")
+    require(places.min(initial=0) >= 0 and places.max(initial=0) <= _LARGEST, "a file has an impossible place")
+    require(shard.max(initial=-1) < len(shards), "a file is in a shard that is not there")
+    require(bool((offset + size <= sizes[shard]).all()), "a file goes beyond the end of its shard")
     begins = [0, *np.cumsum(counts).tolist()]
     for name, (begin, end) in zip(classes, pairwise(begins), strict=True):
-        _require(len({*paths[begin:end]}) == end - begin, f"two files of class {name!r} have the same path")
-    _require(len({*classes}) == len(classes), "two classes have the same name")
+        require(len({*paths[begin:end]}) == end - begin, f"two files of class {name!r} have the same path")
+    require(len({*classes}) == len(classes), "two classes have the same name")
     return Index(classes, begins, paths, places, digests.reshape(n, DIGEST), shards, sizes.tolist())
 
 
@@ -183,12 +183,7 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if type(value) is bytes else repr(value)
 
 
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(f"it is damaged: {otherwise}")
-
-
 def _names(column: bytes) -> list[str]:
     """Names, each of which ends with a 0."""
-    _require(type(column) is bytes and column[-1:] in (b"", b"\0"), "a column is cut")
+    require(type(column) is bytes and column[-1:] in (b"", b"\0"), "a column is cut")
     return os.fsdecode(column).split("\0")[:-1]
