@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -104,7 +105,9 @@ def _deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     cudnn.deterministic, cudnn.benchmark = True, False
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of operators that have no deterministic algorithm
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         cudnn.deterministic, cudnn.benchmark = flags

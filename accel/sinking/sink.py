@@ -38,7 +38,8 @@ def sink(
     Args:
         step: called with a batch (a tuple or list as its arguments), all on the device; returns a tensor, or a tuple or
             dict of tensors.
-        steps: how many steps are a group; -1: an epoch.
+        steps: how many steps are a group; -1: an epoch. The last group of an epoch may be shorter; where results are
+            no scalars, a batch of another shape begins a new one.
         state: all that the step changes: modules, optimizers, tensors, generators. None: what the step's closure and
             the globals that it names refer to.
         device: where it runs, as ``torch.device`` takes it; None: where the state lies.
@@ -80,9 +81,7 @@ class Sink:
 
     def __call__(self, loader: Any) -> Iterator[Any]:
         """Iterate over an epoch of a loader in groups."""
-        device = self._where()
-        self._state = StepState(self._step, self._given)
-        return _Groups(self, iter(device_queue(loader, device, self._depth)), self._steps)
+        return _Groups(self, iter(device_queue(loader, self._where(), self._depth)), self._steps)
 
     def __repr__(self) -> str:
         name = getattr(self._step, "__qualname__", type(self._step).__name__)
@@ -100,10 +99,10 @@ class Sink:
         """See whether anything that a captured step has frozen was changed since the last group."""
         if self.reason is not None:
             return
-        device = self._where()
-        if not streams.runs_ahead(device):
+        if not streams.runs_ahead(self._where()):
             self.reason = "the step runs on the host"
             return
+        self._state = StepState(self._step, self._given)
         self._refuse(self._unfit())
         facts = self._seen_facts()
         name = None if self._facts is None else changed(self._facts, facts)
@@ -189,26 +188,39 @@ class _Groups:
     def __init__(self, sink: Sink, batches: Iterator[Any], steps: int) -> None:
         self._sink, self._batches, self._steps = sink, batches, steps
         self._error: Exception | None = None
+        self._held: list[Any] = []  # a batch that was drawn for the next group
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         results: list[Any] = []
-        if self._error is None:
+        error, self._error = self._error, None
+        if error is None:
             self._sink.begin_group()
             try:
+                first = None
                 while len(results) != self._steps:
-                    results.append(self._sink.run(next(self._batches)))
+                    batch = self._held.pop() if self._held else next(self._batches, _END)
+                    if batch is _END:
+                        break
+                    if results and form(batch) != first and any(each.ndim for each in leaves(results[0])):
+                        self._held.append(batch)  # results of another shape cannot be stacked with these
+                        break
+                    first = form(batch) if not results else first
+                    results.append(self._sink.run(batch))
+            except StopIteration as raised:
+                error = RuntimeError("a step raised StopIteration")
+                error.__cause__ = raised
             except Exception as raised:
-                self._error = raised
+                error = raised
         if not results:
-            error, self._error = self._error, None
-            assert error is not None
-            raise error
-        if isinstance(self._error, StopIteration):
-            self._error = None
+            raise StopIteration if error is None else error
+        self._error = error
         return _stacked(results)
+
+
+_END = object()
 
 
 def _stacked(results: list[Any]) -> Any:

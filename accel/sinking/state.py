@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from accel.resuming import random_states
 
-_PLAIN = (int, float, bool, str, type(None), complex, torch.dtype, torch.device)
-_LONGEST, _DEEPEST = 100, 4
+_PLAIN = (int, float, bool, str, bytes, type(None), complex, torch.dtype, torch.device)
+_LONGEST, _DEEPEST = 10_000, 4  # items of a container that are looked into, and levels
 
-Facts = dict[str, Any]
-"""What a captured step must find as it was, by names for messages."""
+Facts = dict[str, tuple[Any, ...]]
+"""What a captured step must find as it was, by names for messages: plain values, and objects that must be the same."""
 
 
 class StepState:
@@ -29,7 +32,7 @@ class StepState:
 
     def __init__(self, step: Any, given: Sequence[Any] | None) -> None:
         self._step = step
-        roots = _variables("", step, 0) if given is None else _items("state", given, 0)
+        roots = variables("step", step if given is None else [*given])
         self.found = {name: each for name, each in roots if isinstance(each, _OBJECTS)}
         self.modules = {name: each for name, each in self.found.items() if isinstance(each, nn.Module)}
         self.optimizers = {name: each for name, each in self.found.items() if isinstance(each, Optimizer)}
@@ -59,17 +62,17 @@ class StepState:
 
     def facts(self) -> Facts:
         """What must not change for a captured step to go on: where the tensors lie, modes, and plain numbers."""
-        facts: Facts = {name: (id(e), e.data_ptr(), e.requires_grad) for name, e in self.tensors().items()}
+        facts: Facts = {name: (value,) for name, value in variables("step", self._step)}
+        facts |= {name: (each, each.data_ptr(), each.requires_grad) for name, each in self.tensors().items()}
         for name, module in self.modules.items():
             for inner, each in module.named_modules():
-                own = vars(each)
-                facts |= {f"{name}.{inner}.{n}": value for n, value in own.items() if isinstance(value, _PLAIN)}
+                facts[f"{name}.{inner}"] = each, type(each).forward
+                facts |= {f"{name}.{inner}.{n}": _fact(v) for n, v in vars(each).items() if n not in _TENSORS}
         for name, optimizer in self.optimizers.items():
             for place, options in enumerate(optimizer.param_groups):
-                facts |= {f"{name}.param_groups[{place}][{n!r}]": v for n, v in options.items() if _is_plain(v)}
+                facts |= {f"{name}.param_groups[{place}][{n!r}]": _fact(v) for n, v in options.items()}
             for place, own in enumerate(optimizer.state.values()):
-                facts |= {f"{name}.state[{place}][{n!r}]": v for n, v in own.items() if isinstance(v, _PLAIN)}
-        facts |= {name: value for name, value in _variables("", self._step, 0) if isinstance(value, _PLAIN)}
+                facts |= {f"{name}.state[{place}][{n!r}]": _fact(v) for n, v in own.items()}
         return facts | _modes()
 
 
@@ -78,24 +81,37 @@ _OBJECTS = (nn.Module, Optimizer, torch.Generator, torch.Tensor)
 
 def changed(before: Facts, after: Facts) -> str | None:
     """The name of something that differs; None if nothing does."""
-    return next((n for n in {**before, **after} if n not in before or n not in after or before[n] != after[n]), None)
+    return next((n for n in {**before, **after} if not _alike(before.get(n), after.get(n))), None)
+
+
+def _alike(one: tuple[Any, ...] | None, two: tuple[Any, ...] | None) -> bool:
+    if one is None or two is None or len(one) != len(two):
+        return False
+    return all(
+        a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b) for a, b in zip(one, two, strict=True)
+    )
+
+
+_TENSORS = ("_parameters", "_buffers", "_modules")
+
+
+def _fact(value: Any) -> tuple[Any, ...]:
+    """A value, or what is in it: hooks, padding, parameters."""
+    if isinstance(value, (tuple, list)):
+        return tuple(value)
+    return tuple(value.values()) if isinstance(value, dict) else (value,)
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN) or (isinstance(value, (tuple, list)) and all(isinstance(e, _PLAIN) for e in value))
-
-
 def _modes() -> Facts:
-    kinds = ("cuda", "cpu")
     return {
-        "autocast": [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds],
-        "the autocast cache": torch.is_autocast_cache_enabled(),
+        "autocast": tuple(of(kind) for of in (torch.is_autocast_enabled, torch.get_autocast_dtype) for kind in _KINDS),
+        "the autocast cache": (torch.is_autocast_cache_enabled(),),
         "the gradient mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-        "the default dtype": torch.get_default_dtype(),
+        "the default dtype": (torch.get_default_dtype(),),
         "deterministic algorithms": (
             torch.are_deterministic_algorithms_enabled(),
             torch.backends.cudnn.deterministic,
@@ -105,46 +121,73 @@ def _modes() -> Facts:
     }
 
 
+_KINDS = ("cuda", "cpu")
+
+
 # -- the variables of a step --------------------------------------------------------------------------------
 
 
-def _variables(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """What a function's code names, and what that holds: closure, defaults, globals, attributes and items."""
-    if isinstance(value, (*_OBJECTS, *_PLAIN)):
+def variables(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A value, and what it holds or its code names: closure, defaults, globals, attributes and items."""
+    return _variables(name, value, 0, set())
+
+
+def _variables(name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, types.MethodType):  # made anew each time it is asked for
+        inner = {f"{name}.__self__": value.__self__, f"{name}.__func__": value.__func__}
+    else:
         yield name, value
-    elif depth > _DEEPEST or isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
-        return
-    elif isinstance(value, types.MethodType):
-        yield from _variables(f"{name}self", value.__self__, depth + 1)
-        yield from _variables(name, value.__func__, depth + 1)
-    elif isinstance(value, partial):
-        for inner in (value.func, value.args, value.keywords):
-            yield from _variables(name, inner, depth + 1)
-    elif isinstance(value, types.FunctionType):
-        yield from _of_function(value, depth)
-    elif isinstance(value, (tuple, list, dict)):
-        yield from _items(name, value, depth)
-    elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _LIBRARIES:
-        for inner, each in list(vars(value).items())[:_LONGEST]:
-            yield from _variables(f"{name}.{inner}" if name else inner, each, depth + 1)
-        if depth == 0 and isinstance(call := vars(type(value)).get("__call__"), types.FunctionType):
-            yield from _of_function(call, depth)
+        if id(value) in seen or depth > _DEEPEST or isinstance(value, (*_OBJECTS, *_PLAIN)):
+            return
+        seen.add(id(value))
+        inner = _held(name, value, depth)
+    for each in itertools.islice(inner.items(), _LONGEST):
+        yield from _variables(*each, depth + 1, seen)
 
 
-def _of_function(function: types.FunctionType, depth: int) -> Iterator[tuple[str, Any]]:
+def _held(name: str, value: Any, depth: int) -> dict[str, Any]:
+    """What an object holds, by names."""
+    if isinstance(value, partial):
+        return {f"{name}.{inner}": getattr(value, inner) for inner in ("func", "args", "keywords")}
+    if isinstance(value, torch.amp.GradScaler):
+        return {f"{name}.{n}": each for n, each in vars(value).items() if isinstance(each, (torch.Tensor, *_PLAIN))}
+    if isinstance(value, types.FunctionType):
+        return _of_function(value)
+    if isinstance(value, (tuple, list, dict)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        return {f"{name}[{key!r}]": each for key, each in itertools.islice(pairs, _LONGEST)}
+    if isinstance(value, np.ndarray):
+        return {f"{name}.tobytes()": value.tobytes() if value.nbytes <= _LONGEST else None}
+    kind = value if isinstance(value, type) else type(value)
+    if isinstance(value, types.ModuleType) or kind.__module__.partition(".")[0] in _LIBRARIES:
+        return {}
+    own = {each: getattr(value, each, None) for cls in kind.__mro__ for each in _slots(cls)} | dict(_attributes(value))
+    held = {f"{name}.{inner}": each for inner, each in own.items()}
+    call = vars(kind).get("__call__")
+    return held | (_of_function(call) if depth == 0 and isinstance(call, types.FunctionType) else {})
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    own = getattr(value, "__dict__", {})
+    return {n: each for n, each in own.items() if isinstance(each, _PLAIN)} if isinstance(value, type) else own
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    names = vars(cls).get("__slots__", ())
+    return (names,) if isinstance(names, str) else tuple(each for each in names if not each.startswith("__"))
+
+
+def _of_function(function: types.FunctionType) -> dict[str, Any]:
     if function.__module__.partition(".")[0] in _LIBRARIES:
-        return
-    named: dict[str, Any] = {
-        each: function.__globals__[each] for each in _names(function.__code__) & function.__globals__.keys()
-    }
-    named |= dict(zip(function.__code__.co_varnames[::-1], (function.__defaults__ or ())[::-1], strict=False))
-    for inner, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        return {}
+    code, known = function.__code__, function.__globals__
+    named: dict[str, Any] = {each: known[each] for each in sorted(_names(code) & known.keys())}
+    named |= dict(zip(code.co_varnames[: code.co_argcount][::-1], (function.__defaults__ or ())[::-1], strict=False))
+    named |= function.__kwdefaults__ or {}
+    for inner, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it is not set yet
             named[inner] = cell.cell_contents
-        except ValueError:  # it is not set yet
-            continue
-    for inner in sorted(named):
-        yield from _variables(inner, named[inner], depth + 1)
+    return named
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -152,13 +195,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*(_names(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
-def _items(name: str, values: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    pairs = values.items() if isinstance(values, dict) else enumerate(values)
-    for key, each in list(pairs)[:_LONGEST]:
-        yield from _variables(f"{name}[{key!r}]", each, depth + 1)
-
-
-_LIBRARIES = frozenset(("torch", "torchvision", "numpy", "PIL", "accel"))
+_LIBRARIES = frozenset(("builtins", "torch", "torchvision", "numpy", "PIL", "accel"))
 
 
 # -- kept, and put back --------------------------------------------------------------------------------------

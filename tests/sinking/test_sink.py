@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -24,10 +26,19 @@ Values = list[torch.Tensor]
 class Hidden:
     """Refers to something that is not found among a step's variables."""
 
-    __slots__ = ("value",)
+    __slots__ = ()
+    _values: ClassVar[dict[int, Any]] = {}
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+    @property
+    def value(self) -> Any:
+        return Hidden._values[id(self)]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        Hidden._values[id(self)] = value
 
 
 class Training:
@@ -164,11 +175,154 @@ def no_gradient(training: Training, group: int) -> None:
         training.model[0].weight.grad = None
 
 
-@pytest.mark.parametrize("change", [load_momentum, lower_rate, freeze, less_dropout, no_gradient])
+def hook(training: Training, group: int) -> None:
+    if group == 4:
+        training.model[0].register_forward_hook(lambda module, given, made: made * 2)
+
+
+def other_forward(training: Training, group: int) -> None:
+    if group == 4:
+        training.model[2].forward = lambda values: values.clamp(-0.5, 0.5)
+
+
+def replace_parameter(training: Training, group: int) -> None:
+    if group == 4:
+        with torch.no_grad():
+            training.model[4].bias = nn.Parameter(training.model[4].bias + 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [load_momentum, lower_rate, freeze, less_dropout, no_gradient, hook, other_forward, replace_parameter],
+)
 def test_what_is_changed_between_groups_counts(device: TapeDevice, change: Any) -> None:
     sunk = compared(device, Training.step, change)
     assert sunk.reason is None
     assert 10 < sunk.replayed < 28 - 3 - 2  # it was captured anew, after a step as it is
+
+
+class Settings:
+    share = 1.0
+
+
+class Slots:
+    __slots__ = ("share",)
+
+    def __init__(self) -> None:
+        self.share = 1.0
+
+
+SHARE = [1.0]
+PADDED = nn.Conv1d(1, 1, 3, padding=1)
+
+
+def weight() -> float:
+    return SHARE[0]
+
+
+def scaled(by: Callable[[], Any]) -> Callable[[Training], Callable[..., Any]]:
+    def make(training: Training) -> Callable[..., Any]:
+        step = training.step()
+        return lambda images, labels: step(images * by(), labels)
+
+    return make
+
+
+slots, shares, table = Slots(), np.ones(3), {"deep": [{"share": 1.0}]}
+
+
+def rebind(share: float) -> None:
+    Settings.share = slots.share = SHARE[0] = shares[1] = table["deep"][0]["share"] = share  # type: ignore[index]
+    PADDED.padding = (1 if share == 1 else 0,)
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        lambda: Settings.share,
+        lambda: slots.share,
+        lambda: weight(),
+        lambda: float(shares[1]),
+        lambda: table["deep"][0]["share"],  # type: ignore[index]
+        lambda: PADDED(torch.ones(1, 1, 9)).detach().sum(),
+        functools.partial(lambda share: share.share, slots),
+    ],
+)
+def test_what_a_step_reads_elsewhere(device: TapeDevice, by: Any) -> None:
+    """Attributes of classes and slots, globals of functions that it calls, arrays, items, a module's settings."""
+
+    def change(training: Training, group: int) -> None:
+        if group % 7 == 4:
+            rebind(0.5)
+
+    def make(training: Training) -> Callable[..., Any]:
+        rebind(1.0)
+        return scaled(by)(training)
+
+    sunk = compared(device, make, change)
+    assert sunk.reason is None
+    assert sunk.replayed > 10
+
+
+def test_names_that_are_bound_anew(device: TapeDevice) -> None:
+    """The step's optimizer is another one from the third group on."""
+
+    def run(around: Callable[[Callable[..., Any], Any], Iterator[Any]]) -> Values:
+        training = Training(device)
+        optimizer = training.optimizer
+
+        def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(training.model(images), labels)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        training.model[3].p = 0.0
+        losses: Values = []
+        for number, group in enumerate(around(step, training.loader)):
+            losses += [*group]
+            if number == 2:
+                optimizer = torch.optim.SGD(training.model.parameters(), lr=0.0)
+        return losses
+
+    def plainly(step: Callable[..., Any], loader: Any) -> Iterator[Any]:
+        for group in grouped(loader, 2):
+            yield [step(*batch).detach() for batch in group]
+
+    assert same(run(lambda step, loader: accel.sink(step, 2)(loader)), run(plainly))
+
+
+def test_a_list_of_many_tensors(device: TapeDevice) -> None:
+    def make(training: Training) -> Callable[..., Any]:
+        step, averages = training.step(), [torch.zeros(2) for _ in range(150)]
+
+        def averaged(*batch: torch.Tensor) -> torch.Tensor:
+            torch._foreach_add_(averages, 1.0)
+            return step(*batch) + averages[149].sum()
+
+        return averaged
+
+    assert compared(device, make).replayed == 23
+
+
+def test_a_scaler_that_asks_nobody(device: TapeDevice) -> None:
+    def make(training: Training) -> Callable[..., Any]:
+        optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1, fused=True)
+        model, scaler = training.model, torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+        model[3].p = 0.0
+
+        def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss * scaler._scale  # type: ignore[operator]
+
+        return step
+
+    assert compared(device, make).reason is None
 
 
 def test_gradients_that_were_taken_away_between_groups(device: TapeDevice) -> None:
@@ -399,6 +553,26 @@ def test_results_of_several_tensors(device: TapeDevice) -> None:
     assert [len(each["right"]) for each in groups] == [5, 5, 4]
     assert sum(int(each["right"].sum()) for each in groups) == sum(int((y == 1).sum()) for _, y in training.loader)
     assert sunk.replayed == 10
+
+
+def test_results_of_other_shapes_are_a_group_of_their_own(device: TapeDevice) -> None:
+    training = Training(device)
+    step = training.step()
+
+    def each(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return step(images, labels) + images.sum(1)
+
+    groups = [list(group.shape) for _ in range(2) for group in accel.sink(each, -1)(training.loader)]
+    assert groups == [[13, 4], [1, 2]] * 2
+
+
+def test_a_step_that_stops(device: TapeDevice) -> None:
+    training = Training(device)
+    step, left = training.step(), iter(range(4))
+    groups = accel.sink(lambda *batch: step(*batch) + 0 * next(left), -1)(training.loader)
+    assert len(next(groups)) <= 4
+    with pytest.raises(RuntimeError, match=r"a step raised StopIteration"):
+        next(groups)
 
 
 @pytest.mark.parametrize("result", [1.5, None, [torch.zeros(())], (torch.zeros(()), 2)])
