@@ -85,6 +85,7 @@ def _next_data(original: Function, self: Any) -> Any:
         if not progress.workers and not progress.ended:
             progress.hand_out(0, noted.record)
     progress.yielded += 1
+    loaders.check(self, progress)
     return batch
 
 
@@ -120,8 +121,8 @@ def _state_dict(self: DataLoader[Any]) -> dict[str, Any]:
     return loaders.state_dict(self, ahead=frame(1).f_globals.get("__name__") == "accelerate.data_loader")
 
 
-def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any]) -> None:
-    loaders.load_state_dict(self, state_dict)
+def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any], verify: int = 0) -> None:
+    loaders.load_state_dict(self, state_dict, verify)
 
 
 _state_dict.__doc__, _load_state_dict.__doc__ = loaders.state_dict.__doc__, loaders.load_state_dict.__doc__

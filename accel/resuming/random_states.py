@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import random
 from array import array
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -131,7 +133,28 @@ def _put_bits(generator: Any, state: Any) -> None:
     generator.bit_generator.state = _to_numpy(state)
 
 
+class Listed(NamedTuple):
+    """An attribute of an object of the user's that is listed to be restored."""
+
+    holder: Any
+    name: str
+
+    def take(self) -> Any:
+        """Its value, an integer; of an ``itertools.count``, its arguments as text."""
+        value = getattr(self.holder, self.name)
+        if not isinstance(value, (int, count)):
+            raise TypeError(f"{self.name} is of type {type(value).__name__}")
+        return repr(value)[5:] if isinstance(value, count) else int(value)
+
+    def put(self, state: Any) -> None:
+        """Set it."""
+        arguments = literal_eval(state) if isinstance(state, str) else state
+        value = count(*(arguments if isinstance(arguments, tuple) else (arguments,)))
+        setattr(self.holder, self.name, value if isinstance(state, str) else state)
+
+
 _KINDS = (
+    _Kind(Listed, Listed.take, Listed.put),
     _Kind(torch.Generator, _of_torch, lambda each, state: each.set_state(_tensor(state))),
     _Kind(
         random.Random, lambda each: _of_python(each.getstate()), lambda each, state: each.setstate(_to_python(state))
@@ -153,51 +176,58 @@ def _state_of(generator: Any) -> Any:
     return _kind(generator).take(generator)
 
 
-class Found(NamedTuple):
-    """What a search has found.
-
-    Attributes:
-        generators: those whose states can be saved. others: paths and names of what draws or counts and cannot be.
-    """
-
-    generators: Generators
-    others: list[str]
-
-
 LONGEST, DEEPEST, MOST = 1000, 6, 20_000
 """The most items of a container that is looked into, the deepest level, and the most objects that are looked at."""
 
 
-def find(roots: Mapping[str, Any]) -> Found:
-    """Look for random generators in objects: attributes, items, and what functions and methods refer to."""
-    generators: dict[str, Any] = {}
-    others: list[str] = []
-    seen = {id(torch.default_generator), id(getattr(random, "_inst", None))}
-    level = list(roots.items())
-    for _ in range(DEEPEST + 1):
-        inner: list[tuple[str, Any]] = []
-        for path, value in level:
-            if type(value) in _LEAVES or id(value) in seen or len(seen) > MOST:
-                continue
-            seen.add(id(value))
-            if isinstance(value, tuple(kind.cls for kind in _KINDS)):
-                try:
-                    _state_of(value)
-                    generators[path] = value
-                except Exception:
-                    others.append(f"{path} ({type(value).__name__})")
-            elif type(value).__name__ in _NAMED:
-                others.append(f"{path} ({type(value).__name__})")
-            else:
-                with suppress(Exception):  # of the user's own classes
-                    inner += _parts(path, value)
-        level = inner
-    return Found(generators, others)
+class Found:
+    """What a search has found in objects: attributes, items, and what functions and methods refer to.
+
+    Attributes:
+        generators: random generators whose states can be saved, and attributes that the user has listed.
+    """
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self.generators: dict[str, Any] = {}
+        self._roots, self._others, self._integers = roots, list[str](), dict[str, int]()
+        seen = {id(torch.default_generator), id(getattr(random, "_inst", None))}
+        level = list(roots.items())
+        for _ in range(DEEPEST + 1):
+            inner: list[tuple[str, Any]] = []
+            for path, value in level:
+                if type(value) is int and len(self._integers) < MOST:
+                    self._integers[path] = value
+                if type(value) in _LEAVES or id(value) in seen or len(seen) > MOST:
+                    continue
+                seen.add(id(value))
+                if isinstance(value, tuple(kind.cls for kind in _KINDS)):
+                    try:
+                        _state_of(value)
+                        self.generators[path] = value
+                    except Exception:
+                        self._others.append(f"{path} ({type(value).__name__})")
+                elif type(value).__name__ in _NAMED:
+                    self._others.append(f"{path} ({type(value).__name__})")
+                else:
+                    with suppress(Exception):  # of the user's own classes
+                        inner += _parts(path, value)
+            level = inner
+
+    def unrestored(self, batches: int) -> tuple[str, ...]:
+        """Paths and types of what draws or counts and is not restored; ``batches``: how many were made since the
+        search. From the second on, integers that have changed are among them."""
+        if batches > 1 and self._integers:
+            now, before = Found(self._roots)._integers, self._integers
+            self._others += [f"{path} (int)" for path, value in now.items() if before.get(path, value) != value]
+            self._integers = {}
+        return tuple(self._others)
 
 
 _LEAVES = frozenset(
     (int, float, bool, complex, str, bytes, bytearray, type(None), range, slice, torch.Tensor, np.ndarray)
 )
+LIST = "accel_restores"
+"""An attribute of an object of the user's, or of its class: names of its attributes that count and are restored."""
 _NAMED = frozenset(("count", "cycle", "generator"))
 """Python's iterators that keep a place which cannot be saved."""
 
@@ -218,7 +248,11 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif not isinstance(value, (type, ModuleType)):
         own = object.__getattribute__(value, "__dict__")
-        yield from ((f"{path}.{name}", each) for name, each in own.items() if len(own) <= LONGEST)
+        listed = own.get(LIST, getattr(type(value), LIST, ()))
+        yield from ((f"{path}.{name}", Listed(value, name)) for name in listed)
+        yield from (
+            (f"{path}.{name}", each) for name, each in own.items() if name not in listed and len(own) <= LONGEST
+        )
         for name in ("__getitem__", "__iter__", "__call__", "forward"):
             method = getattr(type(value), name, None)
             if isinstance(method, FunctionType):
