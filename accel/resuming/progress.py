@@ -124,6 +124,17 @@ def found(loader: DataLoader[Any]) -> Found:
     return Found(roots)
 
 
+def _taken(iterator: Iterator[Any], count: int) -> list[Any]:
+    """The next items of an iterator; of a list that a generator yields from, as in torch's samplers, as a slice."""
+    taken = list(islice(iterator, min(count, 1)))  # the list is drawn
+    inner: Any = getattr(iterator, "gi_yieldfrom", None)
+    if type(inner) is type(iter([])):
+        _, (items,), place = inner.__reduce__()
+        taken += items[place : place + count - 1]
+        inner.__setstate__(place + len(taken) - 1)
+    return taken + list(islice(iterator, count - len(taken)))
+
+
 class Progress:
     """How far an iterator has come in its epoch.
 
@@ -251,7 +262,7 @@ class Progress:
         sampler = iterator._index_sampler
         if type(sampler) is BatchSampler and handed:  # at once
             rest = iter(sampler.sampler)
-            indices = list(islice(rest, handed * sampler.batch_size))
+            indices = _taken(rest, handed * sampler.batch_size)
             iterator._sampler_iter = iter(BatchSampler(rest, sampler.batch_size, sampler.drop_last))
             self.order.add(indices, handed if len(indices) > (handed - 1) * sampler.batch_size else 0)
             self.last = indices[(handed - 1) * sampler.batch_size :]
