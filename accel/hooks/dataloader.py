@@ -154,8 +154,7 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
                 if type(task) is Checked:
                     carrier.check(lambda indices: _made(original, self, indices)[0])
         if isinstance(task, Recorded):
-            instead = recording_only.content_digest(made) if type(task) is Digested else None
-            return instead if carrier is None else carrier.sent(instead)
+            return _with_note(recording_only.content_digest(made) if type(task) is Digested else None, carrier)
         states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
         placed = bool(states) and not computes and _is_placed(states)
@@ -167,8 +166,14 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    sent = sending.outgoing(made, packs=bool(states) and not (computes or placed))
-    return sent if carrier is None else carrier.sent(sent)
+    return _with_note(sending.outgoing(made, packs=bool(states) and not (computes or placed)), carrier)
+
+
+def _with_note(batch: Any, carrier: worker_notes.Carrier | None) -> Any:
+    if carrier is None:
+        return batch
+    carrier.batch = batch
+    return carrier
 
 
 def _is_placed(states: list[LazyTensorBase]) -> bool:

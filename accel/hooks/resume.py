@@ -76,14 +76,14 @@ def _next_data(original: Function, self: Any) -> Any:
     if progress is None:
         return original(self)
     try:
-        with batch_record.noting() as noted:
+        with batch_record.noting() as records:
             batch = original(self)
     except StopIteration:
         progress.ended = True
         raise
     finally:
         if not progress.workers and not progress.ended:
-            progress.hand_out(0, noted.record)
+            progress.hand_out(0, records[-1] if records else None)
     progress.yielded += 1
     loaders.check(self, progress)
     return batch
@@ -105,7 +105,7 @@ def made(loader: DataLoader[Any], iterator: Any) -> Any:
         except BaseException:
             if progress.workers:
                 iterator._shutdown_workers()
-            if progress.replays or not loaders.replays(loader):
+            if progress.replays or not (loaders.loaded(loader) or {}).get("replays"):
                 raise
             del progress  # so that one iterator of the loader is alive
             iterator = loader._get_iterator()

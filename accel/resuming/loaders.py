@@ -92,7 +92,7 @@ def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any], verify:
     saved = state.parsed(state_dict)
     if verify and isinstance(loader.dataset, IterableDataset):
         raise ResumeError(f"verify={verify}: the samples of an iterable dataset cannot be made twice")
-    state.check_loader(saved, loader)
+    state.check(saved["loader"] | saved["versions"], state.described(loader) | state.versions())
     if not saved["running"] and saved["main"]:
         random_states.restore(saved["main"], found(loader).generators)
     loader._iterator = None  # persistent workers, which are elsewhere
@@ -174,7 +174,7 @@ def begun(loader: DataLoader[Any]) -> Progress:
         text = "a DataLoader goes on with another number of ranks: they divide what is left of the epoch, and draw anew"
         log.note(log.WARNING, text)
     elif saved is not None and saved["running"]:
-        state.check_sampler(saved, loader)
+        state.check(saved["sampler"], state.sampler_of(loader))
     elif saved is not None and not any(saved["workers"]):
         saved = known.loaded = None  # the next epoch begins as any
     progress = Progress(loader, saved, verify, rest)
@@ -182,15 +182,9 @@ def begun(loader: DataLoader[Any]) -> Progress:
     return progress
 
 
-def is_loaded(loader: DataLoader[Any]) -> bool:
-    """Whether the next iterator of a loader goes on from a state."""
-    return _known(loader).loaded is not None
-
-
-def replays(loader: DataLoader[Any]) -> bool:
-    """Whether the next iterator of a loader replays its epoch."""
-    loaded = _known(loader).loaded
-    return loaded is not None and bool(loaded["replays"])
+def loaded(loader: DataLoader[Any]) -> dict[str, Any] | None:
+    """The state that the next iterator of a loader goes on from."""
+    return _known(loader).loaded
 
 
 def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
@@ -229,9 +223,9 @@ def _proved_here(iterator: Any, progress: Progress) -> str:
     if note is None:
         return ""
     random_states.restore(note.states, progress.generators)
-    with batch_record.noting() as noted:
+    with batch_record.noting() as records:
         iterator._dataset_fetcher.fetch(Recorded(last.indices if isinstance(last, Checked) else last))
-    return "" if noted.record is not None and batch_record.state_digest(noted.record) == note.digest else DIFFERS
+    return "" if [batch_record.state_digest(each) for each in records[-1:]] == [note.digest] else DIFFERS
 
 
 def check(iterator: Any, progress: Progress) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from accel.errors import ResumeError, attempt
+from accel.errors import ResumeError
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
 from accel.resuming.random_states import Found, States
@@ -81,16 +81,12 @@ class Order:
     def add(self, indices: Any, times: int = 1) -> None:
         """Note what the sampler gave; ``times``: in so many batches."""
         self.drawn += times
-        if not isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
-            self._hasher.update(type(indices).__name__.encode())  # it may be used up by looking at it
-            return
+        each = indices if isinstance(indices, (list, tuple, range, np.ndarray, torch.Tensor)) else (indices,)
         try:
-            self._hasher.update(array("q", indices))  # type: ignore[arg-type]
+            self._hasher.update(array("q", each))
         except (TypeError, OverflowError):  # no integers
-            for each in indices if isinstance(indices, (list, tuple)) else (indices,):
-                text = attempt(repr, each)
-                text = text if isinstance(text, str) else type(each).__name__
-                self._hasher.update(text.encode("utf-8", "surrogatepass"))
+            for one in each:
+                self._hasher.update(batch_record.state_digest(batch_record.noted(one)).encode())
 
     def digest(self) -> str:
         """A digest of all that it gave."""
@@ -128,7 +124,7 @@ def _taken(iterator: Iterator[Any], count: int) -> list[Any]:
     """The next items of an iterator; of a list that a generator yields from, as in torch's samplers, as a slice."""
     taken = list(islice(iterator, min(count, 1)))  # the list is drawn
     inner: Any = getattr(iterator, "gi_yieldfrom", None)
-    if type(inner) is type(iter([])):
+    if type(inner).__name__ == "list_iterator":
         _, (items,), place = inner.__reduce__()
         taken += items[place : place + count - 1]
         inner.__setstate__(place + len(taken) - 1)

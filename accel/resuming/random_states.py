@@ -23,9 +23,13 @@ States = dict[str, Any]
 
 They are bytes, numbers, strings and containers of them, which ``plain`` makes fit for any checkpoint."""
 
-Generators = Mapping[str, Any]
+Generators = dict[str, Any]
 """Random generators by their paths, such as "dataset.transform.rng"."""
 
+_python: Any = random.getstate
+_numpy: Any = np.random.get_state
+EVERYBODYS: Generators = {"torch": torch.default_generator, "python": _python.__self__, "numpy": _numpy.__self__}
+"""The global generators, by names that no path has."""
 
 seeds = 0
 """How often ``torch.manual_seed`` was called in this process, while a backend was in force."""
@@ -33,14 +37,8 @@ seeds = 0
 
 def current(own: Generators) -> States:
     """The states now; ``own``: generators besides the global ones."""
-    states: States = {
-        "torch": _of_torch(torch.default_generator),
-        "python": _of_python(random.getstate()),
-        "numpy": _of_global_numpy(),
-    }
-    if own:
-        states["own"] = {path: _state_of(generator) for path, generator in own.items()}
-    return states
+    states = {name: _state_of(generator) for name, generator in EVERYBODYS.items()}
+    return states | {"own": {path: _state_of(generator) for path, generator in own.items()}} if own else states
 
 
 def restore(states: States, own: Generators) -> None:
@@ -52,11 +50,8 @@ def restore(states: States, own: Generators) -> None:
     saved = states.get("own", {})
     if other := sorted(saved.keys() ^ own.keys()):
         raise ResumeError(f"generators of yours are not where they were: {', '.join(other)}")
-    torch.default_generator.set_state(_tensor(states["torch"]))
-    random.setstate(_to_python(states["python"]))
-    np.random.set_state(_to_numpy(states["numpy"]))  # noqa: NPY002
-    for path, generator in own.items():
-        _kind(generator).put(generator, saved[path])
+    for name, generator in (EVERYBODYS | own).items():
+        _kind(generator).put(generator, states[name] if name in EVERYBODYS else saved[name])
 
 
 # -- generators of the user's ------------------------------------------------------------------------------
@@ -78,55 +73,44 @@ def _of_torch(generator: torch.Generator) -> bytes:
     return generator.get_state().numpy().tobytes()
 
 
-def _of_python(state: Any) -> list[Any]:
-    version, words, gauss = state
+def _of_python(generator: random.Random) -> list[Any]:
+    version, words, gauss = generator.getstate()
     return [version, array("I", words).tobytes(), gauss]
 
 
-def _to_python(state: list[Any]) -> Any:
+def _to_python(generator: random.Random, state: list[Any]) -> None:
     version, words, gauss = state
-    return version, tuple(array("I", words)), gauss
+    generator.setstate((version, tuple(array("I", words)), gauss))
 
 
 def _of_numpy(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {key: _of_numpy(value) for key, value in state.items()}
-    return [state.dtype.str, state.tobytes()] if isinstance(state, np.ndarray) else state
+    return _mapped(state, np.ndarray, lambda each: [each.dtype.str, each.tobytes()])
 
 
 def _to_numpy(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {key: _to_numpy(value) for key, value in state.items()}
-    return np.frombuffer(state[1], state[0]).copy() if isinstance(state, list) else state
+    return _mapped(state, list, lambda each: np.frombuffer(each[1], each[0]).copy())
 
 
 _last_numpy: tuple[bytes, Any] = (b"", None)
 
 
-def _of_global_numpy() -> Any:
-    """The state of NumPy's global generator, which takes NumPy 40 µs: the last one if its memory has not changed since.
+def _of_legacy_numpy(generator: np.random.RandomState) -> Any:
+    """The state, which takes NumPy 40 µs; of the global one, the last if its memory has not changed since.
 
     (Nothing but a normal number that is kept for the next call can be used without changing it.)
     """
     global _last_numpy
-    memory = _memory(_numpy.get_bit_generator())
+    bits, memory = getattr(np.random, "get_bit_generator", lambda: None)(), b""  # absent from NumPy's types
+    if generator is EVERYBODYS["numpy"] and type(bits) is np.random.MT19937:
+        memory = ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4)
     before, state = _last_numpy
     if not memory or memory != before or state["has_gauss"]:
-        state = _of_numpy(np.random.get_state(legacy=False))  # noqa: NPY002
-        _last_numpy = memory, state
+        state = _of_numpy(generator.get_state(legacy=False))
+        _last_numpy = (memory, state) if memory else _last_numpy
     return state
 
 
-def _memory(bits: Any) -> bytes:
-    """The memory that has the state of NumPy's own kind of bit generator; nothing for others."""
-    if type(bits) is not np.random.MT19937:
-        return b""
-    place = bits.ctypes.state_address
-    return ctypes.string_at(place, 4 * _WORDS + 4)
-
-
 _WORDS = 624
-_numpy: Any = np.random  # whose types lack a name
 
 
 def _put_bits(generator: Any, state: Any) -> None:
@@ -156,15 +140,9 @@ class Listed(NamedTuple):
 _KINDS = (
     _Kind(Listed, Listed.take, Listed.put),
     _Kind(torch.Generator, _of_torch, lambda each, state: each.set_state(_tensor(state))),
-    _Kind(
-        random.Random, lambda each: _of_python(each.getstate()), lambda each, state: each.setstate(_to_python(state))
-    ),
+    _Kind(random.Random, _of_python, _to_python),
     _Kind(np.random.Generator, lambda each: _of_numpy(each.bit_generator.state), _put_bits),
-    _Kind(
-        np.random.RandomState,
-        lambda each: _of_numpy(each.get_state(legacy=False)),
-        lambda each, state: each.set_state(_to_numpy(state)),
-    ),
+    _Kind(np.random.RandomState, _of_legacy_numpy, lambda each, state: each.set_state(_to_numpy(state))),
 )
 
 
@@ -190,7 +168,7 @@ class Found:
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self.generators: dict[str, Any] = {}
         self._roots, self._others, self._integers = roots, list[str](), dict[str, int]()
-        seen = {id(torch.default_generator), id(getattr(random, "_inst", None))}
+        seen = set(map(id, EVERYBODYS.values()))
         level = list(roots.items())
         for _ in range(DEEPEST + 1):
             inner: list[tuple[str, Any]] = []
@@ -283,17 +261,18 @@ _LIBRARIES = frozenset(("torch", "torchvision", "PIL", "numpy", "accel"))
 
 def plain(value: Any) -> Any:
     """A value with its bytes as uint8 tensors, which ``torch.load(weights_only=True)`` reads."""
-    if isinstance(value, bytes):
-        return _tensor(value) if value else torch.empty(0, dtype=torch.uint8)
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    return type(value)([plain(each) for each in value]) if type(value) in (list, tuple) else value
+    return _mapped(value, bytes, lambda each: _tensor(each) if each else torch.empty(0, dtype=torch.uint8))
 
 
 def of_plain(value: Any) -> Any:
     """The value that ``plain`` was given; its tensors may have been moved to a device since."""
-    if isinstance(value, torch.Tensor):
-        return value.cpu().numpy().tobytes()
+    return _mapped(value, torch.Tensor, lambda each: each.cpu().numpy().tobytes())
+
+
+def _mapped(value: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+    """A value with all of a kind converted, in dictionaries, lists and tuples as well."""
+    if isinstance(value, kind):
+        return convert(value)
     if isinstance(value, dict):
-        return {key: of_plain(each) for key, each in value.items()}
-    return type(value)([of_plain(each) for each in value]) if type(value) in (list, tuple) else value
+        return {key: _mapped(each, kind, convert) for key, each in value.items()}
+    return type(value)([_mapped(each, kind, convert) for each in value]) if type(value) in (list, tuple) else value

@@ -55,7 +55,7 @@ def digest(loader: DataLoader[Any]) -> str:
     """
     if switch.active() is None:
         raise RuntimeError("accel.digest needs a backend in force: call accel.set_image_backend first")
-    if loaders.is_loaded(loader):
+    if loaders.loaded(loader):
         raise RuntimeError("a state was loaded into this loader: digest the epoch behind the resumed one")
     own = found(loader).generators
     states, hasher = random_states.current(own), sha256()

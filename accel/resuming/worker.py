@@ -27,18 +27,20 @@ def begin() -> None:
 
 
 class Carrier:
-    """Notes one batch of a worker.
+    """A batch of a worker, which is sent with a note; the main process gets the batch.
 
     Attributes:
-        record: how the batch was recorded (``batch_record.noted``); set before it is sent.
+        batch, record: what is sent in its place, and how it was recorded (``batch_record.noted``); set before.
     """
 
+    batch: Any = None
     record = b""
 
     def __init__(self, fetcher: Any, indices: Any) -> None:
-        found, self._fetcher = _search(fetcher), fetcher
-        fetcher.accel_batches = self._number = getattr(fetcher, "accel_batches", 0) + 1  # a fetcher lives for an epoch
-        self._unrestored = found.unrestored(self._number)
+        found, self._fetcher, info = _search(fetcher), fetcher, get_worker_info()
+        assert info is not None
+        fetcher.accel_batches = number = getattr(fetcher, "accel_batches", 0) + 1  # a fetcher lives for an epoch
+        self._place, self._unrestored = (slot_pool.loader_number(), info.id, number), found.unrestored(number)
         self._note = indices, random_states.current(found.generators)
 
     def check(self, record: Callable[[Any], Any]) -> None:
@@ -46,22 +48,8 @@ class Carrier:
         if wrong := restored(Restored(*self._note, batch_record.state_digest(self.record)), self._fetcher, record):
             raise ResumeError(wrong)
 
-    def sent(self, batch: Any) -> Any:
-        """What is sent for the batch: it, with its note."""
-        info = get_worker_info()
-        assert info is not None
-        note = *self._note, self.record, self._unrestored
-        return _Carried(batch, slot_pool.loader_number(), info.id, self._number, *note)
-
-
-class _Carried:
-    """A batch with its note, of which the main process gets the batch."""
-
-    def __init__(self, *batch_and_note: Any) -> None:
-        self._batch_and_note = batch_and_note
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return arrived, self._batch_and_note
+        return arrived, (self.batch, *self._place, *self._note, self.record, self._unrestored)
 
 
 def carrier(fetcher: Any, indices: Any) -> Carrier | None:
