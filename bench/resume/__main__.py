@@ -62,6 +62,8 @@ def main() -> int:
         for name, (function, count, size) in parts.items():
             found = Counter[str]()
             for share in as_completed([pool.submit(function, number, root, size) for number in range(count)]):
+                if share.exception() is not None:
+                    pool.shutdown(cancel_futures=True)
                 found += share.result()
                 bar.advance(1)
             result[name] = dict(found)

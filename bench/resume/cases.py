@@ -62,6 +62,8 @@ def chosen(number: int, methods: Sequence[str] = ("fork",), dataset: str = "") -
     draw = random.Random(f"case {number}")
     dataset = dataset or draw.choice((*DATASETS, "folder"))
     workers = draw.choice((0, 0, 1, 2, 3))
+    own = draw.choice(("", *PLANTED)) if dataset == "own" else ""
+    methods = ("fork",) if own == "torch" else methods  # torch cannot send its generators to others
     return Case(
         dataset=dataset,
         sampler="sequential" if dataset == "iterable" else draw.choice(SAMPLERS),
@@ -71,7 +73,7 @@ def chosen(number: int, methods: Sequence[str] = ("fork",), dataset: str = "") -
         persistent=dataset != "iterable" and workers > 0 and draw.random() < 0.5,
         pin=draw.random() < 0.3,
         drop_last=draw.random() < 0.3,
-        planted=draw.choice(("", *PLANTED)) if dataset == "own" else "",
+        planted=own,
         seed=draw.randrange(1 << 20),
         cuts=tuple(sorted(draw.sample(range(1, 14), draw.choice((1, 2, 3, 5))))),
         rank=draw.randrange(2),
@@ -197,7 +199,7 @@ def loader(case: Case, root: Path) -> DataLoader[Any]:
     if case.planted:
         options["collate_fn"] = Scaled(planted(case.planted, case.seed + 3))
     if case.workers:
-        options |= {"multiprocessing_context": case.method, "persistent_workers": case.persistent, "timeout": 60}
+        options |= {"multiprocessing_context": case.method, "persistent_workers": case.persistent, "timeout": 300}
     return DataLoader(dataset, num_workers=case.workers, pin_memory=case.pin, **options)
 
 
