@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from accel.hooks.patch import Addition, Body, Function, Undo
 from accel.processes import switch
 from accel.resuming import batch_record, loaders, random_states
-from accel.resuming.progress import Progress
+from accel.resuming.progress import Checked, Progress
 from accel.system.caller import frame
 from accel.system.private_names import private
 
@@ -85,7 +85,8 @@ def _next_data(original: Function, self: Any) -> Any:
         if not progress.workers and not progress.ended:
             progress.hand_out(0, records[-1] if records else None)
     progress.yielded += 1
-    loaders.check(self, progress)
+    if type(progress.last) is Checked and not progress.workers:
+        loaders.check(self, progress)
     return batch
 
 

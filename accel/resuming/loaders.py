@@ -229,9 +229,8 @@ def _proved_here(iterator: Any, progress: Progress) -> str:
 
 
 def check(iterator: Any, progress: Progress) -> None:
-    """Record the batch again that was just made in this process, if that is its task; raise ``ResumeError`` if it
-    differs."""
-    if isinstance(progress.last, Checked) and not progress.workers and (wrong := _proved_here(iterator, progress)):
+    """Record the batch again that was just made in this process; raise ``ResumeError`` if it differs."""
+    if wrong := _proved_here(iterator, progress):
         raise ResumeError(wrong)
 
 

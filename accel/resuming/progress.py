@@ -152,11 +152,7 @@ class Progress:
     """
 
     def __init__(
-        self,
-        loader: DataLoader[Any],
-        saved: dict[str, Any] | None = None,
-        verify: int = 0,
-        rest: list[int] | None = None,
+        self, loader: DataLoader[Any], saved: dict[str, Any] | None, verify: int, rest: list[int] | None
     ) -> None:
         self.workers = loader.num_workers
         self.found = found(loader)

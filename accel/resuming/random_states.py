@@ -37,7 +37,8 @@ seeds = 0
 
 def current(own: Generators) -> States:
     """The states now; ``own``: generators besides the global ones."""
-    states = {name: _state_of(generator) for name, generator in EVERYBODYS.items()}
+    torchs, python, numpy = EVERYBODYS.values()
+    states = {"torch": _of_torch(torchs), "python": _of_python(python), "numpy": _of_legacy_numpy(numpy)}
     return states | {"own": {path: _state_of(generator) for path, generator in own.items()}} if own else states
 
 
@@ -102,15 +103,12 @@ def _of_legacy_numpy(generator: np.random.RandomState) -> Any:
     global _last_numpy
     bits, memory = getattr(np.random, "get_bit_generator", lambda: None)(), b""  # absent from NumPy's types
     if generator is EVERYBODYS["numpy"] and type(bits) is np.random.MT19937:
-        memory = ctypes.string_at(bits.ctypes.state_address, 4 * _WORDS + 4)
+        memory = ctypes.string_at(bits.ctypes.state_address, 4 * 625)  # 624 words and the place among them
     before, state = _last_numpy
     if not memory or memory != before or state["has_gauss"]:
         state = _of_numpy(generator.get_state(legacy=False))
         _last_numpy = (memory, state) if memory else _last_numpy
     return state
-
-
-_WORDS = 624
 
 
 def _put_bits(generator: Any, state: Any) -> None:
