@@ -30,7 +30,7 @@ from accel.processes.leaving import leaves
 from accel.recipes.recipe import recording
 from accel.resuming import batch_record, recording_only
 from accel.resuming import worker as worker_notes
-from accel.resuming.progress import Recorded, Restored
+from accel.resuming.progress import Checked, Digested, Recorded, Restored, Task
 from accel.runtime.memo import cached
 from accel.system import log, notes, thread_pools, worker_threads
 from accel.system.caller import frame
@@ -124,15 +124,15 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
     if not isinstance(self.collate_fn, Collating):
         self.collate_fn = Collating(self.collate_fn)
     if get_worker_info() is None:
-        made, lazy = _made(original, self, index.indices if type(index) is Recorded else index)
+        made, lazy = _made(original, self, index.indices if isinstance(index, Task) else index)
         batch_record.note(made)
-        if type(index) is Recorded:
-            return recording_only.content_digest(made) if index.digests else None
+        if isinstance(index, Recorded):
+            return recording_only.content_digest(made) if type(index) is Digested else None
         loader_batch.gather(search.lazy_tensors(made) if lazy is None else lazy, 0, index)
         return made
     caller = frame(2).f_code  # past this function and torch's; this function calls itself, below
     if caller.co_name != "_worker_loop" and caller not in (_fetch.__code__, fetched_as_in_worker.__code__):
-        return _located(original, self, index.indices if type(index) is Recorded else index)
+        return _located(original, self, index.indices if isinstance(index, Task) else index)
     if measuring.look():
         return self.fetch(index)  # which now has clocks around it, or has none any more
     if type(index) is Restored:
@@ -143,19 +143,19 @@ def _fetch(original: Function, self: Any, index: Any) -> Any:
 
 
 def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
-    task = index if type(index) is Recorded else None
-    index = index if task is None else task.indices
+    task, index = index, index.indices if isinstance(index, Task) else index
     carrier = worker_notes.carrier(self, index)
     selection, placed = switch.active(), False
     computes = selection is not None and not backend_of(selection).devices
     try:
         with tensor.fetching():
             made, lazy = _made(original, self, index)
-        if carrier is not None:
-            carrier.record = batch_record.noted(made)
-        if task is not None:
-            instead = recording_only.content_digest(made) if task.digests else None
-            return instead if carrier is None else carrier.sent(instead)
+            if carrier is not None:
+                carrier.record = batch_record.noted(made)
+                if type(task) is Checked:
+                    carrier.check(lambda indices: _made(original, self, indices)[0])
+        if isinstance(task, Recorded):
+            return _with_note(recording_only.content_digest(made) if type(task) is Digested else None, carrier)
         states = search.lazy_tensors(made, sent=computes) if lazy is None else lazy
         loader_batch.gather(states, slot_pool.loader_number(), index)
         placed = bool(states) and not computes and _is_placed(states)
@@ -167,8 +167,14 @@ def _made_in_worker(original: Function, self: Any, index: Any) -> Any:
         if where is None:
             raise
         raise type(error)(f"{error} (dataset index {where})") from error
-    sent = sending.outgoing(made, packs=bool(states) and not (computes or placed))
-    return sent if carrier is None else carrier.sent(sent)
+    return _with_note(sending.outgoing(made, packs=bool(states) and not (computes or placed)), carrier)
+
+
+def _with_note(batch: Any, carrier: worker_notes.Carrier | None) -> Any:
+    if carrier is None:
+        return batch
+    carrier.batch = batch
+    return carrier
 
 
 def _is_placed(states: list[LazyTensorBase]) -> bool:

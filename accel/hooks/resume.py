@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from accel.hooks.patch import Addition, Body, Function, Undo
 from accel.processes import switch
 from accel.resuming import batch_record, loaders, random_states
-from accel.resuming.progress import Progress
+from accel.resuming.progress import Checked, Progress
 from accel.system.caller import frame
 from accel.system.private_names import private
 
@@ -76,15 +76,17 @@ def _next_data(original: Function, self: Any) -> Any:
     if progress is None:
         return original(self)
     try:
-        with batch_record.noting() as noted:
+        with batch_record.noting() as records:
             batch = original(self)
     except StopIteration:
         progress.ended = True
         raise
     finally:
         if not progress.workers and not progress.ended:
-            progress.hand_out(0, noted.record)
+            progress.hand_out(0, records[-1] if records else None)
     progress.yielded += 1
+    if type(progress.last) is Checked and not progress.workers:
+        loaders.check(self, progress)
     return batch
 
 
@@ -104,7 +106,7 @@ def made(loader: DataLoader[Any], iterator: Any) -> Any:
         except BaseException:
             if progress.workers:
                 iterator._shutdown_workers()
-            if progress.replays or not loaders.replays(loader):
+            if progress.replays or not (loaders.loaded(loader) or {}).get("replays"):
                 raise
             del progress  # so that one iterator of the loader is alive
             iterator = loader._get_iterator()
@@ -120,8 +122,8 @@ def _state_dict(self: DataLoader[Any]) -> dict[str, Any]:
     return loaders.state_dict(self, ahead=frame(1).f_globals.get("__name__") == "accelerate.data_loader")
 
 
-def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any]) -> None:
-    loaders.load_state_dict(self, state_dict)
+def _load_state_dict(self: DataLoader[Any], state_dict: dict[str, Any], verify: int = 0) -> None:
+    loaders.load_state_dict(self, state_dict, verify)
 
 
 _state_dict.__doc__, _load_state_dict.__doc__ = loaders.state_dict.__doc__, loaders.load_state_dict.__doc__

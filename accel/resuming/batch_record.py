@@ -11,12 +11,12 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from io import BytesIO
 from itertools import islice
-from threading import local
 from typing import Any
 
 import numpy as np
@@ -113,15 +113,10 @@ def _forms(structure: Structure) -> bytes:
 
 def _of_tensor(tensor: torch.Tensor, most: int = SMALL) -> Any:
     """A tensor's dtype and shape, and its values, or some of them."""
-    if tensor.layout != torch.strided or tensor.dtype not in _NUMPY or tensor.device.type != "cpu":
+    try:
+        return _of_array(tensor.detach().resolve_conj().resolve_neg().numpy(), most)
+    except (TypeError, RuntimeError):  # NumPy has none like it, or it is on a device
         return str(tensor.dtype), tuple(tensor.shape)
-    return _of_array(tensor.detach().resolve_neg().numpy(), most)
-
-
-_NUMPY = frozenset(
-    {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool}
-    | {torch.float16, torch.float32, torch.float64}
-)
 
 
 def _of_array(array: Any, most: int) -> Any:
@@ -204,33 +199,23 @@ def _text(value: Any) -> str:
 _EXACT = 1 << 53
 
 
-# -- what was recorded last in this thread -----------------------------------------------------------------
+# -- what is recorded ---------------------------------------------------------------------------------------
 
-
-class Noted:
-    """What is noted. ``record``: of the last batch; None: there was none."""
-
-    record: bytes | None = None
-
-
-class _OfThread(local):
-    noted: Noted | None = None
-
-
-_of_thread = _OfThread()
+_records: ContextVar[list[bytes] | None] = ContextVar("accel_records", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[Noted]:
-    """Note the batch that this thread records in the block; a loader inside of its dataset records earlier ones."""
-    before, _of_thread.noted = _of_thread.noted, Noted()
+def noting() -> Iterator[list[bytes]]:
+    """Note the batches that this thread records in the block; a loader inside of its dataset records earlier ones."""
+    records: list[bytes] = []
+    token = _records.set(records)
     try:
-        yield _of_thread.noted
+        yield records
     finally:
-        _of_thread.noted = before
+        _records.reset(token)
 
 
 def note(batch: Any) -> None:
     """Note a batch if this is wanted here."""
-    if _of_thread.noted is not None:
-        _of_thread.noted.record = noted(batch)
+    if (records := _records.get()) is not None:
+        records.append(noted(batch))

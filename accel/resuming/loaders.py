@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataP
 
 from accel.errors import ResumeError
 from accel.resuming import batch_record, random_states, state
-from accel.resuming.progress import Progress, Recorded, generators
+from accel.resuming.progress import Checked, Progress, Recorded, found
 from accel.resuming.worker import DIFFERS
 from accel.system import log
 from accel.system.private_names import private
@@ -26,15 +26,15 @@ class _Known:
     Attributes:
         iterators: the progress of those that it has made. loaded: the state that its next iterator goes on from.
         moved: how far iterators had come when it was loaded. seeds: how often torch was seeded until then.
-        named: whether it was said what cannot be saved.
+        verify: how many batches are checked then. named: what a warning has named that is not restored.
     """
 
     def __init__(self) -> None:
         self.iterators: list[weakref.ref[Progress]] = []
         self.loaded: dict[str, Any] | None = None
         self.moved: list[tuple[int, int]] = []
-        self.seeds = 0
-        self.named = False
+        self.seeds = self.verify = 0
+        self.named = set[str]()
 
     def __reduce__(self) -> Any:
         return _Known, ()
@@ -67,35 +67,38 @@ def state_dict(loader: DataLoader[Any], ahead: bool = False) -> dict[str, Any]:
         log.once(log.WARNING, "a DataLoader's state was loaded and not used: the iterator that it had made goes on")
         known.loaded = None
     progress = alive[0] if alive else None
-    own = generators(loader) if progress is None else progress.generators
+    own = found(loader) if progress is None else progress.found
     level = log.DEBUG if ahead else log.WARNING  # Accelerate saves it with every batch
-    if not known.named:
-        known.named = True
-        roots = {"sampler": loader.sampler, "dataset": loader.dataset, "collate_fn": loader.collate_fn}
-        if others := random_states.find(roots).others:
-            text = "a DataLoader's state does not have these, which cannot be saved: %s"
-            log.note(level, text, ", ".join(others))
+    unrestored = set(own.unrestored(0)) if progress is None else progress.unrestored()
+    if new := unrestored - known.named:
+        known.named |= new
+        log.note(level, "a DataLoader's state does not have these, which draw or count: %s", ", ".join(sorted(new)))
     why = _why_not(loader, alive)
     if ahead and not why and not loader.num_workers:
         why = "Accelerate makes a batch ahead of each step, in this process: the loader needs a worker"
     if why:
         log.once(level, "a DataLoader's state cannot be resumed from: %s", why)
-    return state.of(loader, None if why else progress, None if ahead else own, why)
+    return state.of(loader, None if why else progress, None if ahead else own.generators, why)
 
 
-def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any]) -> None:
+def load_state_dict(loader: DataLoader[Any], state_dict: dict[str, Any], verify: int = 0) -> None:
     """Have the next ``iter()`` of this loader go on where a state was saved.
+
+    ``verify``: how many batches from there on are recorded twice; where both differ, the loop gets a ``ResumeError``.
 
     Raises:
         ResumeError: the state is damaged, or of a loader that differs from this one; nothing was changed.
     """
     saved = state.parsed(state_dict)
-    state.check_loader(saved, loader)
+    if verify and isinstance(loader.dataset, IterableDataset):
+        raise ResumeError(f"verify={verify}: the samples of an iterable dataset cannot be made twice")
+    state.check(saved["loader"] | saved["versions"], state.described(loader) | state.versions())
     if not saved["running"] and saved["main"]:
-        random_states.restore(saved["main"], generators(loader))
+        random_states.restore(saved["main"], found(loader).generators)
     loader._iterator = None  # persistent workers, which are elsewhere
     known = _known(loader)
-    known.loaded, known.moved, known.seeds = saved, _moved(_alive(loader)), random_states.seeds
+    known.loaded, known.verify = saved, verify
+    known.moved, known.seeds = _moved(_alive(loader)), random_states.seeds
     _begin_first.add(known)
 
 
@@ -160,7 +163,7 @@ def begun(loader: DataLoader[Any]) -> Progress:
         ResumeError: the loaded state is of another sampler.
     """
     known = _known(loader)
-    saved = known.loaded
+    saved, verify = known.loaded, 0 if known.loaded is None else known.verify
     if known in _begin_first:
         _begin_first.clear()
         if saved is not None and not saved["running"] and saved["main"] and known.seeds == random_states.seeds:
@@ -171,23 +174,17 @@ def begun(loader: DataLoader[Any]) -> Progress:
         text = "a DataLoader goes on with another number of ranks: they divide what is left of the epoch, and draw anew"
         log.note(log.WARNING, text)
     elif saved is not None and saved["running"]:
-        state.check_sampler(saved, loader)
+        state.check(saved["sampler"], state.sampler_of(loader))
     elif saved is not None and not any(saved["workers"]):
         saved = known.loaded = None  # the next epoch begins as any
-    progress = Progress(loader, saved, rest)
+    progress = Progress(loader, saved, verify, rest)
     known.iterators = [ref for ref in known.iterators if ref() is not None] + [weakref.ref(progress)]
     return progress
 
 
-def is_loaded(loader: DataLoader[Any]) -> bool:
-    """Whether the next iterator of a loader goes on from a state."""
-    return _known(loader).loaded is not None
-
-
-def replays(loader: DataLoader[Any]) -> bool:
-    """Whether the next iterator of a loader replays its epoch."""
-    loaded = _known(loader).loaded
-    return loaded is not None and bool(loaded["replays"])
+def loaded(loader: DataLoader[Any]) -> dict[str, Any] | None:
+    """The state that the next iterator of a loader goes on from."""
+    return _known(loader).loaded
 
 
 def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
@@ -196,7 +193,7 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
     Raises:
         ResumeError: it does not; the message says what differs.
     """
-    saved = progress.saved
+    saved, progress.verify = progress.saved, 0
     if saved is None:
         return
     if not progress.workers:
@@ -222,13 +219,19 @@ def finish(loader: DataLoader[Any], iterator: Any, progress: Progress) -> None:
 
 def _proved_here(iterator: Any, progress: Progress) -> str:
     """Record the last batch again in this process; return what differs."""
-    note = progress.notes[0]
+    note, last = progress.notes[0], progress.last
     if note is None:
         return ""
     random_states.restore(note.states, progress.generators)
-    with batch_record.noting() as noted:
-        iterator._dataset_fetcher.fetch(Recorded(progress.last))
-    return "" if noted.record is not None and batch_record.state_digest(noted.record) == note.digest else DIFFERS
+    with batch_record.noting() as records:
+        iterator._dataset_fetcher.fetch(Recorded(last.indices if isinstance(last, Checked) else last))
+    return "" if [batch_record.state_digest(each) for each in records[-1:]] == [note.digest] else DIFFERS
+
+
+def check(iterator: Any, progress: Progress) -> None:
+    """Record the batch again that was just made in this process; raise ``ResumeError`` if it differs."""
+    if wrong := _proved_here(iterator, progress):
+        raise ResumeError(wrong)
 
 
 def _proved_by_workers(iterator: Any, progress: Progress) -> str:

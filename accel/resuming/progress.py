@@ -4,52 +4,61 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import cycle, islice
+from itertools import chain, cycle, islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from accel.errors import ResumeError, attempt
+from accel.errors import ResumeError
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
-from accel.resuming.random_states import Generators, States
+from accel.resuming.random_states import Found, States
 
 
-class Recorded(NamedTuple):
-    """In place of a batch's indices: the batch is recorded; it is neither computed nor sent. ``digests``: its content
-    digest is sent instead."""
+@dataclass(frozen=True)
+class Task:
+    """In place of a batch's indices: what is done with the batch."""
 
     indices: Any
-    digests: bool = False
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-class Restored(NamedTuple):
-    """In place of a batch's indices: a worker goes back to before this batch, records it and says whether it is the
-    same; then it goes on behind it."""
+class Recorded(Task):
+    """It is recorded; it is neither computed nor sent."""
 
-    indices: Any
+
+class Digested(Recorded):
+    """In place of the batch, its content digest is sent."""
+
+
+class Checked(Task):
+    """It is made as always, and recorded again: both must be the same."""
+
+
+@dataclass(frozen=True)
+class Restored(Task):
+    """A worker goes back to before this batch, records it and says whether it is the same; it goes on behind it."""
+
     states: States
     digest: str
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
 
 class Note(NamedTuple):
-    """What is known of a batch: its indices, the random states before it, and how it was recorded: as it was noted
-    (``batch_record``), or its digest."""
+    """What is known of a batch: its indices, the random states before it, how it was recorded (as it was noted, see
+    ``batch_record``, or its digest), and what its worker has found that draws or counts and is not restored."""
 
     indices: Any
     states: States
     record: bytes | str
+    unrestored: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -72,16 +81,12 @@ class Order:
     def add(self, indices: Any, times: int = 1) -> None:
         """Note what the sampler gave; ``times``: in so many batches."""
         self.drawn += times
-        if not isinstance(indices, (int, float, str, list, tuple, range, np.ndarray, torch.Tensor)):
-            self._hasher.update(type(indices).__name__.encode())  # it may be used up by looking at it
-            return
+        each = indices if isinstance(indices, (list, tuple, range, np.ndarray, torch.Tensor)) else (indices,)
         try:
-            self._hasher.update(array("q", indices))  # type: ignore[arg-type]
+            self._hasher.update(array("q", each))
         except (TypeError, OverflowError):  # no integers
-            for each in indices if isinstance(indices, (list, tuple)) else (indices,):
-                text = attempt(repr, each)
-                text = text if isinstance(text, str) else type(each).__name__
-                self._hasher.update(text.encode("utf-8", "surrogatepass"))
+            for one in each:
+                self._hasher.update(batch_record.state_digest(batch_record.noted(one)).encode())
 
     def digest(self) -> str:
         """A digest of all that it gave."""
@@ -103,50 +108,56 @@ def plain_indices(indices: Any) -> Any:
     return indices
 
 
-class Instead(NamedTuple):
-    """How many of the next batches are only recorded, and whether these are digested (``Recorded``)."""
-
-    batches: int
-    digests: bool = False
+instead: ContextVar[tuple[type[Task], int]] = ContextVar("accel_instead", default=(Recorded, 0))
+"""What is done with the first batches of an epoch that is begun here, and with how many."""
 
 
-instead: ContextVar[Instead] = ContextVar("accel_instead", default=Instead(0))  # noqa: B039  no one can change it
-"""What an epoch that is begun here begins with."""
-
-
-def generators(loader: DataLoader[Any]) -> Generators:
-    """The generators of the user's that a loader draws from in this process."""
-    roots: dict[str, Any] = {"generator": loader.generator, "sampler": loader.sampler}
-    roots["batch_sampler"] = loader.batch_sampler
+def found(loader: DataLoader[Any]) -> Found:
+    """What a loader draws from and counts with in this process."""
+    roots = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler")}
     if not loader.num_workers:
         roots |= {"dataset": loader.dataset, "collate_fn": loader.collate_fn}
-    return random_states.find(roots).generators
+    return Found(roots)
+
+
+def _taken(iterator: Iterator[Any], count: int) -> list[Any]:
+    """The next items of an iterator; of a list that a generator yields from, as in torch's samplers, as a slice."""
+    taken = list(islice(iterator, min(count, 1)))  # the list is drawn
+    inner: Any = getattr(iterator, "gi_yieldfrom", None)
+    if type(inner).__name__ == "list_iterator":
+        _, (items,), place = inner.__reduce__()
+        taken += items[place : place + count - 1]
+        inner.__setstate__(place + len(taken) - 1)
+    return taken + list(islice(iterator, count - len(taken)))
 
 
 class Progress:
     """How far an iterator has come in its epoch.
 
     Attributes:
-        generators: those of the user's in this process. base_seed: of its workers.
+        found: what it draws from and counts with in this process; its generators. base_seed: of its workers.
         order: what its sampler gave; None: it was not asked yet.
         handed: batches that were handed out. turn: the number of the worker whose batch is the next.
         yielded: those of them that raised no error. ended: whether there are no more.
         on_entry: the random states before it was made.
         notes: for each worker (or this process) of the last batch that was handed out; None: there was none, or it
             raised an error.
-        saved: the state that it goes on from, until it does. last: the indices of the last batch that was skipped then.
-        recorded_only: how many batches from the next on are only recorded. replays: whether it goes on behind all
-            earlier batches of its epoch, recorded again; otherwise behind the last ones.
+        saved: the state that it goes on from, until it does. verify: how many batches of the epoch are checked.
+        tasks: of its next batches, if they are not just made.
+        last: the last indices of its sampler, or the task in their place.
+        replays: whether it goes on behind all earlier batches of its epoch, recorded again; otherwise behind the last
+            ones.
         epochs: how many epochs it has begun. rest: the samples that are left of its first epoch, if another number of
             ranks began with it; None: its sampler has them.
     """
 
     def __init__(
-        self, loader: DataLoader[Any], saved: dict[str, Any] | None = None, rest: list[int] | None = None
+        self, loader: DataLoader[Any], saved: dict[str, Any] | None, verify: int, rest: list[int] | None
     ) -> None:
         self.workers = loader.num_workers
-        self.generators = generators(loader)
-        self.saved, self.base_seed = saved, 0
+        self.found = found(loader)
+        self.generators = self.found.generators
+        self.saved, self.verify, self.base_seed = saved, verify, 0
         self.epochs = 1 if saved is None else saved["epochs"] + (not saved["running"])
         self.replays = saved is not None and saved["replays"]
         self.last: Any = None
@@ -170,7 +181,7 @@ class Progress:
         self.ended = False
         self._of_worker = [0] * max(self.workers, 1)
         self.before_iter = random_states.current(self.generators)
-        self.recorded_only, self._digests = instead.get()
+        self.tasks: Iterator[type[Task]] = chain(repeat(*instead.get()), repeat(Checked, self.verify))
 
     def follow(self, iterator: Any) -> None:
         """Begin to receive what its workers note."""
@@ -191,14 +202,12 @@ class Progress:
         indices = draw(iterator)
         assert self.order is not None
         self.order.add(indices)
-        if self.recorded_only:
-            self.recorded_only -= 1
-            indices = Recorded(indices, self._digests)
-            if self.saved and not self.workers and self.order.drawn == self.saved["handed"]:
-                random_states.restore(self.saved["workers"][0]["states"], self.generators)
+        self.last = indices if (task := next(self.tasks, None)) is None else task(indices)
         if not self.workers:
+            if self.saved and self.replays and self.order.drawn == self.saved["handed"]:
+                random_states.restore(self.saved["workers"][0]["states"], self.generators)
             self._before = random_states.current(self.generators)
-        return indices
+        return self.last
 
     def _begin_order(self, iterator: Any) -> None:
         if self.saved is None:
@@ -224,7 +233,7 @@ class Progress:
                 random_states.restore(began["before_next"], own)
                 self.order = Order(began["before_next"])
                 if self.replays:
-                    self.recorded_only += saved["handed"]
+                    self.tasks = chain(repeat(Recorded, saved["handed"]), self.tasks)
                     return
                 self._skip(iterator, saved["handed"])
         # a digest, and never bytes, which would be unpickled
@@ -245,7 +254,7 @@ class Progress:
         sampler = iterator._index_sampler
         if type(sampler) is BatchSampler and handed:  # at once
             rest = iter(sampler.sampler)
-            indices = list(islice(rest, handed * sampler.batch_size))
+            indices = _taken(rest, handed * sampler.batch_size)
             iterator._sampler_iter = iter(BatchSampler(rest, sampler.batch_size, sampler.drop_last))
             self.order.add(indices, handed if len(indices) > (handed - 1) * sampler.batch_size else 0)
             self.last = indices[(handed - 1) * sampler.batch_size :]
@@ -276,6 +285,11 @@ class Progress:
     def drawn(self) -> tuple[int, str]:
         """How many times the sampler gave indices in this epoch, and a digest of them."""
         return (0, "") if self.order is None else (self.order.drawn, self.order.digest())
+
+    def unrestored(self) -> set[str]:
+        """What draws or counts and is not restored, as far as it is known."""
+        of_workers = (note.unrestored for note in self.notes if note)
+        return set(self.found.unrestored(self.handed if self.epochs == 1 else 0)).union(*of_workers)
 
     def is_whole(self) -> bool:
         """Whether every batch of this epoch was handed out while a backend was in force."""

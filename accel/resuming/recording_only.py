@@ -14,7 +14,7 @@ from accel.lazy import search
 from accel.processes import switch
 from accel.recipes.recipe import Source
 from accel.resuming import batch_record, loaders, random_states
-from accel.resuming.progress import Instead, generators, instead
+from accel.resuming.progress import Digested, Recorded, found, instead
 
 EVERY = 1 << 62
 
@@ -31,7 +31,7 @@ def skip(loader: Any, batches: int) -> Iterator[Any]:
     Returns:
         The iterator, which is at its end if there are no more.
     """
-    with _beginning(Instead(batches if getattr(type(loader), "__iter__", None) is DataLoader.__iter__ else 0)):
+    with _beginning(Recorded, batches if getattr(type(loader), "__iter__", None) is DataLoader.__iter__ else 0):
         iterator: Iterator[Any] = iter(loader)
     for _ in range(batches):
         next(iterator, None)
@@ -55,12 +55,12 @@ def digest(loader: DataLoader[Any]) -> str:
     """
     if switch.active() is None:
         raise RuntimeError("accel.digest needs a backend in force: call accel.set_image_backend first")
-    if loaders.is_loaded(loader):
+    if loaders.loaded(loader):
         raise RuntimeError("a state was loaded into this loader: digest the epoch behind the resumed one")
-    own = generators(loader)
+    own = found(loader).generators
     states, hasher = random_states.current(own), sha256()
     try:
-        with _beginning(Instead(EVERY, digests=True)):
+        with _beginning(Digested, EVERY):
             iterator = loader._get_iterator()  # persistent workers stay where they are
         for each in iterator:
             hasher.update(each.encode())
@@ -71,8 +71,8 @@ def digest(loader: DataLoader[Any]) -> str:
 
 
 @contextmanager
-def _beginning(what: Instead) -> Iterator[None]:
-    token = instead.set(what)
+def _beginning(task: type[Recorded], batches: int) -> Iterator[None]:
+    token = instead.set((task, batches))
     try:
         yield
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
@@ -44,14 +43,11 @@ def of(
         "accel_resume": FORMAT,
         "versions": versions(),
         "loader": described(loader),
-        "sampler": dict(_sampler(loader)),
+        "sampler": sampler_of(loader),
         "refused": why,
         "running": running,
         "replays": isinstance(loader.dataset, IterableDataset),
-        "handed": 0,
-        "turn": 0,
-        "epochs": 0,
-        "base_seed": 0,
+        **dict.fromkeys(("handed", "turn", "epochs", "base_seed"), 0),
         "order": None,
         "main": None if own is None else random_states.current(own),
         "workers": [None] * max(loader.num_workers, 1),
@@ -123,18 +119,17 @@ def described(loader: DataLoader[Any]) -> dict[str, Any]:
     }
 
 
-def _sampler(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
+def sampler_of(loader: DataLoader[Any]) -> dict[str, Any]:
     """The classes of a loader's samplers, and their attributes that are plain values."""
-    sampler: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    name, found = "sampler" if loader.batch_sampler is None else "batch_sampler", dict[str, Any]()
+    sampler: Any = getattr(loader, name)
     for _ in range(4):
-        yield name, type(sampler).__qualname__
-        for key, value in getattr(sampler, "__dict__", {}).items():
-            if (plain := _plain(value)) is not None:
-                yield f"{name}.{key}", plain
+        if sampler is not None:
+            values = {key: _plain(value) for key, value in getattr(sampler, "__dict__", {}).items()}
+            found[name] = type(sampler).__qualname__
+            found |= {f"{name}.{key}": value for key, value in values.items() if value is not None}
         sampler, name = getattr(sampler, "sampler", None), f"{name}.sampler"
-        if sampler is None:
-            return
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -145,15 +140,13 @@ def _plain(value: Any) -> Any:
     return next((kind(value) for kind in kinds if isinstance(value, kind)), None)
 
 
-def check_loader(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
-    """Raise ``ResumeError`` if a loader is another one than the state was saved of; it names what differs."""
-    _check(saved["loader"], described(loader))
-    _check(saved["versions"], versions())
-
-
-def check_sampler(saved: dict[str, Any], loader: DataLoader[Any]) -> None:
-    """Raise ``ResumeError`` if a loader's sampler has other attributes than when the state was saved."""
-    _check(saved["sampler"], dict(_sampler(loader)))
+def check(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise ``ResumeError`` if values differ from those that were saved; it names them."""
+    absent = "absent"
+    names = [name for name in {**saved, **now} if repr(saved.get(name, absent)) != repr(now.get(name, absent))]
+    if names:
+        each = [f"{name} was {saved.get(name, absent)!r} and is {now.get(name, absent)!r}" for name in names]
+        raise ResumeError(f"the state is of another loader, so it cannot go on exactly: {'; '.join(each)}")
 
 
 def divided_anew(saved: dict[str, Any], loader: DataLoader[Any]) -> list[int] | None:
@@ -166,12 +159,8 @@ def divided_anew(saved: dict[str, Any], loader: DataLoader[Any]) -> list[int] | 
     if type(sampler) is not DistributedSampler or replicas in (None, sampler.num_replicas) or not loader.batch_size:
         return None
     of_ranks = {name, *(f"batch_sampler.sampler.{each}" for each in ("rank", "num_samples", "total_size"))}
-    _check(
-        *(
-            {key: value for key, value in each.items() if key not in of_ranks}
-            for each in (saved["sampler"], dict(_sampler(loader)))
-        )
-    )
+    now = {key: value for key, value in sampler_of(loader).items() if key not in of_ranks}
+    check(saved["sampler"], saved["sampler"] | now)
     whole = copy(sampler)
     whole.num_replicas, whole.rank, whole.num_samples = 1, 0, len(sampler.dataset)  # type: ignore[arg-type]
     whole.total_size = whole.num_samples
@@ -181,14 +170,6 @@ def divided_anew(saved: dict[str, Any], loader: DataLoader[Any]) -> list[int] | 
     if over:
         rest = rest[:-over] if sampler.drop_last else rest + order[: sampler.num_replicas - over]
     return rest[sampler.rank :: sampler.num_replicas]
-
-
-def _check(saved: dict[str, Any], now: dict[str, Any]) -> None:
-    absent = "absent"
-    names = [name for name in {**saved, **now} if repr(saved.get(name, absent)) != repr(now.get(name, absent))]
-    if names:
-        each = [f"{name} was {saved.get(name, absent)!r} and is {now.get(name, absent)!r}" for name in names]
-        raise ResumeError(f"the state is of another loader, so it cannot go on exactly: {'; '.join(each)}")
 
 
 def _checksum(state: Any) -> str:

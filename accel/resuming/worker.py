@@ -10,7 +10,7 @@ from torch.utils.data import get_worker_info
 from accel.errors import ResumeError
 from accel.processes import slot_pool
 from accel.resuming import batch_record, random_states
-from accel.resuming.progress import Instead, Restored, arrived, instead
+from accel.resuming.progress import Recorded, Restored, arrived, instead
 from accel.resuming.random_states import Found
 
 carries = False
@@ -23,37 +23,33 @@ def begin() -> None:
     """Begin as a worker of torch's own; what its epoch begins with is not for loaders inside of its dataset."""
     global carries
     carries = True
-    instead.set(Instead(0))
+    instead.set((Recorded, 0))
 
 
 class Carrier:
-    """Notes one batch of a worker.
+    """A batch of a worker, which is sent with a note; the main process gets the batch.
 
     Attributes:
-        record: how the batch was recorded (``batch_record.noted``); set before it is sent.
+        batch, record: what is sent in its place, and how it was recorded (``batch_record.noted``); set before.
     """
 
+    batch: Any = None
     record = b""
 
     def __init__(self, fetcher: Any, indices: Any) -> None:
-        fetcher.accel_batches = self._number = getattr(fetcher, "accel_batches", 0) + 1  # a fetcher lives for an epoch
-        self._note = indices, random_states.current(_generators(fetcher))
-
-    def sent(self, batch: Any) -> Any:
-        """What is sent for the batch: it, with its note."""
-        info = get_worker_info()
+        found, self._fetcher, info = _search(fetcher), fetcher, get_worker_info()
         assert info is not None
-        return _Carried(batch, slot_pool.loader_number(), info.id, self._number, *self._note, self.record)
+        fetcher.accel_batches = number = getattr(fetcher, "accel_batches", 0) + 1  # a fetcher lives for an epoch
+        self._place, self._unrestored = (slot_pool.loader_number(), info.id, number), found.unrestored(number)
+        self._note = indices, random_states.current(found.generators)
 
-
-class _Carried:
-    """A batch with its note, of which the main process gets the batch."""
-
-    def __init__(self, *batch_and_note: Any) -> None:
-        self._batch_and_note = batch_and_note
+    def check(self, record: Callable[[Any], Any]) -> None:
+        """Record the batch again, as ``restored`` does; raise ``ResumeError`` if it differs."""
+        if wrong := restored(Restored(*self._note, batch_record.state_digest(self.record)), self._fetcher, record):
+            raise ResumeError(wrong)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return arrived, self._batch_and_note
+        return arrived, (self.batch, *self._place, *self._note, self.record, self._unrestored)
 
 
 def carrier(fetcher: Any, indices: Any) -> Carrier | None:
@@ -67,7 +63,7 @@ def restored(task: Restored, fetcher: Any, record: Callable[[Any], Any]) -> str:
     ``record``: makes the batch of indices, without computing it.
     """
     try:
-        random_states.restore(task.states, _generators(fetcher))
+        random_states.restore(task.states, _search(fetcher).generators)
     except ResumeError as error:
         return str(error)
     found = batch_record.state_digest(batch_record.noted(record(task.indices)))
@@ -75,15 +71,15 @@ def restored(task: Restored, fetcher: Any, record: Callable[[Any], Any]) -> str:
 
 
 DIFFERS = (
-    "the batch that was handed out last is not recorded as it was: files, transforms or code have changed, or "
-    "something draws random numbers or counts where it is not found"
+    "a batch is not recorded as it was: files, transforms or code have changed, or something draws random numbers or "
+    "counts where it is not found"
 )
 
 
-def _generators(fetcher: Any) -> random_states.Generators:
-    """The generators of the user's in this worker's dataset and collate function, looked for once."""
+def _search(fetcher: Any) -> Found:
+    """What this worker's dataset and collate function draw from and count with, looked for once."""
     global _found
     if _found is None:
         collate = getattr(fetcher.collate_fn, "original", fetcher.collate_fn)
-        _found = random_states.find({"dataset": fetcher.dataset, "collate_fn": collate})
-    return _found.generators
+        _found = Found({"dataset": fetcher.dataset, "collate_fn": collate})
+    return _found

@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 from torch.utils import data
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import default_loader
+
+import accel
 
 TRAIN = T.Compose(
     [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))]
@@ -54,11 +57,13 @@ class Case:
     between: bool = False
 
 
-def chosen(number: int, methods: Sequence[str] = ("fork",)) -> Case:
+def chosen(number: int, methods: Sequence[str] = ("fork",), dataset: str = "") -> Case:
     """The random case with this number."""
     draw = random.Random(f"case {number}")
-    dataset = draw.choice((*DATASETS, "folder"))
+    dataset = dataset or draw.choice((*DATASETS, "folder"))
     workers = draw.choice((0, 0, 1, 2, 3))
+    own = draw.choice(("", *PLANTED)) if dataset == "own" else ""
+    methods = ("fork",) if own == "torch" else methods  # torch cannot send its generators to others
     return Case(
         dataset=dataset,
         sampler="sequential" if dataset == "iterable" else draw.choice(SAMPLERS),
@@ -68,9 +73,9 @@ def chosen(number: int, methods: Sequence[str] = ("fork",)) -> Case:
         persistent=dataset != "iterable" and workers > 0 and draw.random() < 0.5,
         pin=draw.random() < 0.3,
         drop_last=draw.random() < 0.3,
-        planted=draw.choice(("", *PLANTED)) if dataset == "own" else "",
+        planted=own,
         seed=draw.randrange(1 << 20),
-        cuts=tuple(sorted(draw.sample(range(1, 14), draw.choice((1, 1, 2, 3))))),
+        cuts=tuple(sorted(draw.sample(range(1, 14), draw.choice((1, 2, 3, 5))))),
         rank=draw.randrange(2),
         between=draw.random() < 0.3,
     )
@@ -194,7 +199,7 @@ def loader(case: Case, root: Path) -> DataLoader[Any]:
     if case.planted:
         options["collate_fn"] = Scaled(planted(case.planted, case.seed + 3))
     if case.workers:
-        options |= {"multiprocessing_context": case.method, "persistent_workers": case.persistent, "timeout": 60}
+        options |= {"multiprocessing_context": case.method, "persistent_workers": case.persistent, "timeout": 300}
     return DataLoader(dataset, num_workers=case.workers, pin_memory=case.pin, **options)
 
 
@@ -236,6 +241,8 @@ def train(case: Case, root: Path, saved: bytes | None = None, cut: int | None = 
             batches.sampler.set_epoch(epoch)
         for batch in batches:
             torch.rand(3)  # dropout
+            if distributed.is_initialized():
+                distributed.all_reduce(torch.ones(()))
             seen.append((epoch, [part.clone() for part in tensors(batch)], states()))
             if len(seen) == cut and not case.between:
                 return seen, _checkpoint(batches, epoch)
@@ -259,18 +266,36 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
             yield from tensors(part)
 
 
-def resumed(case: Case, root: Path) -> list[Seen]:
-    """The batches of a run that is killed at each of the case's cuts, and goes on."""
-    seen: list[Seen] = []
+def resumed(case: Case, root: Path) -> list[list[Seen]]:
+    """The batches of each run of a training that is killed at each of the case's cuts, and goes on."""
+    runs: list[list[Seen]] = []
     saved: bytes | None = None
     for cut in (*case.cuts, None):
-        if cut is not None and cut <= len(seen):
+        done = sum(map(len, runs))
+        if cut is not None and cut <= done:
             continue
-        more, saved = train(case, root, saved, None if cut is None else cut - len(seen))
-        seen += more
+        more, saved = train(case, root, saved, None if cut is None else cut - done)
+        runs.append(more)
         if not saved:
             break
-    return seen
+    return runs
+
+
+def compared(case: Case, root: Path) -> tuple[str, list[list[Seen]]]:
+    """Compare a training that is killed with the one that went through, and that with torchvision's.
+
+    Those two start workers by ``fork``, which gives the same batches as other ways.
+
+    Returns:
+        What differs first; "" if they are equal. The batches of each run of the training that was killed.
+    """
+    forked = replace(case, method="fork")
+    with accel.image_backend("torchvision"):
+        plain, _ = train(forked, root)
+    with accel.image_backend("cpu"):
+        whole, _ = train(forked, root)
+        runs = resumed(case, root)
+    return difference(plain, whole) or difference(whole, [seen for run in runs for seen in run]), runs
 
 
 def difference(expected: Sequence[Seen], found: Sequence[Seen]) -> str:

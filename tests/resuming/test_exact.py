@@ -27,12 +27,7 @@ OPTIONS: list[dict[str, Any]] = [{"persistent": True}, {"method": "spawn"}, {"pi
 
 
 def check(case: Case, root: Path) -> None:
-    """Compare a run that is killed with the one that went through, and that with torchvision's."""
-    plain, _ = cases.train(case, root)
-    accel.set_image_backend("cpu")
-    expected, _ = cases.train(case, root)
-    assert cases.difference(plain, expected) == ""
-    assert cases.difference(expected, cases.resumed(case, root)) == ""
+    assert cases.compared(case, root)[0] == ""
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -94,13 +89,18 @@ import accel
 from bench.resume import cases
 
 root, checkpoint, workers, resumes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "resumes"
+sampler, rank = sys.argv[5], int(sys.argv[6])
 accel.set_image_backend("cpu")
-loader = cases.loader(cases.Case(workers=workers, seed=8), root)
+loader = cases.loader(cases.Case(sampler=sampler, rank=rank, workers=workers, seed=8), root)
+if sampler == "ranks":
+    torch.distributed.init_process_group("gloo", f"file://{sys.argv[7]}", rank=rank, world_size=2)
 cases.seeded(0 if not resumes else 1)
 if resumes:
     loader.load_state_dict(torch.load(checkpoint, weights_only=True))
 for number, (images, labels) in enumerate(loader):
     torch.rand(3)
+    if sampler == "ranks":
+        torch.distributed.all_reduce(images.sum())
     print(float(images.double().sum()), labels.tolist(), torch.get_rng_state().sum().item(), flush=True)
     if not resumes and number == 2:
         torch.save(loader.state_dict(), checkpoint)
@@ -110,18 +110,29 @@ for number, (images, labels) in enumerate(loader):
 
 @linux
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_process_that_is_killed(root: Path, tmp_path: Path, workers: int) -> None:
-    arguments = str(root), str(tmp_path / "checkpoint.pt"), str(workers)
-    process = started(SCRIPT, *arguments, "begins")
-    before: list[str] = []
-    while "saved\n" not in before:
-        before.append(process.stdout.readline())
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    status, after, errors = finished(started(SCRIPT, *arguments, "resumes"))
-    assert status == 0, errors
-    whole = finished(started(SCRIPT, *arguments, "begins"))[1]
-    assert "".join(before) + after == whole
+@pytest.mark.parametrize(("sampler", "ranks"), [("shuffle", 1), ("ranks", 2)])
+def test_processes_that_are_killed(root: Path, tmp_path: Path, workers: int, sampler: str, ranks: int) -> None:
+    """One, or two ranks whose steps gather with gloo."""
+
+    def begun(how: str, meeting: str) -> list[Any]:
+        each = ((rank, str(tmp_path / f"checkpoint{rank}.pt")) for rank in range(ranks))
+        last = str(tmp_path / meeting)
+        return [started(SCRIPT, str(root), place, str(workers), how, sampler, str(rank), last) for rank, place in each]
+
+    before: list[list[str]] = [[] for _ in range(ranks)]
+    processes = begun("begins", "first")
+    for process, lines in zip(processes, before, strict=True):
+        while "saved\n" not in lines:
+            lines.append(process.stdout.readline())
+            assert lines[-1], "it ended"
+    for process in processes:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    whole = [finished(process) for process in begun("begins", "second")]
+    after = [finished(process) for process in begun("resumes", "third")]
+    assert [status for status, _, _ in whole + after] == [0] * 2 * ranks, after
+    for lines, (_, rest, _), (_, expected, _) in zip(before, after, whole, strict=True):
+        assert "".join(lines) + rest == expected
 
 
 # -- traps ---------------------------------------------------------------------------------------------------

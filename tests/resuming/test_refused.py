@@ -173,12 +173,95 @@ def test_what_is_hidden_in_this_process_is_seen(root: Path) -> None:
     refused(made(Hidden(root)), saved(made(Hidden(root))), "is not recorded as it was")
 
 
+class Rarely(Hidden):
+    """Its counter is seen in one sample."""
+
+    def __getitem__(self, number: int) -> Any:
+        image, count = super().__getitem__(number)
+        return image, count if number == 17 else 0
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_counts_is_named_at_the_first_save(root: Path, workers: int, caplog: pytest.LogCaptureFixture) -> None:
-    dataset: Any = ImageFolder(str(root), cases.TRAIN)
-    dataset.numbers, dataset.secure = itertools.count(), random.SystemRandom()
-    saved(made(dataset, num_workers=workers))
-    assert "dataset.numbers (count), dataset.secure (SystemRandom)" in caplog.text
+def test_more_batches_are_checked(root: Path, workers: int) -> None:
+    """What is hidden is seen by the batches behind the resume that are checked, and by no others."""
+    options = {"shuffle": False, "num_workers": workers}
+    state = saved(made(Rarely(root), **options), 2)
+    for verify in (2, 3):
+        batches = made(Rarely(root), **options)
+        batches.load_state_dict(state, verify=verify)
+        if verify == 2:
+            assert len(list(batches)) == 5
+            continue
+        batches = iter(batches)
+        next(batches), next(batches)
+        with pytest.raises(accel.ResumeError, match="is not recorded as it was"):
+            next(batches)
+
+
+def test_more_batches_of_an_iterable_dataset(root: Path) -> None:
+    case = Case(dataset="iterable", sampler="sequential")
+    with pytest.raises(accel.ResumeError, match="cannot be made twice"):
+        cases.loader(case, root).load_state_dict(saved(cases.loader(case, root)), verify=1)  # type: ignore[attr-defined]
+
+
+class Counting(torch.utils.data.Dataset[Any]):
+    """A dataset that counts its samples."""
+
+    def __init__(self, root: Path, restores: tuple[str, ...]) -> None:
+        self.files = sorted(map(str, root.rglob("*.jpg")))
+        self.accel_restores = restores
+        self.calls, self.numbers, self.steps, self.secure = 0, itertools.count(), itertools.count(3, 2), Secure()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> Any:
+        self.calls += 1
+        return cases.TRAIN(default_loader(self.files[number])), (self.calls, next(self.numbers), next(self.steps))
+
+
+class Secure(random.SystemRandom):
+    """One that is there and not used."""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_counts_is_named(root: Path, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """And not restored."""
+    state = saved(made(Counting(root, ()), num_workers=workers))
+    for name in ("calls (int)", "numbers (count)", "steps (count)", "secure (Secure)"):
+        assert f"dataset.{name}" in caplog.text
+    if not workers:
+        refused(made(Counting(root, ())), state, "is not recorded as it was")
+
+
+def test_nothing_is_named_where_nothing_counts(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for workers in (0, 2):
+        saved(made(ImageFolder(str(root), cases.TRAIN), num_workers=workers))
+    assert "which draw or count" not in caplog.text
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_counts_and_is_listed_is_restored(root: Path, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    def loader() -> Any:
+        torch.manual_seed(workers)
+        return made(Counting(root, ("calls", "numbers", "steps")), num_workers=workers)
+
+    batches = iter(begun := loader())
+    for _ in range(3):
+        next(batches)
+    state, expected = begun.state_dict(), [[images.clone(), counts] for images, counts in batches]
+    assert "dataset.secure" in caplog.text
+    assert "dataset.calls" not in caplog.text
+    assert "dataset.numbers" not in caplog.text
+    resumed = loader()
+    resumed.load_state_dict(state, verify=2)
+    helpers.assert_same(list(resumed), expected)
+
+
+def test_what_is_listed_and_cannot_be_restored(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved(made(Counting(root, ("files", "absent", "calls", "numbers", "steps"))))
+    for name in ("files", "absent"):
+        assert f"dataset.{name} (Listed)" in caplog.text
 
 
 def test_a_generator_that_is_gone(root: Path) -> None:
