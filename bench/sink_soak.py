@@ -39,7 +39,7 @@ from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
 from accel.runtime import streams
-from accel.sinking import graph, observed, state
+from accel.sinking import graph, trace
 from bench.soak import Use, grew
 from rig.tape import TapeDevice
 
@@ -59,7 +59,7 @@ def stand_in() -> Iterator[TapeDevice]:
             (streams, "transferred", device.transferred),
             (torch.Tensor, "record_stream", lambda tensor, stream: None),
             (graph, "Graph", device.graph),
-            *((module, "device_generator", lambda _: device.random) for module in (state, observed)),
+            (trace, "device_generator", lambda _: device.random),
         ]
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -244,7 +244,7 @@ def _training(device: TapeDevice, size: int, steps: int, on_call: Callable[[], N
             optimizer.step()
         return loss
 
-    return accel.sink(step, steps, [model, optimizer])
+    return accel.sink(step, steps)
 
 
 def _checked(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -100,7 +100,7 @@ class Training:
             losses.append(group)
             return len(group) * (batches.batch_size or 1)
 
-        self.sink = accel.sink(self.step, steps, [self._model, self._optimizer], device=self._device)
+        self.sink = accel.sink(self.step, steps, device=self._device)
         found = fed(self.sink(batches), use, 1, self._settle)
         self.losses = torch.cat(losses).tolist()
         return found

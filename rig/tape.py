@@ -121,10 +121,12 @@ class Tape:
         self._device = device
         recording = _Recording()
         random = device.random.get_state()
-        with _disable_current_modes(), recording:
-            self.result = step()
-        recording.put_back()
-        device.random.set_state(random)
+        try:
+            with _disable_current_modes(), recording:
+                self.result = step()
+        finally:
+            recording.put_back()
+            device.random.set_state(random)
         self._calls = recording.calls
         for each in _tensors([*self.result.values()] if isinstance(self.result, dict) else [self.result]):
             device.own(each)
@@ -137,13 +139,16 @@ class Tape:
         with _disable_current_modes(), torch.no_grad(), self._device.drawing():
             for function, args, kwargs, made in self._calls:
                 results = function(*args, **kwargs)
-                for own, new in zip(_tensors(made), _tensors(results), strict=True):
-                    if own is not new:
+                for own, new in zip(_tensors([made]), _tensors([results]), strict=True):
+                    if _place(own) != _place(new):
                         own.copy_(new)
 
 
 class _Recording(TorchDispatchMode):
-    """Attributes: calls: operators with their arguments and results, but those that only make views."""
+    """Attributes: calls: operators with their arguments and results, but those that only make views.
+
+    It refers to memory, not to the step's own tensors: autograd takes a gradient over if nobody else refers to it.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -159,10 +164,10 @@ class _Recording(TorchDispatchMode):
         inputs = [*_tensors([*args, *kwargs.values()])]
         for each in inputs:
             if _place(each) not in self._made | self._before.keys():
-                self._before[_place(each)] = each, each.detach().clone()
+                self._before[_place(each)] = _alias(each), each.detach().clone()
         results = function(*args, **kwargs)
         if not function.is_view:
-            self.calls.append((function, args, kwargs, results))
+            self.calls.append((function, *map(_aliases, (args, kwargs, results))))
         self._made |= {_place(each) for each in _tensors(results)} - self._before.keys()
         return results
 
@@ -170,7 +175,23 @@ class _Recording(TorchDispatchMode):
         """A capture runs nothing: restore what the step has written."""
         with torch.no_grad():
             for tensor, values in self._before.values():
-                tensor.detach().copy_(values)
+                tensor.copy_(values)
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """Another tensor on the same memory."""
+    if tensor.layout is not torch.strided:
+        return tensor
+    place = tensor.storage_offset(), tensor.size(), tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), *place)
+
+
+def _aliases(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _alias(value)
+    if isinstance(value, dict):
+        return {name: _aliases(each) for name, each in value.items()}
+    return type(value)(map(_aliases, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _place(tensor: torch.Tensor) -> int:

@@ -236,7 +236,8 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function of the user's refers to: variables of its closure, default values, and globals of its module."""
+    """What a function of the user's refers to: variables of its closure, default values, and numbers and
+    generators among the globals of its module."""
     if function.__module__.partition(".")[0] in _LIBRARIES:
         return
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -247,7 +248,7 @@ def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     yield from ((f"{path}.{number}", each) for number, each in enumerate(function.__defaults__ or ()))
     for name in function.__code__.co_names:
         each = function.__globals__.get(name)
-        if isinstance(each, tuple(kind.cls for kind in _KINDS)):
+        if type(each) is int or isinstance(each, tuple(kind.cls for kind in _KINDS)):
             yield f"{path}.{name}", each
 
 

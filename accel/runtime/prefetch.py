@@ -147,7 +147,7 @@ class PrefetchQueue:
         self.foreseen: dict[int, tuple[Step, ...]] = {}
         """Casts and orders expected after submitting, by a tensor's place in its batch; empty where they vary."""
         self._launchers: WorkQueue
-        self._prefetch = prefetch
+        self.prefetch = prefetch
         self._waiting: dict[int, weakref.ref[Submission]] = {}
         self._under_way: dict[int, int] = {}  # the bytes of their results
         self._inbox: deque[Callable[[], None]] = deque()
@@ -222,8 +222,8 @@ class PrefetchQueue:
 
     def _has_room(self, submission: Submission, device: torch.device) -> bool:
         count, size = len(self._under_way), sum(self._under_way.values()) + submission.size
-        if self._prefetch is not None:
-            return count < self._prefetch
+        if self.prefetch is not None:
+            return count < self.prefetch
         return count < _FEWEST or (count < _MOST and size <= streams.memory(device) // _SHARE)
 
     def _start(self, submission: Submission) -> None:

@@ -67,7 +67,7 @@ def transferred(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if _module(device) is None or tensor.device == device:
         return tensor.to(device)
     locked = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
-    return locked.to(device, non_blocking=True)
+    return locked.to(device, non_blocking=locked is not tensor)  # memory that is the user's may be written again
 
 
 def runs_ahead(device: torch.device) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch._utils import ExceptionWrapper
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from accel.lazy import search
@@ -34,12 +36,13 @@ def device_queue(loader: Any, device: Any, depth: int = 3) -> DeviceQueue[Any]:
     Args:
         loader: any iterable of batches. They are brought ahead for a ``DataLoader`` with workers, whose batches are
             made ahead; its ``pin_memory`` is of no account. Others are asked for a batch when it is needed.
+            With persistent workers it stays a queue's: a plain loop over it starts workers of its own.
         device: where the tensors shall be, as ``torch.device`` takes it. On the host nothing is done ahead.
         depth: how many batches may be under way or on the device, besides the one that was handed out last; at least 1.
 
     Returns:
-        An iterable like the loader: each ``iter()`` begins an epoch. A batch has the loader's structure (tuples, lists,
-        mappings), its tensors are memory of its own.
+        An iterable like the loader: each ``iter()`` begins an epoch. A batch has the loader's structure; tensors in
+        tuples, lists and mappings are on the device, in memory of their own, other objects are passed on as they are.
 
     Raises:
         ValueError: ``depth`` is no positive int.
@@ -54,8 +57,6 @@ class DeviceQueue(Generic[Batch]):
         if type(depth) is not int or depth < 1:
             raise ValueError(f"depth must be a positive int, got {depth!r}")
         self.loader, self.device, self.depth = loader, streams.indexed(torch.device(device)), depth
-        self._persistent: tuple[Any, PrefetchQueue] | None = None
-        """torch's iterator of a loader with persistent workers, and its queue."""
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -79,20 +80,35 @@ class DeviceQueue(Generic[Batch]):
                 type(loader).__name__,
             )
             return iter(loader), None
-        if self._persistent is not None:
-            self._persistent[0]._reset(loader)
-            return self._persistent
+        if loader in _persistent:
+            iterator, ahead = _persistent[loader]
+            iterator._reset(loader)
+            if (ahead.device, ahead.prefetch) != (self.device, self.depth):
+                ahead.prefetch = self.depth
+                ahead.set_device(self.device)
+            return iterator, ahead
+        if loader.persistent_workers and loader._iterator is not None and not loader._iterator._pin_memory:
+            iterator, loader._iterator = loader._iterator, None
+            iterator._reset(loader)
+            return self._fed(iterator)
         pins, loader.pin_memory = loader.pin_memory, False
         try:
             iterator = loader._get_iterator()
         finally:
             loader.pin_memory = pins
+        return self._fed(iterator)
+
+    def _fed(self, iterator: Any) -> tuple[Any, PrefetchQueue]:
         ahead = PrefetchQueue(self.depth)
         ahead.set_device(self.device)
         _receive(iterator, ahead)
-        if loader.persistent_workers:
-            self._persistent = iterator, ahead
+        if self.loader.persistent_workers:
+            _persistent[self.loader] = iterator, ahead
         return iterator, ahead
+
+
+_persistent: weakref.WeakKeyDictionary[DataLoader[Any], tuple[Any, PrefetchQueue]] = weakref.WeakKeyDictionary()
+"""torch's iterators of loaders with persistent workers that were used by a queue: they go on with the same workers."""
 
 
 class _Epoch(Generic[Batch]):
@@ -111,6 +127,9 @@ class _Epoch(Generic[Batch]):
         return arrived
 
 
+_MOVED = (torch.Tensor, PackedSequence)
+
+
 class _Sent(NamedTuple):
     """A batch that was submitted: plain tensors in it are transfers."""
 
@@ -120,20 +139,20 @@ class _Sent(NamedTuple):
     def arrived(self, ahead: PrefetchQueue | None, device: torch.device) -> Any:
         """The batch on the device: the current stream waits for what is not done."""
 
-        def on_device(part: Any) -> torch.Tensor:
+        def on_device(part: Any) -> Any:
             if isinstance(part, Transfer):
                 return part.result()
-            if isinstance(part, LazyTensorBase):
+            if isinstance(part, LazyTensorBase) or not isinstance(part, torch.Tensor) or part.layout != torch.strided:
                 return part.to(device)
             task = Transfer(part)
             task.run(device)
             return task.result()
 
         if ahead is None or self.submission is None:
-            return mapped(self.content, torch.Tensor, on_device)
+            return mapped(self.content, _MOVED, on_device)
         ahead.start_now(self.submission)
         try:
-            return mapped(self.content, (torch.Tensor, Transfer), on_device)
+            return mapped(self.content, (*_MOVED, Transfer), on_device)
         finally:
             ahead.release(self.submission)
 
@@ -143,7 +162,7 @@ def _sent(batch: Any, ahead: PrefetchQueue) -> Any:
     transfers: list[Task] = []
 
     def transfer(tensor: torch.Tensor) -> Any:
-        if isinstance(tensor, LazyTensorBase) and is_lazy(tensor):
+        if (isinstance(tensor, LazyTensorBase) and is_lazy(tensor)) or tensor.layout != torch.strided:
             return tensor
         transfers.append(Transfer(LazyTensorBase.materialize(tensor) if isinstance(tensor, LazyTensorBase) else tensor))
         return transfers[-1]

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from accel.sinking.structure import mapped
-
 
 class Graph:
     """A captured step (``torch.cuda.CUDAGraph``).
@@ -18,12 +16,22 @@ class Graph:
     """
 
     def __init__(self, step: Callable[[], Any], device: torch.device, generators: Sequence[torch.Generator]) -> None:
-        self._graph = torch.cuda.CUDAGraph()
+        """Raises: what the step raised, or what made the capture impossible."""
+        self._graph, errors = torch.cuda.CUDAGraph(), list[BaseException]()
         for each in generators:
-            if each.device.type == device.type:
-                self._graph.register_generator_state(each)
-        with torch.cuda.device(device), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self.result = mapped(step(), torch.Tensor, torch.Tensor.detach)
+            self._graph.register_generator_state(each)
+        try:
+            # the current stream is put back by hand: a capture that fails leaves its own
+            with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
+                side = torch.cuda.Stream(device)
+                with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
+                    try:
+                        self.result = step()
+                    except BaseException as error:
+                        errors.append(error)
+                        raise
+        except Exception as error:
+            raise errors[0] if errors else error from None
 
     def replay(self) -> None:
         """Run the captured launches on the current stream."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from accel.runtime import streams
-from accel.sinking import capture, graph, state
+from accel.sinking import graph, trace
 from rig.tape import TapeDevice
 from tests.support import inside
 
@@ -17,8 +17,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeDevice]:
     monkeypatch.setattr(streams, "transferred", made.transferred)
     monkeypatch.setattr("torch.Tensor.record_stream", lambda tensor, stream: None)
     monkeypatch.setattr(graph, "Graph", made.graph)
-    for module in (state, capture):
-        monkeypatch.setattr(module, "device_generator", lambda device: made.random, raising=False)
-    monkeypatch.setattr("accel.sinking.observed.device_generator", lambda device: made.random)
+    monkeypatch.setattr(trace, "device_generator", lambda device: made.random)
     with made.late():
         yield made

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -233,3 +234,69 @@ def test_on_the_host_batches_are_plain(tree: Path) -> None:
     with accel.image_backend("cpu"):
         found = epochs(accel.device_queue(loader(tree, num_workers=2), "cpu"))
     assert all(map(torch.equal, found, epochs(loader(tree, num_workers=2))))
+
+
+class Drawing(Numbers):
+    """Samples that say how often their worker was asked, and what it drew."""
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked = getattr(self, "asked", 0) + 1
+        return torch.tensor([float(index), self.asked, torch.rand(()).item()])
+
+
+@pytest.mark.parametrize("plain_first", [False, True])
+def test_persistent_workers_live_on_from_queue_to_queue(device: TapeDevice, plain_first: bool) -> None:
+    def run(wrap: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        loader = DataLoader(Drawing(12), 2, num_workers=2, persistent_workers=True)
+        ways = [(lambda each: each) if plain_first else wrap, wrap, wrap]
+        return [batch + 0 for way in ways for batch in way(loader)]
+
+    found = run(lambda loader: accel.device_queue(loader, "cpu"))
+    assert all(map(torch.equal, found, run(lambda loader: loader)))
+    assert found[-1][0, 1] > 12 // 2
+
+
+class Odd(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class Named(list[Any]):
+    name = ""
+
+
+def odd(samples: list[int]) -> Any:
+    named = Named([torch.tensor(samples)])
+    named.name = "these"
+    packed = torch.nn.utils.rnn.pack_sequence([torch.arange(3.0), torch.arange(2.0)])
+    return {
+        "packed": packed,
+        "sparse": torch.eye(3).to_sparse(),
+        "named": named,
+        "array": np.array(samples),
+        "none": None,
+        "empty": torch.empty(0, 3),
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_of_any_structure(device: TapeDevice, workers: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(Odd(4), 2, num_workers=workers, collate_fn=odd)
+
+    for found, batch in zip(accel.device_queue(make(), "cpu"), make(), strict=True):
+        assert torch.equal(found["packed"].data + 0, batch["packed"].data)
+        assert torch.equal(found["sparse"].to_dense(), torch.eye(3))
+        assert found["named"].name == "these"
+        assert torch.equal(found["named"][0] + 0, batch["named"][0])
+        assert found["array"].tolist() == batch["array"].tolist()
+        assert found["none"] is None
+        assert found["empty"].shape == (0, 3)
+
+
+def test_a_sink_of_batches_with_arrays(device: TapeDevice) -> None:
+    """They may be used in any way, so no step is captured."""
+    sunk = accel.sink(lambda batch: batch["named"][0].sum(), -1, device="cpu")
+    assert next(sunk(DataLoader(Odd(40), 2, collate_fn=odd))).tolist() == [4 * n + 1 for n in range(20)]
+    assert "its batches are of another form" in sunk.reason
