@@ -277,6 +277,11 @@ class Progress:
         """How many times the sampler gave indices in this epoch, and a digest of them."""
         return (0, "") if self.order is None else (self.order.drawn, self.order.digest())
 
+    def in_flight(self) -> int:
+        """How many batches were drawn and not handed out in the state that it goes on from."""
+        saved = self.saved
+        return saved["order"]["drawn"] - saved["handed"] if saved and saved["running"] and saved["order"] else 0
+
     def is_whole(self) -> bool:
         """Whether every batch of this epoch was handed out while a backend was in force."""
         iterator = self._iterator()
