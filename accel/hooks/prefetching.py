@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     WeightedRandomSampler,
@@ -83,6 +84,8 @@ def depth(loader: DataLoader[Any], in_flight: int) -> Depth | None:
     least, most = loader.num_workers * (loader.prefetch_factor or 0), 0
     if loader.num_workers and _may_change(loader):
         most = min(MOST * loader.num_workers, _SLOTS)
+    if isinstance(loader.dataset, IterableDataset):  # whose workers are asked in vain when they end
+        in_flight = 0
     return Depth(least, most, in_flight) if most > least or in_flight > least > 0 else None
 
 
