@@ -7,6 +7,8 @@
   numbers of threads, each tried in turn. The first 20 batches do not count.
 - A simulated device beside them, which takes 1 or 2 ms an image: the rate with ``placement="auto"``, with "device",
   and of the host alone. No GPU has measured it.
+- Bursts, beside 8 simulated cores: reading blocks for 0.2 s of each second, as storage on a network may. The rate of
+  batches of 16, with as many under way as accel finds, and as a ``prefetch_factor`` of 2 and of 8 has.
 - Real cores, two: epochs of photos from ``ImageFolder`` and from a dataset of one's own, by one worker with
   ``threads="auto"``, by one with one thread, and by two. Their values are compared first, with torchvision's too. CPU
   time is that of the workers.
@@ -35,7 +37,7 @@ from unittest.mock import patch
 
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
@@ -46,6 +48,7 @@ from accel.backends.cpu.backend import CpuBackend
 from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
+from accel.hooks import prefetching, tv_files
 from accel.planning.plan import Plan
 from accel.system import cores, memory, worker_threads
 from bench.epochs import alike, photos
@@ -56,6 +59,7 @@ from bench.usage import pinned
 _BATCH, _WARM, _MEASURED = 64, 20, 12
 _SLEEP, _STEP = 0.008, 0.08  # seconds of an image, and between two batches that are taken
 _WORKERS, _EPOCHS = (1, 2, 3, 5, 8), 8
+_STALL, _FEW, _BURSTS = 0.2, 16, 400  # seconds, images of a batch, and batches
 _TRAIN = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
 
 
@@ -134,6 +138,42 @@ def on_simulated(path: str, count: int, workers: int, step: float) -> dict[str, 
     best = max(fixed, key=lambda number: fixed[number])
     found = {"cores": count, "workers": workers, "step": step, "auto": own, "its threads": threads}
     return {**found, "fixed": fixed, "best threads": best, "auto by best": own / fixed[best]}
+
+
+# -- bursts -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stalling() -> Iterator[None]:
+    """Have this process and its forked children wait for files at the same times."""
+
+    def opened(*args: Any) -> Any:
+        left = 1 - time.monotonic() % 1
+        time.sleep(left if left < _STALL else 0)
+        return given(*args)
+
+    given = tv_files.opened_together
+    with patch.object(tv_files, "opened_together", opened):
+        yield
+
+
+def in_bursts(folder: str, workers: int, rounds: int) -> dict[str, Any]:
+    """Batches a second with as many under way as the script says, as accel finds, and as 8 a worker, in turns."""
+    dataset = ImageFolder(folder, _TRAIN)
+    some = Subset(dataset, [number % len(dataset) for number in range(_FEW * _BURSTS)])
+    found = dict[str, list[float]](script=[], raised=[], eight=[])
+    for which, rates in chain.from_iterable(repeat(tuple(found.items()), rounds)):
+        most = patch.object(prefetching, "MOST", prefetching.MOST if which == "raised" else 0)
+        with simulated(8), stalling(), most, accel.image_backend("cpu", cache=None), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
+            loader = DataLoader(some, _FEW, num_workers=workers, prefetch_factor=8 if which == "eight" else 2)
+            for number, _ in enumerate(loader):
+                if number == _BURSTS // 3:
+                    begun = time.perf_counter()
+                time.sleep(_STEP / 4)
+            rates.append((_BURSTS - _BURSTS // 3 - 1) / (time.perf_counter() - begun))
+    medians = {which: median(rates) for which, rates in found.items()}
+    return {"workers": workers, **medians, "raised by script": medians["raised"] / medians["script"]}
 
 
 # -- a simulated device -------------------------------------------------------------------------------------
@@ -265,7 +305,7 @@ def main() -> int:
     options = parser("bench.tune", str(__doc__).partition("\n")[0], out="tune.json", images=800, rounds=5)
     args = options.parse_args()
     kinds = {"ImageFolder": lambda root: ImageFolder(root, _TRAIN), "a dataset of one's own": Own}
-    with photos(args.data, args.images) as given, screen.Bar("tune", 3 + 4 * len(_WORKERS)) as bar:
+    with photos(args.data, args.images) as given, screen.Bar("tune", 4 + 4 * len(_WORKERS)) as bar:
         simulations = []
         for count in (16, 64):
             for workers in _WORKERS:
@@ -273,6 +313,8 @@ def main() -> int:
                     simulations.append(on_simulated(given.files[0], count, workers, step))
                     bar.advance()
         device = [on_clock(given.files[0], 16, workers, each) for workers in (2, 4) for each in (0.001, 0.002)]
+        bar.advance()
+        bursts = [in_bursts(str(given.root), workers, args.rounds) for workers in (2, 4)]
         bar.advance()
         real = dict[str, Any]()
         with pinned(2):
@@ -286,12 +328,13 @@ def main() -> int:
     show(
         Table("a simulated device", tuple(device[0]), [[f"{value:.5g}" for value in each.values()] for each in device])
     )
+    show(Table("bursts", tuple(bursts[0]), [[f"{value:.5g}" for value in each.values()] for each in bursts]))
     names = next(iter(real.values()))["medians"]
     rows = [[key, *(f"{each['medians'][key]:,.3f}" for each in real.values())] for key in names]
     show(Table("two cores", ("", *real), rows))
     show(Table("costs", ("", "share"), [[name, f"{share:.4f}"] for name, share in shares.items()]))
-    found = {"load": os.getloadavg(), "batch": _BATCH, "simulated": simulations, "device": device, "real": real}
-    write(args.out, {**found, "costs": shares})
+    found = {"simulated": simulations, "device": device, "bursts": bursts, "real": real, "costs": shares}
+    write(args.out, {"load": os.getloadavg(), "batch": _BATCH, **found})
     return 0
 
 

@@ -20,6 +20,7 @@ from accel.hooks import (
     persistent,
     pillow_open,
     pillow_ops,
+    prefetching,
     ray,
     resume,
     shared_memory,
@@ -58,6 +59,7 @@ _HOOKED: tuple[Any, ...] = (
     shared_memory,
     persistent,
     resume,
+    prefetching,
     multiprocessing,
     ray,
 )

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from torch.utils.data import DataLoader
 
+from accel.hooks import prefetching
 from accel.hooks.patch import Addition, Body, Function, Undo
 from accel.processes import switch
 from accel.resuming import batch_record, loaders, random_states
@@ -55,6 +56,7 @@ def _init(original: Function, self: Any, loader: DataLoader[Any]) -> None:
     progress.base_seed = self._base_seed
     progress.follow(self)
     self.accel_progress = progress
+    self.accel_depth = prefetching.depth(loader, progress.in_flight())
 
 
 def _reset(original: Function, self: Any, loader: Any, first_iter: bool = False) -> None:

@@ -78,9 +78,9 @@ def summary() -> str:
 
     Returns:
         Lines of text: the backend in force and how many images were computed; then how often something was not done
-        the fast way, and why; the files that were replaced; how the transforms of these images were recorded; and on
-        how many threads workers computed their batches. The numbers are those of ``accel.stats()``. That Pillow decodes
-        formats other than JPEG is not counted.
+        the fast way, and why; the files that were replaced; how the transforms of these images were recorded; on how
+        many threads workers computed their batches, and how often they were told to go further ahead. The numbers are
+        those of ``accel.stats()``. That Pillow decodes formats other than JPEG is not counted.
     """
     found = counters.stats()
     lines = [_headline(found)]
@@ -94,6 +94,8 @@ def summary() -> str:
     if found["worker threads"]:
         numbers = [f"{many:,} on {_many(number, 'thread')}" for number, many in found["worker threads"].items()]
         lines.append(f"Batches of DataLoader workers: {', '.join(numbers)}")
+    if found["prefetch raised"]:
+        lines.append(f"For input in bursts, workers went twice as far ahead: {_many(found['prefetch raised'], 'time')}")
     return "\n".join(lines)
 
 

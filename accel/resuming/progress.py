@@ -291,6 +291,11 @@ class Progress:
         of_workers = (note.unrestored for note in self.notes if note)
         return set(self.found.unrestored(self.handed if self.epochs == 1 else 0)).union(*of_workers)
 
+    def in_flight(self) -> int:
+        """How many batches were drawn and not handed out in the state that it goes on from."""
+        saved = self.saved
+        return saved["order"]["drawn"] - saved["handed"] if saved and saved["running"] and saved["order"] else 0
+
     def is_whole(self) -> bool:
         """Whether every batch of this epoch was handed out while a backend was in force."""
         iterator = self._iterator()

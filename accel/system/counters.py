@@ -23,12 +23,12 @@ IMAGES, REPLACED, COMPUTED_EARLY = "images", "replaced", "computed early"
 KERNELS, KEPT, IN_PLACE, CONVERTED = "finished by torchvision", "kept", "sent in place", "converted"
 INDEXES, INDEXED, MISFITS = "indexes", "indexed", "indexes dropped"
 INDEX_HITS = "indexes read"
-DRAWN_AGAIN = "drawn again"
+DRAWN_AGAIN, PREFETCH_RAISED = "drawn again", "prefetch raised"
 RESULTS, RESULT_HITS, PLANES, PLANE_HITS = "results", "results used", "planes", "planes used"
 _FALLBACK, _WAY, _ASKER, _THREADS, _POOL = "fallback: ", "way: ", "asker: ", "threads: ", "pool: "
 _IMAGES = (IMAGES, REPLACED, COMPUTED_EARLY, KERNELS, KEPT, INDEXES, INDEXED, MISFITS)
 _CACHED = (INDEX_HITS, RESULTS, RESULT_HITS, PLANES, PLANE_HITS)
-_ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED)
+_ALONE = (*_IMAGES, *_CACHED, IN_PLACE, DRAWN_AGAIN, CONVERTED, PREFETCH_RAISED)
 _OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybody else", _THREADS: "0", _POOL: "others"}
 """The name for all others of a kind, when a row is full."""
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
@@ -173,6 +173,7 @@ def stats() -> dict[str, Any]:
         - ``converted``: images that a worker had finished in another dtype or memory order than was used, and a second
           pass on the device converted;
         - ``drawn again``: batches whose random numbers were drawn again, because another thread drew meanwhile;
+        - ``prefetch raised``: how often the batches that a DataLoader's workers are ahead were doubled;
         - ``in flight``: batches of this process submitted and not yet used; ``waiting``: batches that follow them;
         - ``replaced files``: the names of the first 100 files that were replaced, a list;
         - ``ways``: the images of ``images`` by how their transforms were recorded, each once, a dictionary: as a batch,

@@ -107,12 +107,14 @@ class OwnSamples(Refused):
     """A dataset makes its samples itself, as most do: how they are recorded is up to its transform."""
 
 
-def prepare(dataset: Any) -> None:
-    """Compile and try a dataset's pipeline before processes are started that will use it."""
+def prepare(dataset: Any) -> bool:
+    """Compile and try a dataset's pipeline before processes are started that will use it; whether it has one."""
     with suppress(Exception):
         images, transform = _samples(*_within(dataset, [0]))
         if tape.agrees():
             compositions.program_of(transform, images.begin)
+            return True
+    return False
 
 
 def describe(x: Any) -> str | None:
