@@ -173,12 +173,11 @@ class _Reader(Decoder):
         return self._boxes(tensor, *rest[1:]) if name == "boxes" else _TV[name](tensor)
 
     def _boxes(self, tensor: torch.Tensor, form: Any, height: Any, width: Any, clamped: Any = "soft") -> Any:
-        numbers = {"XYWHR": 5, "CXCYWHR": 5, "XYXYXYXY": 8}.get(form, 4)
-        fits = tensor.ndim <= 2 and tensor.shape[-1:] == (numbers,) and clamped in ("soft", "hard", None)
-        require(fits and type(height) is int is type(width), "they are no boxes")
+        known = form in tv_tensors.BoundingBoxFormat.__members__ and clamped in ("soft", "hard", None)
+        fits = tensor.ndim <= 2 and tensor.shape[-1:] == ({"XYWHR": 5, "CXCYWHR": 5, "XYXYXYXY": 8}.get(form, 4),)
+        require(known and fits and type(height) is int is type(width), "they are no boxes")
         more = {} if clamped == "soft" else {"clamping_mode": clamped}
-        of = tv_tensors.BoundingBoxFormat[form]
-        return tv_tensors.BoundingBoxes(tensor, format=of, canvas_size=(height, width), **more)
+        return tv_tensors.BoundingBoxes(tensor, format=form, canvas_size=(height, width), **more)
 
     def _image(self, number: Any) -> Image.Image:
         recipe, made = taken(self._recipes, number)
