@@ -108,16 +108,16 @@ def _parts(data: Bytes, size: int) -> tuple[dict[str, Any], list[Array]]:
     header = json.loads(text, parse_constant=_refused, object_pairs_hook=_object)
     require(type(header) is dict, "no object")
     arrays, end = [], _whole(ALIGNED + size)
-    filled = [data[_PREFIX.size : ALIGNED], data[ALIGNED + size : end]]
+    filled = [data[_PREFIX.size : ALIGNED].data, data[ALIGNED + size : end].data]
     for dtype, shape in header["arrays"]:
         require(type(shape) is list and len(shape) <= MOST_AXES, "an array has no shape")
         require(all(type(axis) is int and 0 <= axis < 1 << 48 for axis in shape), "an array has no shape")
         length = prod(shape) * DTYPES[dtype].itemsize
         arrays.append(Array(dtype, tuple(shape), data[end : end + length]))
-        filled.append(data[end + length : end + _whole(length)])
+        filled.append(data[end + length : end + _whole(length)].data)
         end += _whole(length)
     require(end == len(data), "its arrays have other sizes")
-    require(not np.concatenate(filled).any(), "its parts are not filled up with zeros")
+    require(not b"".join(filled).strip(b"\0"), "its parts are not filled up with zeros")
     return header, arrays
 
 

@@ -114,12 +114,10 @@ class _Reader(Decoder):
         (self.sample,) = _each("sample", self.value, [[header["sample"]]])
 
     def _step(self, name: Any, *params: Any) -> Step:
-        found = tuple(map(self._params.value, params))
-        most = max(os.cpu_count() or 1, torch.get_num_threads())
-        if name == THREADS and type(found[0]) is int and found[0] > most:
-            counters.fallback("images were recorded on more threads than there are processors: sums may be rounded")
-            return name, (most,)
-        return name, found
+        if name == THREADS and are_ints(*params) and max(params, default=0) > (most := os.cpu_count() or 1):
+            counters.fallback("images were recorded on more threads than there are processors: sums may differ")
+            params = (most,) * len(params)
+        return name, tuple(map(self._params.value, params))
 
     def _source(self, name: Any, number: Any, kind: Any, *size: Any) -> Source:
         require(type(name) is str, "it has no name")
@@ -154,7 +152,7 @@ class _Reader(Decoder):
     def _recorded(self, place: Any) -> Step:
         """The step at a place, which is taken if it has arrays."""
         step = taken(self._steps, place)
-        if not any(isinstance(each, (bytes, torch.Tensor)) for each in step[1]):
+        if {bytes, torch.Tensor}.isdisjoint(map(type, step[1])):
             self._steps[place] = step
         return step
 
