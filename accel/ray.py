@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from io import BytesIO
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -38,8 +39,8 @@ class Recorder:
     A row's sample is a dictionary: ``image``, what the transform makes of it, and the row's other columns but the key.
     The random numbers that the transform draws from torch, Python and NumPy depend on the seed, the epoch and the row's
     key alone, so they are the same wherever, in whichever order, and how often a row is recorded. The generators of the
-    process are afterwards as they were before. A row that cannot be read raises, with a note of its key; under
-    ``on_error="replace"`` (of the backend in force) its image is black.
+    process are afterwards as they were before, so its threads must not record at once. A row that cannot be read
+    raises, with a note of its key; under ``on_error="replace"`` (of the backend in force) its image is black.
     """
 
     def __init__(
@@ -63,21 +64,22 @@ class Recorder:
             send: see ``accel.wire.dumps``.
 
         Raises:
-            TypeError: there is no key, or an argument is of the wrong type.
+            TypeError: there is no key, or an argument is of the wrong type. ValueError: ``send`` is none of these.
         """
         keys = (key,) if isinstance(key, str) else tuple(key)
         if not keys or not all(isinstance(each, str) for each in keys):
             raise TypeError(f"key must name the column that tells rows apart, or several of them, got {key!r}")
-        if not isinstance(seed, int) or not isinstance(epoch, (int, type(None))):
-            raise TypeError(f"seed and epoch must be ints, got {seed!r} and {epoch!r}")
+        if send not in ("recipes", "auto"):
+            raise ValueError(f"send must be 'recipes' or 'auto', got {send!r}")
         self._transform, self._image, self._send = transform, image, send
-        self._seed, self._keys, self._epoch = seed, keys, epoch
+        self._seed, self._keys, self._epoch = index(seed), keys, epoch if epoch is None else index(epoch)
 
     def __call__(self, batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
         """Record the rows of a batch of columns.
 
         Raises:
             KeyError: a column is missing.
+            ValueError: a key column has lists in it, or another column would hide the image.
             RuntimeError: Ray does not say which epoch it is, and ``epoch`` was not given.
         """
         epoch = _execution() if self._epoch is None else self._epoch
@@ -85,6 +87,9 @@ class Recorder:
         if len({*keys}) < len(keys):
             counters.fallback("rows with equal keys drew equal random numbers: a second key column separates them")
         others = {name: values for name, values in batch.items() if name not in (*self._keys, self._image)}
+        if "image" in others:
+            raise ValueError(f"a column is named 'image', as what is made of {self._image!r} will be: rename it")
+        contents = batch[self._image]
         messages = np.empty(len(keys), object)
         options = {"threads": 1, "cache": None, "on_error": switch.current().options.on_error}
         states = random_states.current({})
@@ -92,7 +97,7 @@ class Recorder:
             with switch.image_backend("cpu", **options):
                 for number, key in enumerate(keys):
                     labels = {name: _item(values[number]) for name, values in others.items()}
-                    messages[number] = self._message((epoch, key), batch[self._image][number], labels)
+                    messages[number] = self._message((epoch, key), contents[number], labels)
         finally:
             random_states.restore(states, {})
         return {MESSAGE: messages}
@@ -125,7 +130,10 @@ def _execution() -> int:
 
 
 def _plain(column: Any) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+    values = [_item(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+    if any(isinstance(value, (list, dict, np.ndarray)) for value in values):
+        raise ValueError("the values of a key column must be numbers or strings")
+    return values
 
 
 def _item(value: Any) -> Any:

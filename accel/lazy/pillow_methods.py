@@ -112,9 +112,30 @@ def _has_places(a: tuple[float, ...], width: int, height: int) -> bool:
     corners = [a[6] * x + a[7] * y + 1 for x in (0, width) for y in (0, height)]
     if min(corners) > 0 or max(corners) < 0:
         return True
-    y, x = np.ogrid[0.5:height, 0.5:width]
-    horizon = a[6] * x + a[7] * y + 1 == 0
-    return not any((horizon & (a[n] * x + a[n + 1] * y + a[n + 2] == 0)).any() for n in (0, 3))
+    return not any(_meet((a[6], a[7]), (a[n], a[n + 1], a[n + 2]), width, height) for n in (0, 3))
+
+
+def _meet(horizon: tuple[float, float], line: tuple[float, float, float], width: int, height: int) -> bool:
+    """Whether the middle of a pixel may be on both the horizon, p * x + q * y + 1 = 0, and another line, in float64.
+
+    Only the pixels around the point where they meet are tried; lines that are too close for that, may.
+    """
+    (p, q), (r, s, t) = horizon, line
+    if abs(p) * width > abs(q) * height:
+        return _meet((q, p), (s, r, t), height, width)
+    slope, start = r - s * p / q, t - s / q  # of the line's values along the horizon, by x
+    error = 1e-300 + 1e-14 * (abs(r) * width + abs(s) * height + abs(t) + abs(s / q) * (1 + abs(p) * width))
+    if slope == 0:
+        return not abs(start) > error
+    x, reach = -start / slope, error / abs(slope)
+    if not reach < 2 or not math.isfinite(x):
+        return not (x < -reach or x > width + reach)
+    for column in [math.floor(x) + step + 0.5 for step in range(-4, 5)]:
+        for row in [math.floor(-(1 + p * column) / q) + step + 0.5 for step in (-1, 0, 1)]:
+            inside = 0 < column < width and 0 < row < height
+            if inside and p * column + q * row + 1 == 0 == r * column + s * row + t:
+                return True
+    return False
 
 
 def _extent(image: Image.Image, size: Any, data: Any, resample: Any, fillcolor: Any) -> Steps | None:

@@ -71,7 +71,8 @@ _at_least_0, _any = numbers("a factor", 0), numbers("a factor")
 def factor(of: Subject, params: Params) -> Params | None:
     """Accept one number: any for Pillow images, also as a tensor or array of one element; at least 0 for tensors."""
     if not isinstance(of, Picture):
-        return _at_least_0(of, params)
+        found = _at_least_0(of, params)
+        return found if found and found[0] <= FLOAT32 else None
     return _any(of, params if isinstance(params[0], (int, float)) else (float(params[0]),))
 
 

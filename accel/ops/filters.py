@@ -16,7 +16,7 @@ from accel.ops.tensors import PLANAR, tensor_row, tensor_rows
 from accel.system import counters
 
 
-def _kernel(of: Subject, params: Params) -> Params | None:
+def kernel(of: Subject, params: Params) -> Params | None:
     """Accept (kernel size, sigma) in torchvision's forms; the parameters are sizes and sigmas of both axes."""
     kernel_size, sigma = params
     sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else kernel_size
@@ -38,14 +38,14 @@ def blurred(version: int) -> Accept:
     """Accept the arguments of v1's or v2's ``gaussian_blur``, which sample the Gaussian differently."""
 
     def accepted(of: Subject, params: Params) -> Params | None:
-        found = _kernel(of, params)
+        found = kernel(of, params)
         return None if found is None or not accept.without_autocast() else (*found, version)
 
     return accepted
 
 
 def _of_tensors(of: Subject, params: Params) -> Params | None:
-    found = _kernel(of, params)
+    found = kernel(of, params)
     return None if found is None else (found[:2], found[2:])
 
 

@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F2
 
-from accel.ops.accept import are_numbers, is_fill, is_listed, listed, sides
+from accel.ops.accept import FLOAT32, are_numbers, is_fill, is_listed, listed, sides
 from accel.ops.row import KernelOp, Params, Size, Subject
 from accel.ops.tensors import ELEMENTWISE, PLANAR, tensor_row, tensor_rows, thawed
 from accel.system.private_names import private
@@ -85,7 +85,8 @@ def _padding(of: Subject, params: Params) -> Params | None:
         return (padding, 0, mode) if fill in (0, None, [0], [0.0]) and max(edges) <= largest else None
     if len(fills) not in (1, channels) or not are_numbers(fills, "fill"):
         return None
-    if of.dtype == torch.uint8 and not all(0 <= value <= 255 for value in fills):
+    least, most = (0, 255) if of.dtype == torch.uint8 else (-FLOAT32, FLOAT32)
+    if not all(least <= value <= most for value in fills):
         return None
     return padding, fills[0] if len(fills) == 1 else fills, mode
 

@@ -54,7 +54,7 @@ def _elastic(image: Any, params: Params) -> Any:
     return function(image, displacement, InterpolationMode(interpolation), fill)
 
 
-def _displacement(of: Subject, params: Params) -> Params | None:
+def accepted_displacement(of: Subject, params: Params) -> Params | None:
     """Accept a displacement for each pixel, an interpolation, whose name is added, and a fill."""
     displacement, interpolation, fill = params
     mode = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
@@ -71,7 +71,7 @@ def _of_images(version: int) -> Accept:
     """Accept the arguments of v1's or v2's function for Pillow images, which converts these to tensors."""
 
     def accepted(of: Subject, params: Params) -> Params | None:
-        found = _displacement(of, params)
+        found = accepted_displacement(of, params)
         if found is None or not accept.in_float32():
             return None
         displacement, _, fill, mode = found
@@ -81,7 +81,7 @@ def _of_images(version: int) -> Accept:
 
 
 def _of_tensors(of: Subject, params: Params) -> Params | None:
-    found = _displacement(of, params)
+    found = accepted_displacement(of, params)
     return None if found is None or params[0].requires_grad else found[:3]
 
 

@@ -43,7 +43,7 @@ DTYPES = {
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _PREFIX, _SUM = struct.Struct("<8sIIQQ"), slice(12, 16)
-_MOST_AXES = 16
+MOST_AXES = 16
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -96,7 +96,7 @@ def opened(message: Any) -> tuple[dict[str, Any], list[Array]]:
     try:
         return _parts(data, size)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise WireError(f"a message cannot be read: its header is wrong: {error}") from error
+        raise WireError(f"a message cannot be read: its header is wrong: {error!s:.200}") from error
 
 
 def _cut(data: Bytes) -> str:
@@ -104,16 +104,20 @@ def _cut(data: Bytes) -> str:
 
 
 def _parts(data: Bytes, size: int) -> tuple[dict[str, Any], list[Array]]:
-    header = json.loads(data[ALIGNED : ALIGNED + size].tobytes(), parse_constant=_refused)
+    text = str(data[ALIGNED : ALIGNED + size].data, "utf-8")
+    header = json.loads(text, parse_constant=_refused, object_pairs_hook=_object)
     require(type(header) is dict, "no object")
     arrays, end = [], _whole(ALIGNED + size)
+    filled = [data[_PREFIX.size : ALIGNED].data, data[ALIGNED + size : end].data]
     for dtype, shape in header["arrays"]:
-        require(type(shape) is list and len(shape) <= _MOST_AXES, "an array has no shape")
+        require(type(shape) is list and len(shape) <= MOST_AXES, "an array has no shape")
         require(all(type(axis) is int and 0 <= axis < 1 << 48 for axis in shape), "an array has no shape")
         length = prod(shape) * DTYPES[dtype].itemsize
         arrays.append(Array(dtype, tuple(shape), data[end : end + length]))
+        filled.append(data[end + length : end + _whole(length)].data)
         end += _whole(length)
     require(end == len(data), "its arrays have other sizes")
+    require(not b"".join(filled).strip(b"\0"), "its parts are not filled up with zeros")
     return header, arrays
 
 
@@ -125,6 +129,12 @@ def _refused(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    require(len(found) == len(pairs), "a name is there twice")
+    return found
+
+
 def at(values: Sequence[T], place: Any) -> T:
     """The value at a place; raises ``ValueError`` if there is none."""
     if type(place) is not int or not 0 <= place < len(values):
@@ -132,10 +142,17 @@ def at(values: Sequence[T], place: Any) -> T:
     return values[place]
 
 
+def taken(values: dict[int, T], place: Any) -> T:
+    """Take the value at a place, each once: a short message must not make many copies of one; raises as ``at``."""
+    require(type(place) is int and place in values, "it refers to what is not there, or was taken")
+    return values.pop(place)
+
+
 def array_of(tensor: torch.Tensor) -> Array:
     """A tensor as an array, copied if its memory is not dense, on the CPU."""
     plain = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous()
-    content: Any = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else np.zeros(0, np.uint8)
+    flat = plain.as_strided((plain.numel(),), (1,))  # torch calls one value dense, whatever its stride
+    content: Any = flat.view(torch.uint8).numpy() if plain.numel() else np.zeros(0, np.uint8)
     return Array(NAMES[plain.dtype], tuple(plain.shape), content)
 
 

@@ -15,8 +15,9 @@ import torch
 from torchvision.transforms import InterpolationMode
 
 from accel.errors import require
-from accel.wire.frame import DTYPES, NAMES, Array, array_of, tensor_of
+from accel.wire.frame import DTYPES, MOST_AXES, NAMES, Array, array_of, taken, tensor_of
 
+_MOST_KEYS = 1000
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
@@ -24,15 +25,20 @@ class Encoder:
     """Makes values JSON, and collects their arrays.
 
     Attributes:
-        arrays: the arrays so far. leaf: is asked for values of other types; returns None for those it does not know.
+        arrays: the arrays so far.
     """
 
-    def __init__(self, leaf: Callable[[Any], Any] = lambda value: None) -> None:
+    def __init__(self) -> None:
         self.arrays: list[Array] = []
-        self._leaf = leaf
+
+    def leaf(self, value: Any) -> Any:
+        """The JSON of a value of another type; None: it is not sent."""
+        return None
 
     def array(self, array: Array) -> int:
         """Add an array; return its number."""
+        if len(array.shape) > MOST_AXES:
+            raise TypeError(f"accel.wire sends no arrays of {len(array.shape)} axes")
         self.arrays.append(array)
         return len(self.arrays) - 1
 
@@ -48,6 +54,7 @@ class Encoder:
         if kind in (list, tuple):
             return [kind.__name__, *map(self.value, value)]
         if kind is dict:
+            check_keys([*value])
             return ["dict", *([self.value(key), self.value(each)] for key, each in value.items())]
         if kind is float:
             return ["float", str(value)]
@@ -57,12 +64,12 @@ class Encoder:
             return ["dtype", NAMES[value]]
         if kind is InterpolationMode:
             return ["interpolation", value.value]
-        if (found := self._leaf(value)) is not None:
+        if (found := self.leaf(value)) is not None:
             return found
-        if isinstance(value, (np.ndarray, np.generic)):
-            name = "array" if isinstance(value, np.ndarray) else "scalar"
+        if kind in (np.ndarray, np.memmap) or isinstance(value, np.generic):
+            name = "scalar" if isinstance(value, np.generic) else "array"
             return [name, self.array(array_of(torch.from_numpy(np.array(value, order="C"))))]
-        if kind in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and value.dtype in NAMES:
+        if kind is torch.Tensor and value.layout == torch.strided and value.dtype in NAMES:
             axes = sorted(range(value.ndim), key=value.stride().__getitem__, reverse=True)  # as they lie in memory
             in_order = value.is_contiguous() or not value.permute(axes).is_contiguous()
             if not in_order:
@@ -75,18 +82,15 @@ class Decoder:
     """Makes values of JSON; whatever is wrong raises ``ValueError``, ``TypeError`` or ``LookupError``.
 
     Attributes:
-        arrays: those of the message, each of which is taken once: a short message must not make many copies of one.
-        leaf: is asked for values of other names.
+        arrays: those of the message that were not taken yet.
     """
 
-    def __init__(self, arrays: dict[int, Array], leaf: Callable[..., Any] | None = None) -> None:
-        self._arrays = arrays
-        self._leaf = leaf
+    def __init__(self, arrays: dict[int, Array]) -> None:
+        self.arrays = arrays
 
-    def array(self, number: Any) -> Array:
-        """Take the array with this number."""
-        require(type(number) is int and number in self._arrays, "it refers to what is not there, or was taken")
-        return self._arrays.pop(number)
+    def leaf(self, name: Any, *rest: Any) -> Any:
+        """The value of another name."""
+        raise ValueError(f"there is no {name!r} among values")
 
     def value(self, found: Any) -> Any:
         """The value of its JSON."""
@@ -98,6 +102,7 @@ class Decoder:
             values = [self.value(each) for each in rest]
             return values if name == "list" else tuple(values)
         if name == "dict":
+            check_keys([key for key, _ in rest])
             return {self.value(key): self.value(each) for key, each in rest}
         if name == "permuted":
             values = self.value(rest[0])
@@ -106,10 +111,14 @@ class Decoder:
         if name in _KNOWN:
             return _KNOWN[name](*rest)
         if name in _OF_ARRAYS and len(rest) == 1:
-            return _OF_ARRAYS[name](self.array(*rest))
-        if self._leaf is None:
-            raise ValueError(f"there is no {name!r} among values")
-        return self._leaf(name, *rest)
+            return _OF_ARRAYS[name](taken(self.arrays, *rest))
+        return self.leaf(name, *rest)
+
+
+def check_keys(keys: list[Any]) -> None:
+    """Raise ``ValueError`` for many keys of a dictionary that are no strings, whose hashes could be made alike."""
+    most = len(keys) <= _MOST_KEYS or sum(type(key) is not str for key in keys) <= _MOST_KEYS
+    require(most, f"a dictionary has more than {_MOST_KEYS} keys that are no strings")
 
 
 _KNOWN: dict[str, Callable[..., Any]] = {

@@ -19,12 +19,13 @@ from accel.codec.header import LARGEST_SIDE
 from accel.errors import require
 from accel.lazy import pillow_methods
 from accel.ops import OPS, Params, shape_after, values
-from accel.ops.filters import blurred
+from accel.ops.filters import kernel
 from accel.ops.geometry import FILTERS
 from accel.ops.memory_layout import Layout
 from accel.ops.resample import Aten
 from accel.ops.row import KernelOp, Op, Picture, Shape, TensorOp, ValueOp
 from accel.ops.tensors import DTYPES, frozen, thawed
+from accel.ops.warp import accepted_displacement
 from accel.planning import order
 from accel.recipes.recipe import Step
 
@@ -73,7 +74,7 @@ def check_layout(layout: Layout, shape: Shape) -> None:
     interleaved, transposed, whole, expanded = layout
     require({bool} == {*map(type, (interleaved, transposed, expanded))}, "its memory has no order")
     if whole is not None:
-        require(len(whole) == 2 and _are_ints(*whole), "its memory has no size")
+        require(len(whole) == 2 and are_ints(*whole), "its memory has no size")
         check_size(*whole)
         require(whole[0] >= shape[1] and whole[1] >= shape[2], "its memory is too small")
 
@@ -104,7 +105,7 @@ def _after(subject: Subject, step: Step, before: Sequence[Step]) -> Subject:
 @lru_cache(maxsize=256)
 def _dtype(op: ValueOp, channels: int, dtype: torch.dtype, params: Params) -> torch.dtype:
     """The dtype after a step on values, which is tried on one pixel; raises what torchvision raises."""
-    made: torch.dtype = op.apply(torch.zeros((channels, 1, 1), dtype=dtype), *params).dtype
+    made: torch.dtype = op.apply(torch.zeros((channels, 1, 1), dtype=dtype, device="cpu"), *params).dtype
     require(made.itemsize <= 8, f"there are no tables of {made}")
     return made
 
@@ -130,7 +131,7 @@ def _are_same(found: Any, params: Any) -> bool:
 # -- rules: (image, *parameters) -> whether they are right -----------------------------------------------------
 
 
-def _are_ints(*numbers: Any, least: int = 0, most: int = LARGEST_SIDE) -> bool:
+def are_ints(*numbers: Any, least: int = 0, most: int = LARGEST_SIDE) -> bool:
     return all(type(number) is int and least <= number <= most for number in numbers)
 
 
@@ -139,21 +140,21 @@ def _are_floats(*numbers: Any) -> bool:
 
 
 def _sizes(of: Subject, height: Any, width: Any) -> bool:
-    return _are_ints(height, width, least=1)
+    return are_ints(height, width, least=1)
 
 
 def _crop(of: Subject, top: Any, left: Any, height: Any, width: Any) -> bool:
-    return _are_ints(top, left, least=-_FARTHEST, most=_FARTHEST) and _sizes(of, height, width)
+    return are_ints(top, left, least=-_FARTHEST, most=_FARTHEST) and _sizes(of, height, width)
 
 
 def _pad(of: Subject, left: Any, top: Any, right: Any, bottom: Any, mode: Any, fill: Any) -> bool:
     constant = mode == "constant"
     possible = constant or (mode in ("edge", "reflect", "symmetric") and fill is None)
-    return possible and _are_ints(left, top, right, bottom) and (fill is None or _is_colour(of, fill))
+    return possible and are_ints(left, top, right, bottom) and (fill is None or _is_colour(of, fill))
 
 
 def _is_colour(of: Subject, fill: Any) -> bool:
-    return type(fill) is tuple and len(fill) in (1, of.shape[0]) and _are_ints(*fill, most=255)
+    return type(fill) is tuple and len(fill) in (1, of.shape[0]) and are_ints(*fill, most=255)
 
 
 def _resize(of: Subject, height: Any, width: Any, code: Any) -> bool:
@@ -172,12 +173,12 @@ def _is_method(of: Subject, step: Step, method: Callable[..., Any], *args: Any) 
 def _resize_tensor(name: str, of: Subject, size: Any, mode: Any, *more: Any) -> bool:
     *largest, antialias = more
     sizes = (*(size if type(size) is tuple else (size,)), *(each for each in largest if each is not None))
-    are = _are_ints(*sizes, least=1) and type(antialias) in (bool, type(None))
+    are = are_ints(*sizes, least=1) and type(antialias) in (bool, type(None))
     return are and _is_recorded(OPS[name], of, (size, mode, *more))
 
 
 def _reduce(of: Subject, *factors: Any) -> bool:
-    return _are_ints(*factors, least=1) and _is_method(of, ("reduce", factors), pillow_methods.reduce, factors)
+    return are_ints(*factors, least=1) and _is_method(of, ("reduce", factors), pillow_methods.reduce, factors)
 
 
 def _resize_box(of: Subject, height: Any, width: Any, code: Any, box: Any) -> bool:
@@ -203,17 +204,17 @@ def _is_warp(of: Subject, step: Step, kind: Any, matrix: Any, code: Any) -> bool
 
 
 def _blur(of: Subject, across: Any, down: Any, sigma_x: Any, sigma_y: Any, version: Any) -> bool:
-    given = (across, down), (sigma_x, sigma_y)
-    return version in (1, 2) and _are_same(blurred(version)(of, given), (*given[0], *given[1], version))
+    params = across, down, sigma_x, sigma_y  # of v1 and v2, whatever autocast is here
+    return are_ints(version, least=1, most=2) and _are_same(kernel(of, (params[:2], params[2:])), params)
 
 
 def _radii(of: Subject, across: Any, down: Any) -> bool:
     return _are_floats(across, down) and 0 <= across < 1 << 15 and 0 <= down < 1 << 15
 
 
-def _elastic(of: Subject, displacement: Any, *params: Any) -> bool:
-    found = [accept(of, (displacement, *params[:2])) for accept in OPS["elastic"].hooks.values()]  # of v1 and v2
-    return any(_are_same(each, (displacement, *params)) for each in found)
+def _elastic(of: Subject, displacement: Any, mode: Any, fill: Any, version: Any) -> bool:
+    params = displacement, mode, fill  # of v1 and v2, whatever the default dtype is here
+    return are_ints(version, least=1, most=2) and _are_same(accepted_displacement(of, params), (*params, mode))
 
 
 def _erase(of: Subject, *params: Any) -> bool:
@@ -250,7 +251,7 @@ _RULES: Mapping[str, Callable[..., bool]] = {
     **{name: partial(_resize_tensor, name) for name in ("v1.resize", "v2.resize")},
     "resize_box": _resize_box,
     "reduce": _reduce,
-    "to_grayscale": lambda of, channels: _are_ints(channels) and channels in (1, 3),
+    "to_grayscale": lambda of, channels: are_ints(channels) and channels in (1, 3),
     "point": lambda of, levels: type(levels) is bytes and len(levels) == 256 * of.shape[0],
     "gaussian_blur": _blur,
     **dict.fromkeys(("box_blur", "pillow_gaussian_blur"), _radii),
@@ -264,5 +265,5 @@ _RULES: Mapping[str, Callable[..., bool]] = {
     "normalize": _normalize,
     "gaussian_noise": _noise,
     "in_memory": _in_memory,
-    "threads": lambda of, number: _are_ints(number, least=1, most=_MOST_THREADS),
+    "threads": lambda of, number: are_ints(number, least=1, most=_MOST_THREADS),
 }

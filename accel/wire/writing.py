@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -45,22 +46,22 @@ def dumps(sample: Any, *, names: bool = False, send: Literal["recipes", "auto"] 
             pixels are done, is computed up to there, and the rest of its steps is sent.
 
     Raises:
-        TypeError: the sample has a value of another type in it.
+        TypeError, ValueError: the sample has a value in it that is not sent.
         DecodeError: an image had to be computed, or its file read, and cannot be.
     """
     if send not in ("recipes", "auto"):
         raise ValueError(f"send must be 'recipes' or 'auto', got {send!r}")
     writer = _Writer(names, smallest=send == "auto")
-    tree = writer.encoder.value(sample)
+    tree = writer.value(sample)
     header = {"sources": writer.sources, "steps": writer.steps, "recipes": writer.recipes, "sample": tree}
-    return frame.sealed(header, writer.encoder.arrays)
+    return frame.sealed(header, writer.arrays)
 
 
-class _Writer:
+class _Writer(Encoder):
     """Collects what a message's header lists."""
 
     def __init__(self, names: bool, smallest: bool) -> None:
-        self.encoder = Encoder(self._leaf)
+        super().__init__()
         self.sources: list[Any] = []
         self.steps: list[Any] = []
         self.recipes: list[Any] = []
@@ -68,7 +69,7 @@ class _Writer:
         self._places: dict[int | str, int] = {}  # of sources by their ids, and of steps by their JSON
         self._sent: list[Source] = []  # which keeps the ids theirs
 
-    def _leaf(self, value: Any) -> Any:
+    def leaf(self, value: Any) -> Any:
         if isinstance(value, LazyTensorBase):
             return self._lazy_tensor(value)
         if isinstance(value, Image.Image):
@@ -85,9 +86,10 @@ class _Writer:
             counters.fallback(f"a lazy image was computed to be sent: {reason}")
         if image.mode not in PICTURES:
             raise TypeError(f"accel.wire sends no images of mode {image.mode!r}")
+        steps.check_size(image.height, image.width)
         bands, dtype = len(image.getbands()), PICTURES[image.mode]
         content = np.frombuffer(image.tobytes(), np.uint8)
-        return ["picture", image.mode, self.encoder.array(Array(dtype, (image.height, image.width, bands), content))]
+        return ["picture", image.mode, self.array(Array(dtype, (image.height, image.width, bands), content))]
 
     def _lazy_tensor(self, tensor: LazyTensorBase) -> Any:
         lazy = pending_state(tensor)
@@ -95,7 +97,7 @@ class _Writer:
         if lazy is None or (reason := reason or _refused(lazy.recipes, (lazy.shape, lazy.dtype))):
             if lazy is not None:
                 counters.fallback(f"a lazy tensor was computed to be sent: {reason}")
-            return self.encoder.value(LazyTensorBase.materialize(tensor))
+            return self.value(LazyTensorBase.materialize(tensor))
         first = len(self.recipes)
         for recipe in lazy.recipes:
             self._recipe(recipe)
@@ -103,9 +105,11 @@ class _Writer:
         return [kind, list(lazy.lead), first, list(lazy.layout)]
 
     def _tv_tensor(self, value: tv_tensors.TVTensor) -> Any:
-        plain = self.encoder.value(value.as_subclass(torch.Tensor))
+        plain = self.value(value.as_subclass(torch.Tensor))
         if type(value) is tv_tensors.BoundingBoxes:
-            return ["boxes", plain, value.format.name, *value.canvas_size]
+            clamped = getattr(value, "clamping_mode", "soft")  # which older versions lack
+            canvas = map(operator.index, value.canvas_size)
+            return ["boxes", plain, value.format.name, *canvas, *([] if clamped == "soft" else [clamped])]
         return [f"tv {type(value).__name__}", plain] if type(value) in TV else None
 
     def _recipe(self, recipe: Recipe) -> int:
@@ -121,16 +125,16 @@ class _Writer:
             header, content = source.header, np.frombuffer(source.data, np.uint8)
             size = header.height, header.width, header.channels
             is_file = isinstance(header, Header)
-            number = self.encoder.array(Array("U8", (len(content),) if is_file else size, content))
+            number = self.array(Array("U8", (len(content),) if is_file else size, content))
             kind = (header.reference, *size) if isinstance(header, Header) else ("pixels",)
             self.sources.append([source.name if self._names else "", number, *kind])
         return place
 
     def _step(self, step: Step) -> int:
         """The number of a step; one that several images have is sent once, unless it has arrays."""
-        before = len(self.encoder.arrays)
-        encoded = [step[0], *map(self.encoder.value, step[1])]
-        known = self._places if len(self.encoder.arrays) == before else {}
+        before = len(self.arrays)
+        encoded = [step[0], *map(self.value, step[1])]
+        known = self._places if len(self.arrays) == before else {}
         place = known.setdefault(repr(encoded), len(self.steps))
         if place == len(self.steps):
             self.steps.append(encoded)

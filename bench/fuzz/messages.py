@@ -117,7 +117,7 @@ def check_message(
             announce("its values")
             for leaf in tree_leaves(sample):
                 _ = leaf.tobytes() if isinstance(leaf, Image.Image) else leaf
-                _ = torch.clone(leaf) if isinstance(leaf, torch.Tensor) else leaf
+                _ = torch.isnan(leaf) if isinstance(leaf, torch.Tensor) else leaf
             if intact and wire.dumps(wire.loads(data)) != data:
                 return WRONG, [(f"accel.wire.dumps under {setting}", "an intact message comes out another one")]
     except AccelError as error:

@@ -1,8 +1,11 @@
 """Messages that are cut, damaged, forged or of another version: refused by name, and no memory is taken for them."""
 
+import gc
 import json
+import os
 import re
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from hashlib import sha256
 from io import BytesIO
@@ -20,6 +23,7 @@ from torchvision.transforms import functional as F
 import accel
 from accel import wire
 from accel.ops import OPS
+from accel.processes import switch
 from accel.wire import frame, steps
 from accel.wire.frame import Array
 from bench.fuzz import __main__ as fuzz
@@ -118,6 +122,11 @@ def lie(header: Any, whole: list[int]) -> None:
     header["sample"][1][3] = [False, False, whole, False]
 
 
+def boxes(header: Any, arrays: Any, name: str, *more: Any) -> None:
+    arrays.append(frame.array_of(torch.zeros(1, 4)))
+    header["sample"] = [name, ["tensor", len(arrays) - 1], *more]
+
+
 HUGE = [0, -1, 65501, 1 << 31, 1 << 62, 1 << 70]
 FORGED: dict[str, Callable[[Any, Any], object]] = {
     "no images": lambda header, arrays: header.pop("recipes"),
@@ -148,6 +157,15 @@ FORGED: dict[str, Callable[[Any, Any], object]] = {
         arrays.append(Array("U8", (2,), arrays[0].content[:2])),
         header.__setitem__("sample", ["list", ["tensor", 1], ["tensor", 1]]),
     ),
+    "an image twice": lambda header, arrays: header.__setitem__("sample", ["list", *[header["sample"][1]] * 2]),
+    "a name that there is not": lambda header, arrays: header.__setitem__("more", []),
+    "no sample": lambda header, arrays: header.pop("sample"),
+    "many axes": lambda header, arrays: header["sample"][1].__setitem__(1, [1] * 50_000),
+    "many keys": lambda header, arrays: header.__setitem__("sample", ["dict", *[[n, 0] for n in range(1001)]]),
+    "a mask and more": lambda header, arrays: boxes(header, arrays, "tv Mask", 1),
+    "boxes of no format": lambda header, arrays: boxes(header, arrays, "boxes", 3, 9, 9),
+    "boxes of a number too few": lambda header, arrays: boxes(header, arrays, "boxes", "XYWHR", 9, 9),
+    "boxes of another mode": lambda header, arrays: boxes(header, arrays, "boxes", "XYXY", 9, 9, "no"),
     "pixels of no size": lambda header, arrays: header.__setitem__("sources", [["", 0, "pixels"]]),
 }
 
@@ -171,6 +189,38 @@ def test_forged_messages(name: str) -> None:
         refused(sealed(resized(bytes(head) + text.encode())), "cannot be read")
         return
     refused(forged(FORGED[name], whole))
+
+
+@pytest.mark.parametrize("text", [b"\xef\xbb\xbf{}", '{"sample":1}'.encode("utf-16"), b'{"sample":1,"sample":2}'])
+def test_headers_that_are_read_in_two_ways(text: bytes) -> None:
+    head = message()[: frame.ALIGNED]
+    whole = head[:16] + len(text).to_bytes(8, "little") + head[24:] + text + bytes(-len(text) % frame.ALIGNED)
+    refused(sealed(resized(whole)), "header is wrong: .*(BOM|decode|twice)")
+
+
+def test_parts_that_are_not_filled_up_with_zeros() -> None:
+    whole = bytearray(message(data=FILE + b"\0"))
+    for at in (40, frame.ALIGNED + int.from_bytes(whole[16:24], "little"), len(whole) - 1):
+        assert whole[at] == 0
+        changed = whole.copy()
+        changed[at] = 1
+        refused(sealed(bytes(changed)), "filled up with zeros")
+
+
+def test_a_step_with_an_array_is_of_one_image() -> None:
+    whole = message(F.to_tensor, lambda tensor: F.erase(tensor, 10, 10, 20, 20, torch.ones(1)))
+    refused(forged(lambda header, arrays: header["recipes"].append(header["recipes"][0]), whole), "image 1: .*taken")
+
+
+def test_hostile_text_is_cut_and_escaped() -> None:
+    for place, text in ((0, "\n" * 100_000), (2, "k" * 100_000)):
+        whole = forged(
+            lambda header, arrays, p=place, t=text: header["sources"][0].__setitem__(p, t), message(data=b"")
+        )
+        with accel.image_backend("cpu", threads=1), pytest.raises(accel.AccelError) as raised:
+            wire.loads(whole)
+        assert len(str(raised.value)) < 2500
+        assert str(raised.value).isprintable()
 
 
 def resized(whole: bytes) -> bytes:
@@ -242,6 +292,36 @@ def test_a_size_of_true() -> None:
                 steps.after(of, [(name, (wrong, *more))])
 
 
+def test_numbers_that_torch_cannot_use() -> None:
+    """torchvision refuses them for float32 when the values are computed."""
+    of = steps.Values((3, 48, 64), torch.float32)
+    for name, *params in (("v1.pad", (1, 1), 1e300, "constant"), ("v2.adjust_sharpness", 1e300)):
+        with pytest.raises(ValueError, match="parameters"):
+            steps.after(of, [(name, tuple(params))])
+
+
+def test_a_message_is_read_whatever_torch_is_set_to() -> None:
+    blurred, bent = message(T.GaussianBlur(3)), message(T.ElasticTransform(20.0))
+    with accel.image_backend("cpu", threads=1), torch.autocast("cpu"):
+        assert wire.loads(blurred)[0].size == (64, 48)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with accel.image_backend("cpu", threads=1):
+            assert wire.loads(bent)[0].size == (64, 48)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_message_starts_no_more_threads_than_there_are_processors() -> None:
+    whole = message(F.to_tensor, lambda tensor: F.adjust_sharpness(tensor, 2.0))
+    place = next(place for place, step in enumerate(frame.opened(whole)[0]["steps"]) if step[0] == "threads")
+    changed = forged(lambda header, arrays: header["steps"][place].__setitem__(1, 1000), whole)
+    with accel.image_backend("cpu", threads=1):
+        _, (number,) = wire.loads(changed)[0].lazy.recipes[0].steps[place]
+    assert number == os.cpu_count()
+    assert any("more threads" in reason for reason in accel.stats()["fallbacks"])
+
+
 def test_steps_in_an_order_that_accel_would_not_record() -> None:
     """A resize behind ``erase``, whose place would lie outside."""
     whole = message(F.to_tensor, lambda tensor: F.erase(tensor, 10, 10, 20, 20, torch.ones(1)))
@@ -279,7 +359,9 @@ def test_pictures_beyond_pillows_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_memory_is_taken_for_what_is_only_said() -> None:
     whole = message(T.Resize(30), F.to_tensor)
+    tilted = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -1 / 7.3, 0.0)  # its horizon is in the picture
     tracemalloc.start()
+    steps.after(steps.Picture((3, 48, 64)), [("perspective", (13_000, 13_000, tilted, 2, (0, 0, 0)))])
     for name in ("very many images", "huge memory", f"a shape of {1 << 31}"):
         refused(forged(FORGED[name], whole))
     _, most = tracemalloc.get_traced_memory()
@@ -315,6 +397,24 @@ def test_many_black_pictures_take_the_memory_of_one() -> None:
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert most < 2 * 60_000_000
+
+
+def test_what_was_read_is_gone_with_its_last_reference() -> None:
+    """No cycle keeps it until Python looks for some."""
+    whole = wire.dumps([torch.ones(3)])
+    gc.disable()
+    try:
+        found = wire.loads(whole)
+        values = weakref.ref(found[0])
+        del found
+        assert values() is None
+    finally:
+        gc.enable()
+
+
+def test_a_message_without_images_switches_no_backend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch, "image_backend", None)
+    assert wire.loads(wire.dumps([5])) == [5]
 
 
 @linux

@@ -126,6 +126,26 @@ def test_wrong_arguments(options: dict[str, Any]) -> None:
         ray.Recorder(TRAIN, seed=0, **options)
 
 
+def test_wrong_columns(paths: list[str]) -> None:
+    rows = columns(paths[:2])
+    with pytest.raises(ValueError, match="a column is named 'image'"):
+        recorded({**rows, "image": np.arange(2)})
+    with pytest.raises(ValueError, match="key column"):
+        recorded({**rows, "path": np.ones((2, 2))})
+    with pytest.raises(KeyError, match="bytes") as raised:
+        recorded({"path": rows["path"]})
+    assert not getattr(raised.value, "__notes__", None)
+    with pytest.raises(ValueError, match="send must be"):
+        ray.Recorder(TRAIN, seed=0, key="path", send="smaller")  # type: ignore[arg-type]
+
+
+def test_keys_and_seeds_are_numbers_of_any_type(paths: list[str]) -> None:
+    rows = columns(paths[:2])
+    seen = [np.arange(2), np.array([*np.arange(2)], object), [np.int32(0), 1]]
+    images = [recorded({**rows, "n": each}, key="n", seed=seed)[0] for each in seen for seed in (5, np.int64(5))]
+    assert all(torch.equal(each, images[0]) for each in images)
+
+
 def test_the_rows_are_bytes(paths: list[str]) -> None:
     rows = ray.Recorder(T.Compose([T.Resize(30), T.ToTensor(), T.Normalize(MEAN, STD)]), seed=0, epoch=0, key="path")(
         columns(paths[:3])

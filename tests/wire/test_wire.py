@@ -261,6 +261,8 @@ def test_other_values() -> None:
     assert found["boxes"].format == boxes.format
     assert torch.equal(wire.loads(wire.dumps(torch.eye(3)[:, 1:].t())), torch.eye(3)[:, 1:].t())
     assert np.isnan(wire.loads(wire.dumps(float("nan"))))
+    for one in (torch.arange(4.0)[::4], torch.ones(1, 6)[:, ::6]):  # of a stride that is not 1
+        assert torch.equal(wire.loads(wire.dumps(one)), one)
     for dtype in (torch.bfloat16, torch.float64, torch.complex64, torch.uint16, torch.bool):
         values = torch.tensor([0, 1, 3]).to(dtype)
         again = wire.loads(wire.dumps(values))
@@ -287,11 +289,44 @@ def test_pixels_with_steps_are_sent_as_pixels_and_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [object(), OrderedDict(a=1), Image.new("P", (3, 3)), {1, 2}, torch.eye(2).to_sparse()]
+    "value",
+    [
+        object(),
+        OrderedDict(a=1),
+        Image.new("P", (3, 3)),
+        {1, 2},
+        torch.eye(2).to_sparse(),
+        torch.nn.Parameter(torch.ones(2)),
+        np.ma.masked_array([1, 2], [0, 1]),
+        torch.zeros([1] * 17),
+    ],
 )
 def test_other_types_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"accel\.wire sends no"):
         wire.dumps([value])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Image.new("L", (0, 4)), Image.new("L", (65_501, 1)), dict.fromkeys(range(1001))],
+    ids=["0", "wide", "keys"],
+)
+def test_what_would_be_refused_is_not_sent(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"a picture of|keys"):
+        wire.dumps([value])
+
+
+def test_boxes() -> None:
+    """Of all formats and modes that torchvision has."""
+    for form in tv_tensors.BoundingBoxFormat:
+        numbers = {"XYWHR": 5, "CXCYWHR": 5, "XYXYXYXY": 8}.get(form.name, 4)
+        of: dict[str, Any] = {"format": form, "canvas_size": (np.int64(9), 7)}
+        boxes = tv_tensors.BoundingBoxes(torch.ones(2, numbers), **of)
+        for mode in ("soft", "hard", None) if hasattr(boxes, "clamping_mode") else ():
+            boxes.clamping_mode = mode
+            found = wire.loads(wire.dumps(boxes))
+            assert torch.equal(found, boxes)
+            assert (found.format, found.canvas_size, found.clamping_mode) == (form, (9, 7), mode)
 
 
 def test_names_are_sent_on_request_only(tmp_path: Path) -> None:
