@@ -199,7 +199,7 @@ def test_young_files_have_none(files: list[str], counts: Counts, monkeypatch: py
 def test_without_shared_memory_it_is_off_and_counted(
     files: list[str], counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(size: int) -> int:
+    def none(size: int, name: str) -> int:
         raise OSError("no such memory")
 
     monkeypatch.setattr(memory, "anonymous_file", none)
