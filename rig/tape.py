@@ -96,14 +96,19 @@ class _Random(torch.Generator):
 class _Late(TorchDispatchMode):
     """Copies of the device's tensors wait on the current stream; all other operators wait for it."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, device: TapeDevice) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._device, self._process = device, os.getpid()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, stream = function._schema.name, self._device.current_stream()
         if os.getpid() != self._process:  # a forked worker is on the host
             return function(*args, **(kwargs or {}))
+        if not hasattr(function, "_schema"):
+            self._device.finish()
+            return function(*args, **(kwargs or {}))
+        name, stream = function._schema.name, self._device.current_stream()
         if name == "aten::copy_" and self._device.owns(args[1]):
             stream.put(lambda: _copy(args[0], args[1]))
             return args[0]

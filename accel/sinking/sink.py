@@ -107,6 +107,7 @@ class Sink:
         self.eager += 1
         if self.reason is None and self._misfits != 1:  # a single one, as at the end of an epoch, changes nothing
             return streams.beside(self._device, lambda: _checked(self._trace(batch, fits)))
+        self._verified = False  # what this step does is not known
         return _checked(self._call(batch))
 
     def _call(self, batch: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from accel.resuming import random_states
 from accel.resuming.random_states import Found
 
 _ASKS = {"aten::_local_scalar_dense": "a tensor's number", "aten::nonzero": "the number of elements"}
+_COPIES = ("aten::copy_", "aten::_to_copy")
 _FEW = 64  # elements of a tensor on the host whose values are compared
 
 
@@ -31,11 +33,11 @@ class Trace(TorchDispatchMode):
 
     def __init__(self, step: Any, batch: Sequence[torch.Tensor], device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = [("modes", *_modes())]
         self.parameters: dict[int, torch.Tensor] = {}
         self.generators: list[torch.Generator] = []
         self.reason: str | None = None
-        self.step, self._device, self._found = step, device, Found({"step": step})
+        self.step, self._device, self._found = step, device, Found({"step": step, **_globals(step, set())})
         self._made: dict[int, tuple[int, int]] = {
             _place(each): (-1, number) for number, each in enumerate(batch) if each.layout is torch.strided
         }
@@ -48,13 +50,19 @@ class Trace(TorchDispatchMode):
         if counts := self._found.unrestored(2):
             self.refuse(f"it changes {counts[0]} on the host, which a replay does not")
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = function._schema.name, kwargs or {}
+        kwargs = kwargs or {}
+        if not hasattr(function, "_schema"):
+            self.refuse(f"it runs {function}, which has functions of its own")
+            return function(*args, **kwargs)
+        name = function._schema.name
         if function.is_view or name.startswith("profiler::"):  # nothing is launched
             return function(*args, **kwargs)
         inputs = [*_flat(args), *_flat([*kwargs.values()])]
         try:
-            self.calls.append((function, *kwargs, *map(self._fact, inputs)))
+            self.calls.append((name, *kwargs, *map(self._fact, inputs)))
             tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
             self._look(name, tensors)
             places = set(map(_place, tensors))
@@ -76,6 +84,8 @@ class Trace(TorchDispatchMode):
             self.refuse(f"it asks the device for {_ASKS[name]} (.item(), a condition, indexing by a mask)")
         if name.startswith(("c10d::", "_c10d_functional::")):
             self.refuse("it exchanges tensors with other processes")
+        if name in _COPIES and any(each.device != self._device and each.numel() > 1 for each in tensors):
+            self.refuse("it copies a tensor from the host or to it")
         for each in on_device:
             if each.requires_grad and each.is_leaf:
                 self.parameters[id(each)] = each
@@ -128,6 +138,48 @@ def _host_random(found: Found, device: torch.device) -> Any:
     return states
 
 
+def _globals(function: Any, seen: set[int]) -> dict[str, Any]:
+    """The global objects that a function's code names, and that of functions and methods that it names."""
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function) or id(function) in seen or _is_of_a_library(function):
+        return {}
+    seen.add(id(function))
+    codes = [function.__code__]
+    for code in codes:
+        codes += [each for each in code.co_consts if inspect.iscode(each)]
+    held = [cell.cell_contents for cell in function.__closure__ or () if cell.cell_contents is not None]
+    named = {name: function.__globals__[name] for c in codes for name in c.co_names if name in function.__globals__}
+    found = {n: each for n, each in named.items() if not (isinstance(each, ModuleType) or _is_of_a_library(each))}
+    for each in (*held, *named.values()):
+        kind = type(each)
+        methods = () if _is_of_a_library(kind) or isinstance(each, type) else vars(kind).values()
+        for inner in (each, *methods):
+            found |= _globals(inner, seen)
+    return found
+
+
+def _is_of_a_library(value: Any) -> bool:
+    module = getattr(value, "__module__", None) or ""
+    return callable(value) and module.partition(".")[0] in ("builtins", "torch", "torchvision", "numpy", "PIL", "accel")
+
+
+def _modes() -> tuple[Any, ...]:
+    """Settings of torch's that decide how operators compute."""
+    backends = torch.backends
+    return (
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        backends.cudnn.deterministic,
+        backends.cudnn.benchmark,
+        backends.cudnn.enabled,
+        backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        backends.cuda.flash_sdp_enabled(),
+        backends.cuda.mem_efficient_sdp_enabled(),
+        backends.cuda.math_sdp_enabled(),
+    )
+
+
 def device_generator(device: torch.device) -> torch.Generator:
     """The generator that operators on a device draw from by default."""
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
@@ -137,7 +189,7 @@ def difference(one: Trace, two: Trace) -> str | None:
     """The first operator in which two steps differ, in words; None: they do the same."""
     for before, after in zip_longest(one.calls, two.calls):
         if before != after:
-            names = [each[0]._schema.name if each else "nothing" for each in (before, after)]
+            names = [str(each[0]) if each else "nothing" for each in (before, after)]
             if names[0] != names[1]:
                 return f"{names[1]} in place of {names[0]}"
             changed = [pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]]

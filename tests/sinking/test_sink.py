@@ -588,3 +588,84 @@ def test_a_compiled_model(device: TapeDevice) -> None:
         return lambda images, labels: model(images).sum()
 
     assert "it is compiled" in compared(device, make).reason
+
+
+COUNT, KEPT = {"n": 0}, [np.random.default_rng(3)]
+
+
+def rarely() -> bool:
+    COUNT["n"] += 1
+    return COUNT["n"] % 20 == 0
+
+
+def counting_elsewhere(training: Training) -> Callable[..., Any]:
+    step = training.step()
+    COUNT["n"] = 0
+    return lambda *batch: step(*batch) * (2.0 if rarely() else 1.0)
+
+
+def drawing_elsewhere(training: Training) -> Callable[..., Any]:
+    step = training.step()
+    KEPT[0] = np.random.default_rng(3)
+    return lambda *batch: step(*batch) * (2.0 if KEPT[0].random() < 0.05 else 1.0)
+
+
+@pytest.mark.parametrize("make", [counting_elsewhere, drawing_elsewhere])
+def test_what_a_function_of_the_module_keeps(device: TapeDevice, make: Any) -> None:
+    assert compared(device, make, steps=4).replayed == 0
+
+
+def test_gradients_kept_over_a_batch_of_another_form(device: TapeDevice) -> None:
+    """They are those that the last step left, whichever way it ran."""
+
+    def run(around: Callable[[Callable[..., Any], Any], Iterator[Any]]) -> Values:
+        training = Training(device)
+        model, optimizer = training.model, training.optimizer
+        model[3].p = 0.0
+
+        def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            if len(images) == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            return loss
+
+        sizes = ([4] * 6 + [2, 4]) * 4
+        loader = [(torch.randn(size, 6), torch.randint(3, (size,))) for size in sizes]
+        return [each for group in around(step, loader) for each in group]
+
+    def plainly(step: Callable[..., Any], loader: Any) -> Iterator[Any]:
+        yield [step(*batch).detach() for batch in loader]
+
+    assert same(run(lambda step, loader: accel.sink(step, 8)(loader)), run(plainly))
+
+
+def test_settings_of_torch_count(device: TapeDevice) -> None:
+    def change(training: Training, group: int) -> None:
+        if group == 4:
+            torch.set_float32_matmul_precision("medium")
+
+    def make(training: Training) -> Callable[..., Any]:
+        torch.set_float32_matmul_precision("highest")
+        return training.step()
+
+    try:
+        sunk = compared(device, make, change)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert sunk.reason is None
+    assert sunk.replayed < 11
+
+
+def test_operators_of_higher_order(device: TapeDevice) -> None:
+    def make(training: Training) -> Callable[..., Any]:
+        step = training.step()
+
+        def branching(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            extra = torch.cond(images.sum() > 0, lambda each: each.sum(), lambda each: each.sum() * 2, (images,))
+            return step(images, labels) + extra
+
+        return branching
+
+    assert compared(device, make).reason is not None
