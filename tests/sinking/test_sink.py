@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import accel
 from accel.runtime import streams
 from rig.tape import TapeDevice
+from tests.support import inside
 
 Values = list[torch.Tensor]
 
@@ -669,3 +670,16 @@ def test_operators_of_higher_order(device: TapeDevice) -> None:
         return branching
 
     assert compared(device, make).reason is not None
+
+
+def test_nothing_waits_inside_a_group(device: TapeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays, their batches and their results are queued; nothing asks for a value before the group is there."""
+    training = Training(device, examples=160)
+    sunk = accel.sink(training.step(), 10)
+    groups = sunk(list(training.loader))  # whose collating would be taken for work of the device
+    next(groups)
+    waits = inside.spy(monkeypatch, type(device), "finish", lambda *_: sunk.replayed)
+    before = sunk.replayed
+    next(groups)
+    assert sunk.replayed == before + 9
+    assert not [each for each in waits if before < each < sunk.replayed]
