@@ -51,9 +51,11 @@ class DeferredStream:
         self.queued += 1
 
     def run_to(self, place: int) -> None:
-        while self.done < place:
-            self.queue.popleft()()
-            self.done += 1
+        while self.done < place and self.queue:
+            try:
+                self.queue.popleft()()
+            finally:  # also of Ctrl-C
+                self.done += 1
             self.device.spoil()
 
     def record_event(self) -> Event:
