@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
-from types import ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from accel.resuming.random_states import Found
 
 _ASKS = {"aten::_local_scalar_dense": "a tensor's number", "aten::nonzero": "the number of elements"}
 _COPIES = ("aten::copy_", "aten::_to_copy")
+_MOST = 5_000  # objects that are looked at
 _FEW = 64  # elements of a tensor on the host whose values are compared
 
 
@@ -37,17 +38,19 @@ class Trace(TorchDispatchMode):
         self.parameters: dict[int, torch.Tensor] = {}
         self.generators: list[torch.Generator] = []
         self.reason: str | None = None
-        self.step, self._device, self._found = step, device, Found({"step": step, **_globals(step, set())})
+        self.step, self._device, self._found = step, device, Found(reached(step)[0])
         self._made: dict[int, tuple[int, int]] = {
             _place(each): (-1, number) for number, each in enumerate(batch) if each.layout is torch.strided
         }
-        self._random = _host_random(self._found, device)
+        self._random, self._variables = _host_random(self._found, device), _variables(step)
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         if _host_random(self._found, self._device) != self._random:
             self.refuse("it draws random numbers on the host: draw them in the loader, or on the device")
-        if counts := self._found.unrestored(2):
+        now = _variables(self.step)
+        rebound = [name for name, value in self._variables.items() if now.get(name, value) != value]
+        if counts := (*self._found.unrestored(2), *rebound):
             self.refuse(f"it changes {counts[0]} on the host, which a replay does not")
 
     supports_higher_order_operators = True
@@ -138,46 +141,106 @@ def _host_random(found: Found, device: torch.device) -> Any:
     return states
 
 
-def _globals(function: Any, seen: set[int]) -> dict[str, Any]:
-    """The global objects that a function's code names, and that of functions and methods that it names."""
-    function = getattr(function, "__func__", function)
-    if not inspect.isfunction(function) or id(function) in seen or _is_of_a_library(function):
-        return {}
-    seen.add(id(function))
+def _variables(step: Any) -> dict[str, Any]:
+    """Global variables that may be bound to another value to count."""
+    return {name: each for name, each in reached(step)[0].items() if type(each) in (int, float, bool, str)}
+
+
+def reached(step: Any) -> tuple[dict[str, Any], list[Any]]:
+    """What a step may use: global variables by their names that its functions, and functions and methods which these
+    name, refer to; and all objects that were looked at, modules in modules among them."""
+    found, looked, pending, seen = {"step": step}, list[Any](), [step], set[int]()
+    while pending and len(looked) < _MOST:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        looked.append(value)
+        kind = type(value)
+        if kind is MethodType:
+            pending += [value.__func__, value.__self__]
+        elif kind is partial:
+            pending += [value.func, *value.args, *value.keywords.values()]
+        elif issubclass(kind, torch.nn.Module):
+            pending += torch.nn.Module.modules(value)
+        for function in [value] if kind is FunctionType else _methods(kind):
+            used = {} if _is_of_a_library(function) else _used(function)
+            found |= {f"{function.__module__}.{name}": each for name, each in used.items()}
+            pending += [*used.values(), *(_held(cell) for cell in function.__closure__ or ())]
+    return found, looked
+
+
+def _methods(kind: type) -> list[FunctionType]:
+    classes = [each for each in kind.__mro__ if not _is_of_a_library(each)]
+    return [each for cls in classes for each in vars(cls).values() if type(each) is FunctionType]
+
+
+def _used(function: FunctionType) -> dict[str, Any]:
+    """The global variables that a function's code names, but modules, and functions and classes of libraries."""
     codes = [function.__code__]
     for code in codes:
-        codes += [each for each in code.co_consts if inspect.iscode(each)]
-    held = [cell.cell_contents for cell in function.__closure__ or () if cell.cell_contents is not None]
-    named = {name: function.__globals__[name] for c in codes for name in c.co_names if name in function.__globals__}
-    found = {n: each for n, each in named.items() if not (isinstance(each, ModuleType) or _is_of_a_library(each))}
-    for each in (*held, *named.values()):
-        kind = type(each)
-        methods = () if _is_of_a_library(kind) or isinstance(each, type) else vars(kind).values()
-        for inner in (each, *methods):
-            found |= _globals(inner, seen)
-    return found
+        codes += [each for each in code.co_consts if type(each) is CodeType]
+    names = {name for code in codes for name in code.co_names}
+    used = {name: each for name, each in function.__globals__.items() if name in names}
+    kinds = (ModuleType, BuiltinFunctionType)
+    return {n: e for n, e in used.items() if type(e) not in kinds and not (_is_code(e) and _is_of_a_library(e))}
+
+
+def _held(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not set yet
+        return None
+
+
+def _is_code(value: Any) -> bool:
+    return type(value) is FunctionType or issubclass(type(value), type)
 
 
 def _is_of_a_library(value: Any) -> bool:
-    module = getattr(value, "__module__", None) or ""
-    return callable(value) and module.partition(".")[0] in ("builtins", "torch", "torchvision", "numpy", "PIL", "accel")
-
-
-def _modes() -> tuple[Any, ...]:
-    """Settings of torch's that decide how operators compute."""
-    backends = torch.backends
-    return (
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        backends.cudnn.deterministic,
-        backends.cudnn.benchmark,
-        backends.cudnn.enabled,
-        backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        backends.cuda.flash_sdp_enabled(),
-        backends.cuda.mem_efficient_sdp_enabled(),
-        backends.cuda.math_sdp_enabled(),
+    """Whether a function or class is none of the user's."""
+    module = (
+        value.__module__ if type(value) is FunctionType else type.__dict__["__dict__"].__get__(value).get("__module__")
     )
+    return str(module).partition(".")[0] in ("builtins", "torch", "torchvision", "numpy", "PIL", "accel")
+
+
+def is_compiled(step: Any) -> bool:
+    """Whether a step, or something that it names, is compiled by ``torch.compile``, which a mode would switch off."""
+    return any(
+        type(each).__name__ == "OptimizedModule"
+        or (type(each) is FunctionType and "_torchdynamo_orig_callable" in vars(each))
+        or (issubclass(type(each), torch.nn.Module) and vars(each).get("_compiled_call_impl") is not None)
+        for each in reached(step)[1]
+    )
+
+
+def _modes() -> list[Any]:
+    """Settings of torch's that decide how operators compute."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    return [
+        *map(_asked, (torch.get_float32_matmul_precision, torch.are_deterministic_algorithms_enabled)),
+        *map(_asked, (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled)),
+        *(_asked(partial(getattr, cudnn, name, None)) for name in _CUDNN),
+        *(_asked(partial(getattr, cuda.matmul, name, None)) for name in _MATMUL),
+    ]
+
+
+_CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision")
+_MATMUL = (
+    "allow_tf32",
+    "fp32_precision",
+    "allow_fp16_accumulation",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_reduced_precision_reduction",
+)
+
+
+def _asked(setting: Callable[[], Any]) -> Any:
+    try:
+        return setting()
+    except Exception as error:  # old and new names of a setting must not be mixed
+        return type(error)
 
 
 def device_generator(device: torch.device) -> torch.Generator:
@@ -199,19 +262,3 @@ def difference(one: Trace, two: Trace) -> str | None:
 
 def _short(value: Any) -> str:
     return str(value)[:60]
-
-
-def is_compiled(step: Any) -> bool:
-    """Whether a step, or something that it names, is compiled by ``torch.compile``, which a mode would switch off."""
-    function = getattr(step, "__func__", step)
-    named = [step, *getattr(getattr(step, "__self__", step), "__dict__", {}).values()]
-    if inspect.isfunction(function):
-        found = inspect.getclosurevars(function)
-        named += [*found.nonlocals.values(), *found.globals.values()]
-    modules = [each for value in named if isinstance(value, torch.nn.Module) for each in value.modules()]
-    return any(
-        hasattr(each, "_torchdynamo_orig_callable")
-        or type(each).__name__ == "OptimizedModule"
-        or getattr(each, "_compiled_call_impl", None) is not None
-        for each in (*named, *modules)
-    )

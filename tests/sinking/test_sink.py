@@ -683,3 +683,64 @@ def test_nothing_waits_inside_a_group(device: TapeDevice, monkeypatch: pytest.Mo
     next(groups)
     assert sunk.replayed == before + 9
     assert not [each for each in waits if before < each < sunk.replayed]
+
+
+class Table(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+
+
+class Counter(nn.Module):
+    calls = 0
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return values * (2.0 if self.calls % 20 == 0 else 1.0)
+
+
+TABLE, NESTED, RUNS = Table(share=1.0), nn.Sequential(nn.Identity(), Counter()), 0
+
+
+def reading_a_table(training: Training) -> Callable[..., Any]:
+    step = training.step()
+
+    def with_share(*batch: torch.Tensor) -> torch.Tensor:
+        return step(*batch) * TABLE.share + (unset() if TABLE.share > 1 else 0)
+
+    def unset() -> Any:
+        return later
+
+    if TABLE.share > 1:
+        later = 1
+    return with_share
+
+
+def test_odd_objects_and_settings_do_not_matter(device: TapeDevice) -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert compared(device, reading_a_table).reason is None
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def counting_in_a_model(training: Training) -> Callable[..., Any]:
+    step = training.step()
+    NESTED[1].calls = 0
+    return lambda images, labels: step(NESTED(images), labels)
+
+
+def rebinding(training: Training) -> Callable[..., Any]:
+    global RUNS
+    step, RUNS = training.step(), 0
+
+    def counted(*batch: torch.Tensor) -> torch.Tensor:
+        global RUNS
+        RUNS += 1
+        return step(*batch) * (2.0 if RUNS % 20 == 0 else 1.0)
+
+    return functools.partial(counted)
+
+
+@pytest.mark.parametrize("make", [counting_in_a_model, rebinding])
+def test_what_counts_in_another_place(device: TapeDevice, make: Any) -> None:
+    sunk = compared(device, make, steps=4)
+    assert "on the host, which a replay does not" in sunk.reason
