@@ -101,14 +101,21 @@ def _of_legacy_numpy(generator: np.random.RandomState) -> Any:
     (Nothing but a normal number that is kept for the next call can be used without changing it.)
     """
     global _last_numpy
-    bits, memory = getattr(np.random, "get_bit_generator", lambda: None)(), b""  # absent from NumPy's types
-    if generator is EVERYBODYS["numpy"] and type(bits) is np.random.MT19937:
-        memory = ctypes.string_at(bits.ctypes.state_address, 4 * 625)  # 624 words and the place among them
+    bits = getattr(np.random, "get_bit_generator", lambda: None)()  # absent from NumPy's types
+    memory = _words(bits) if generator is EVERYBODYS["numpy"] else b""
     before, state = _last_numpy
     if not memory or memory != before or state["has_gauss"]:
         state = _of_numpy(generator.get_state(legacy=False))
         _last_numpy = (memory, state) if memory else _last_numpy
     return state
+
+
+def _words(bits: Any) -> bytes:
+    """The 624 words, and the place among them, of NumPy's own kind of bit generator; nothing for others."""
+    if type(bits) is not np.random.MT19937:
+        return b""
+    place = bits.ctypes.state_address
+    return ctypes.string_at(place, 4 * 625)
 
 
 def _put_bits(generator: Any, state: Any) -> None:

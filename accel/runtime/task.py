@@ -48,20 +48,21 @@ class WorkQueue:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Have no work running inside the block: its threads wait for the block's end."""
-        idle, end = threading.Semaphore(0), threading.Event()
+        idle, end = SimpleQueue[None](), SimpleQueue[None]()
 
         def wait(now: bool) -> None:
-            idle.release()
-            end.wait()
+            idle.put(None)
+            end.get()
 
         try:
             for _ in self._threads:
                 self._queue.put(wait)
             for _ in self._threads:
-                idle.acquire()
+                idle.get()
             yield
         finally:
-            end.set()
+            for _ in self._threads:
+                end.put(None)
 
     def end(self) -> None:
         """Wait for the work that is running; what is still queued is called with False."""

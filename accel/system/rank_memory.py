@@ -37,14 +37,15 @@ def shared_file(size: int) -> int:
     """
     found = None
     if {"LOCAL_RANK", "SLURM_LOCALID"} & os.environ.keys():
-        found = _opened(os.getppid())  # Lightning's launcher is a rank itself
-        found = _met(size) if found is None else found
-    return memory.anonymous_file(size // cores.ranks(), _NAME) if found is None else found
+        found = _opened(os.getppid(), f"{_NAME}-{os.getppid()}")  # Lightning's launcher is a rank itself
+        found = _met(size, f"{_NAME}-of-{os.getppid()}") if found is None else found
+    # its name has its process, as a forked rank has its parent's file as well
+    return memory.anonymous_file(size // cores.ranks(), f"{_NAME}-{os.getpid()}") if found is None else found
 
 
-def _met(size: int) -> int | None:
+def _met(size: int, name: str) -> int | None:
     """The file of the rank that comes first, perhaps this one; None: they cannot share."""
-    own, found = memory.anonymous_file(size, _NAME), None
+    own, found = memory.anonymous_file(size, name), None
     address = f"\0{_NAME}-{os.getuid()}-{os.getppid()}"
     with suppress(OSError):
         for _ in range(_ATTEMPTS):
@@ -60,18 +61,18 @@ def _met(size: int) -> int | None:
                     meeting.connect(address)
                     peer = meeting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
                     process, user, _ = struct.unpack("3i", peer)
-                    found = _opened(process) if user == os.getuid() else None
+                    found = _opened(process, name) if user == os.getuid() else None
                     break
             time.sleep(0.01)
     os.close(own)
     return found
 
 
-def _opened(process: int) -> int | None:
-    """Open the file that another process has; None: it has none, or has ended, or is not this user's."""
+def _opened(process: int, file: str) -> int | None:
+    """Open a file by its name that another process has; None: it has none, or has ended, or is not this user's."""
     with suppress(OSError):
         for name in os.listdir(folder := f"/proc/{process}/fd"):
             with suppress(FileNotFoundError):
-                if os.readlink(f"{folder}/{name}") == f"/memfd:{_NAME} (deleted)":
+                if os.readlink(f"{folder}/{name}") == f"/memfd:{file} (deleted)":
                     return os.open(f"{folder}/{name}", os.O_RDWR)
     return None

@@ -271,6 +271,7 @@ PLAIN = {
     "accel/profiling/sampler.py": "made anew for each thread",
     "accel/runtime/prefetch.py": "a queue is its process's",
     "accel/runtime/torch_ops.py": "made for one call",
+    "accel/sinking/device_queue.py": "torch sets it, in the process whose it is",
 }
 
 

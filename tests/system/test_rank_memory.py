@@ -126,7 +126,7 @@ def test_a_socket_of_somebody_elses(launcher: int, user: int | None) -> None:
     def listen() -> None:
         meeting.bind(f"\0accel-ranks-{os.getuid()}-{launcher}")
         if user is not None:
-            memory.anonymous_file(SIZE, "accel-ranks")  # which is not taken either
+            memory.anonymous_file(SIZE, f"accel-ranks-of-{launcher}")  # which is not taken either
             os.seteuid(user)
         meeting.listen()
 
