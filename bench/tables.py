@@ -86,6 +86,10 @@ def _feed(workload: dict[str, Any]) -> Table:
     return filled(workload["title"], columns, rows, notes)
 
 
+def _alike(entries: Sequence[dict[str, Any]], as_known: str) -> list[dict[str, Any]]:
+    return [{**each, "alike": "yes" if each[as_known] else "no"} for each in entries]
+
+
 def _training(workload: dict[str, Any]) -> Table:
     columns = {
         "model": "{model}",
@@ -96,7 +100,7 @@ def _training(workload: dict[str, Any]) -> Table:
         "CPU ms/image": "{CPU ms:.2f}",
         "losses as torchvision's": "{alike}",
     }
-    rows = [{**each, "alike": "yes" if each["losses are torchvision's"] else "no"} for each in workload["training"]]
+    rows = _alike(workload["training"], "losses are torchvision's")
     return filled(workload["title"], columns, rows)
 
 
@@ -110,7 +114,7 @@ def _sinking(workload: dict[str, Any]) -> Table:
         "losses as the plain loop's": "{alike}",
         "replayed": "{rounds[0][replayed]}",
     }
-    rows = [{**each, "alike": "yes" if each["losses are the plain loop's"] else "no"} for each in workload["sinking"]]
+    rows = _alike(workload["sinking"], "losses are the plain loop's")
     reasons = {each["rounds"][0]["reason"] for each in rows} - {None}
     return filled(workload["title"], columns, rows, [f"not captured: {reason}" for reason in sorted(reasons)], text=2)
 

@@ -232,7 +232,6 @@ def coalesce(
     """Make one submission, with one task for all with results of the same shape and dtype, and each one's part of it.
 
     ``beside``: tasks that are submitted with them.
-
     ``foreseen``: casts and memory orders that are expected to be recorded next, by the place in the batch.
     """
     alike: dict[Any, list[Sequence[Recipe]]] = {}

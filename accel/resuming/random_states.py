@@ -245,7 +245,7 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function of the user's refers to: variables of its closure, default values, and numbers and
     generators among the globals of its module."""
-    if function.__module__.partition(".")[0] in _LIBRARIES:
+    if function.__module__.partition(".")[0] in LIBRARIES:
         return
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -259,7 +259,8 @@ def _of_function(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]
             yield f"{path}.{name}", each
 
 
-_LIBRARIES = frozenset(("torch", "torchvision", "PIL", "numpy", "accel"))
+LIBRARIES = frozenset(("torch", "torchvision", "PIL", "numpy", "accel"))
+"""Whose functions refer to nothing of the user's."""
 
 
 # -- as a checkpoint holds them ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import atexit
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -174,12 +174,10 @@ def run(tasks: tuple[Task, ...], device: torch.device | None, now: bool) -> None
         on_host.discard(task)
 
 
-@contextmanager
-def launchers_paused(device: torch.device) -> Iterator[None]:
-    """Have nothing launched on a device by accel's threads inside the block."""
+def launchers_paused(device: torch.device) -> AbstractContextManager[None]:
+    """A context inside which accel's threads launch nothing on a device."""
     queue = _queues.get(str(device))
-    with nullcontext() if queue is None else queue.paused():
-        yield
+    return nullcontext() if queue is None else queue.paused()
 
 
 def start_on_host(tasks: Sequence[Task]) -> None:

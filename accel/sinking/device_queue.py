@@ -82,10 +82,9 @@ class DeviceQueue(Generic[Batch]):
             return iter(loader), None
         if loader in _persistent:
             iterator, ahead = _persistent[loader]
+            ahead.prefetch = self.depth
+            ahead.set_device(self.device)  # before batches of this epoch arrive
             iterator._reset(loader)
-            if (ahead.device, ahead.prefetch) != (self.device, self.depth):
-                ahead.prefetch = self.depth
-                ahead.set_device(self.device)
             return iterator, ahead
         if loader.persistent_workers and loader._iterator is not None and not loader._iterator._pin_memory:
             iterator, loader._iterator = loader._iterator, None

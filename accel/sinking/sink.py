@@ -82,6 +82,8 @@ class Sink:
     def begin_group(self) -> None:
         """See whether steps may be captured at all, as things are."""
         self._verified = False
+        if self.reason is not None:
+            return
         if not streams.runs_ahead(self._device):
             self.reason = "the step runs on the host"
         elif self._steps == 1:
@@ -95,25 +97,26 @@ class Sink:
 
     def run(self, batch: Any) -> Any:
         """Run a step on a batch; return its result, in memory of its own."""
-        fits = False
+        like, fits = None, False
         if self.reason is None:
-            fits = self._traced is not None and form(batch) == self._traced[0]
+            like = form(batch)
+            fits = self._traced is not None and like == self._traced[0]
             self._misfits = 0 if fits or self._traced is None else self._misfits + 1
             if fits and self._verified and self._ready:
                 self._capture(batch)
             if fits and self._verified and self._captured is not None:
                 self.replayed, self._tries = self.replayed + 1, 0
-                return mapped(self._captured.replay(batch), torch.Tensor, lambda each: each.detach().clone())
+                return _kept(self._captured.replay(batch))
         self.eager += 1
         if self.reason is None and self._misfits != 1:  # a single one, as at the end of an epoch, changes nothing
-            return streams.beside(self._device, lambda: _checked(self._trace(batch, fits)))
+            return streams.beside(self._device, lambda: _checked(self._trace(batch, like, fits)))
         self._verified = False  # what this step does is not known
         return _checked(self._call(batch))
 
     def _call(self, batch: Any) -> Any:
         return self._step(*batch) if isinstance(batch, (tuple, list)) else self._step(batch)
 
-    def _trace(self, batch: Any, fits: bool) -> Any:
+    def _trace(self, batch: Any, like: Any, fits: bool) -> Any:
         trace = Trace(self._step, leaves(batch), self._device)
         with trace:
             result = self._call(batch)
@@ -128,7 +131,7 @@ class Sink:
             self._captured = None
             self._changes = self._changes + 1 if self.replayed < self._worth else 1
         self._what = what or self._what
-        self._traced, self._verified = (form(batch), trace), True
+        self._traced, self._verified = (like, trace), True
         self._ready = what is None and self._captured is None
         self._tries += 1
         if self._tries >= _TRIES or self._changes > _CHANGES:
@@ -157,6 +160,11 @@ def _checked(result: Any) -> Any:
     parts = list(result.values()) if isinstance(result, dict) else result if isinstance(result, tuple) else [result]
     if not parts or not all(isinstance(each, torch.Tensor) for each in parts):
         raise TypeError(f"a step must return a tensor, or a tuple or dict of tensors, got {type(result).__name__}")
+    return _kept(result)
+
+
+def _kept(result: Any) -> Any:
+    """A step's result in memory of its own."""
     return mapped(result, torch.Tensor, lambda each: each.detach().clone())
 
 

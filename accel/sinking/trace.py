@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from accel.resuming import random_states
-from accel.resuming.random_states import Found
+from accel.resuming.random_states import LIBRARIES, Found
 
 _ASKS = {"aten::_local_scalar_dense": "a tensor's number", "aten::nonzero": "the number of elements"}
 _COPIES = ("aten::copy_", "aten::_to_copy")
@@ -38,17 +38,18 @@ class Trace(TorchDispatchMode):
         self.parameters: dict[int, torch.Tensor] = {}
         self.generators: list[torch.Generator] = []
         self.reason: str | None = None
-        self.step, self._device, self._found = step, device, Found(reached(step)[0])
+        roots = reached(step)[0]
+        self.step, self._device, self._found = step, device, Found(roots)
         self._made: dict[int, tuple[int, int]] = {
             _place(each): (-1, number) for number, each in enumerate(batch) if each.layout is torch.strided
         }
-        self._random, self._variables = _host_random(self._found, device), _variables(step)
+        self._random, self._variables = _host_random(self._found, device), _plain_among(roots)
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         if _host_random(self._found, self._device) != self._random:
             self.refuse("it draws random numbers on the host: draw them in the loader, or on the device")
-        now = _variables(self.step)
+        now = _plain_among(reached(self.step)[0])
         rebound = [name for name, value in self._variables.items() if now.get(name, value) != value]
         if counts := (*self._found.unrestored(2), *rebound):
             self.refuse(f"it changes {counts[0]} on the host, which a replay does not")
@@ -141,9 +142,9 @@ def _host_random(found: Found, device: torch.device) -> Any:
     return states
 
 
-def _variables(step: Any) -> dict[str, Any]:
-    """Global variables that may be bound to another value to count."""
-    return {name: each for name, each in reached(step)[0].items() if type(each) in (int, float, bool, str)}
+def _plain_among(variables: dict[str, Any]) -> dict[str, Any]:
+    """Those that may be bound to another value to count."""
+    return {name: each for name, each in variables.items() if type(each) in (int, float, bool, str)}
 
 
 def reached(step: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -202,7 +203,7 @@ def _is_of_a_library(value: Any) -> bool:
     module = (
         value.__module__ if type(value) is FunctionType else type.__dict__["__dict__"].__get__(value).get("__module__")
     )
-    return str(module).partition(".")[0] in ("builtins", "torch", "torchvision", "numpy", "PIL", "accel")
+    return str(module).partition(".")[0] in {"builtins", *LIBRARIES}
 
 
 def is_compiled(step: Any) -> bool:
