@@ -22,11 +22,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
@@ -38,33 +36,12 @@ import accel
 from accel.cli import screen
 from accel.cli.arguments import WrongUsage, at_least, command
 from accel.cli.tables import Table, show
-from accel.runtime import streams
-from accel.sinking import graph, trace
 from bench.soak import Use, grew
-from rig.tape import TapeDevice
+from rig.tape import TapeDevice, stand_in
 
 EXAMPLES, BATCH, EPOCHS = 48, 4, 12
 _PATIENCE = 120.0  # seconds after which an epoch has hung
 _WAITING = 10.0  # seconds for what was left to end
-
-
-@contextmanager
-def stand_in() -> Iterator[TapeDevice]:
-    """Have the host behave as a device on which work runs late, and steps are captured."""
-    device = TapeDevice()
-    with ExitStack() as stack:
-        patches: list[tuple[Any, str, Any]] = [
-            (streams, "_module", device),
-            (streams, "_side", {}),
-            (streams, "transferred", device.transferred),
-            (torch.Tensor, "record_stream", lambda tensor, stream: None),
-            (graph, "Graph", device.graph),
-            (trace, "device_generator", lambda _: device.random),
-        ]
-        for owner, name, value in patches:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        stack.enter_context(device.late())
-        yield device
 
 
 class Hidden:

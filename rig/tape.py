@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from accel.runtime import streams
+from accel.sinking import graph, trace
 from rig.deferred_device import DeferredStreams
 
 REFUSED = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
@@ -77,6 +80,25 @@ class TapeDevice(DeferredStreams):
         """In place of ``accel.sinking.graph.Graph``."""
         self.finish()
         return Tape(self, step)
+
+
+@contextmanager
+def stand_in() -> Iterator[TapeDevice]:
+    """Have the host behave as such a device."""
+    device = TapeDevice()
+    patches: list[tuple[Any, str, Any]] = [
+        (streams, "_module", device),
+        (streams, "_side", {}),
+        (streams, "transferred", device.transferred),
+        (torch.Tensor, "record_stream", lambda tensor, stream: None),
+        (graph, "Graph", device.graph),
+        (trace, "device_generator", lambda _: device.random),
+    ]
+    with ExitStack() as stack:
+        for owner, name, value in patches:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(device.late())
+        yield device
 
 
 class _Random(torch.Generator):
