@@ -26,9 +26,9 @@ import accel
 from accel import backend
 from accel.backends.cuda import compile
 from accel.backends.cuda.backend import CudaBackend, CudaOptions, _Engine
+from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.device import ROOM, Device, Work, queued
 from accel.backends.cuda.driver import Call
-from accel.backends.cuda.jpeg import Decoder
 from accel.cli.harness import TensorBatch
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.runtime import compute

@@ -1,7 +1,8 @@
 """The pieces into which the cuda backend divides its memory, the only memory that a kernel may touch.
 
-A schedule has pieces in uploaded and in scratch memory, the JPEG decoder in scratch memory, and each file is a piece.
-Otherwise a block is one allocation, so that an access to the next piece would go unnoticed.
+Each file is a piece of the batch's memory, each array of descriptors, what a schedule takes of uploaded and of scratch
+memory, and what the JPEG decoder takes of the latter. Otherwise that memory is one allocation, so that an access to the
+next piece would go unnoticed.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +13,10 @@ from unittest import mock
 import numpy as np
 
 from accel.backends.cuda.descriptors import offset_of
-from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.schedule import Arena, Execution
+from accel.backends.cuda.execution import Execution
+from accel.backends.cuda.finished import Finished, Section
+from accel.backends.cuda.jpeg.described import ALIGNED, places
+from accel.backends.cuda.schedule import Arena
 
 GAP = 64
 """Free bytes behind every piece."""
@@ -26,45 +29,37 @@ Divide = Callable[[int, int, list[tuple[int, int]]], None]
 @contextmanager
 def divided(divide: Divide, joined: Callable[[int, int], None] = lambda address, size: None) -> Iterator[None]:
     """A context that calls ``divide`` with every block before kernels use it, and ``joined`` afterwards."""
-    take, launch, queue = Arena.take, Execution.launch, Decoder._queue
+    take, launch = Arena.take, Execution.launch
 
     def taken(self: Any, size: int) -> int:
         where = take(self, size + GAP)
         vars(self).setdefault("pieces", []).append((offset_of(where), size))
         return where
 
-    def launched(self: Any) -> None:
-        blocks = ((self._upload, self._schedule.upload), (self._scratch, self._schedule.scratch))
-        for tensor, arena in blocks:
-            divide(tensor.data_ptr(), len(tensor), vars(arena).get("pieces", []))
+    def launched(self: Execution) -> None:
+        memory = self.work.memory
+        divide(memory.data_ptr(), len(memory), list(_pieces(self.finished)))
         launch(self)
-        for tensor, _ in blocks:
-            joined(tensor.data_ptr(), len(tensor))
+        joined(memory.data_ptr(), len(memory))
 
-    def queued(self: Any, batch: Any, decoding: Any, files: Any) -> None:
-        device = self._device
-        run = device.launch
-
-        def first(*arguments: Any) -> None:
-            device.launch = run
-            pieces: list[tuple[int, int]] = []
-            for offsets, sizes in batch.pieces.values():
-                pieces += zip(offsets.tolist(), sizes.tolist(), strict=True)
-            scratch = int(batch.pictures["state"][0]) - int(batch.pieces["state"][0][0])
-            divide(scratch, batch.scratch, pieces)
-            sizes = -(-batch.pictures["size"].astype(np.int64) // _WHOLE) * _WHOLE
-            starts = batch.pictures["file"].astype(np.int64) - files.data_ptr()
-            divide(files.data_ptr(), len(files), list(zip(starts.tolist(), sizes.tolist(), strict=True)))
-            run(*arguments)
-
-        device.launch = first
-        queue(self, batch, decoding, files)
-        for tensor in (decoding._memory, files):
-            joined(tensor.data_ptr(), len(tensor))
-
-    with (
-        mock.patch.object(Arena, "take", taken),
-        mock.patch.object(Execution, "launch", launched),
-        mock.patch.object(Decoder, "_queue", queued),
-    ):
+    with mock.patch.object(Arena, "take", taken), mock.patch.object(Execution, "launch", launched):
         yield
+
+
+def _pieces(made: Finished) -> Iterator[tuple[int, int]]:
+    """The offsets and sizes of the pieces of a batch's memory."""
+    said, batch, schedule = made.summary, made.batch, made.schedule
+    assert schedule is not None
+    for offset, size in made[Section.PIECES].tolist():
+        yield offset, -(-size // _WHOLE) * _WHOLE
+    behind, scratch = said.behind, said.working
+    if batch is not None:
+        offsets, size = places(np.array([array.nbytes for array in batch.sent()], np.int64))
+        for offset, array in zip(offsets.tolist(), batch.sent(), strict=True):
+            yield behind + offset, array.nbytes
+        for offsets, sizes in batch.pieces.values():
+            yield from zip((scratch + offsets).tolist(), sizes.tolist(), strict=True)
+        behind, scratch = behind + size, scratch + -(-batch.scratch // ALIGNED) * ALIGNED
+    for start, arena in ((behind, schedule.upload), (scratch, schedule.scratch)):
+        for offset, size in vars(arena).get("pieces", []):
+            yield start + offset, size

@@ -23,6 +23,7 @@ import torch
 from torch.multiprocessing import get_sharing_strategy
 
 from accel.system import fork
+from accel.system.page_locks import Block
 from accel.system.private_names import private
 
 private("torch", "UntypedStorage._new_shared", "UntypedStorage._new_shared_fd_cpu")
@@ -119,10 +120,13 @@ class _Block:
 
     Attributes:
         size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
+        address: where it begins. pages: for devices that lock it.
     """
 
     def __init__(self, size: int) -> None:
         self.memory, self.size = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size
+        self.address: int = np.frombuffer(self.memory, np.uint8).__array_interface__["data"][0]
+        self.pages = Block(self.address, size)
         self.last, self.until = 0, 0.0
         with suppress(OSError, AttributeError):  # a system without huge pages
             self.memory.madvise(mmap.MADV_HUGEPAGE)
@@ -146,6 +150,8 @@ class Results:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Block] = []  # the most recently used first
+        self._lent: dict[int, Block] = {}  # by the address
+        self._left: list[_Block] = []  # that are not used again
         self._clock = 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -163,8 +169,13 @@ class Results:
         """Uninitialised bytes, uint8 [size], which begin at a page; all views of them, and tensors, keep them alive."""
         block = self._take(size)
         array: npt.NDArray[np.uint8] = np.ndarray((size,), np.uint8, block.memory)
+        self._lent[block.address] = block.pages
         weakref.finalize(array, self._give_back, block, fork.count()).atexit = False
         return array
+
+    def pages(self, array: npt.NDArray[np.uint8]) -> Block | None:
+        """The block that was lent as an array which begins where this one does, to be locked; else None."""
+        return self._lent.get(array.__array_interface__["data"][0])
 
     def _take(self, size: int) -> _Block:
         with self._lock:
@@ -186,10 +197,17 @@ class Results:
         for block in self._idle[:]:
             if block.last < clock or block.until <= now:
                 self._idle.remove(block)
+                block.pages.end()
+        while self._left:
+            self._left.pop().pages.end()
 
     def _give_back(self, block: _Block, born: int) -> None:
-        # the garbage collector may call this inside any allocation: never wait for the lock
-        if born == fork.count() and self._lock.acquire(blocking=False):
+        # the garbage collector may call this inside any allocation: never wait for the lock, nor for a device
+        if born != fork.count():
+            return
+        self._lent.pop(block.address, None)
+        kept = False
+        if self._lock.acquire(blocking=False):
             idle, total = self._idle, block.size
             for each in idle:
                 total += each.size
@@ -197,7 +215,10 @@ class Results:
                 block.last = self._clock + (self._PATIENCE_SMALL if block.size <= self._SMALL else self._PATIENCE)
                 block.until = time.monotonic() + self._SECONDS
                 idle.insert(0, block)
+                kept = True
             self._lock.release()
+        if not kept:
+            self._left.append(block)
 
 
 def key_of(status: os.stat_result) -> Key | None:

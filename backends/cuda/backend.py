@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,12 @@ import torch
 from accel.backend import AcceleratorBackend, AcceleratorOptions
 from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
+from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.device import CudaDevice, Device
-from accel.backends.cuda.finished import Summary
-from accel.backends.cuda.jpeg import requests
+from accel.backends.cuda.execution import Execution, locked
+from accel.backends.cuda.finished import Finished, Section
+from accel.backends.cuda.jpeg import Decoding, requests
 from accel.backends.cuda.lowering import device_bytes, schedule_of
-from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import DESCRIBED, Ready, sizes_of, summary_of
-from accel.backends.cuda.schedule import Execution
 from accel.backends.shared.options import check_positive, check_threads, missing_gpu
 from accel.codec import decode, engines, store, stream_index
 from accel.errors import DecodeError
@@ -30,11 +29,12 @@ from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
-from accel.recipes.rows import Pictures
+from accel.recipes.rows import Ahead, Pictures
+from accel.recipes.sources import Files
 from accel.runtime import read
 from accel.runtime.memo import cached, indexes
 from accel.runtime.parallel import ParallelFor
-from accel.system import counters, fork
+from accel.system import counters, fork, memory
 from accel.system.native import units
 
 _IN_CHUNKS = "a batch that a worker had planned took more memory than it may; the parent planned it again, in chunks"
@@ -123,14 +123,14 @@ class CudaBackend(AcceleratorBackend):
         outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
             result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
-            summary = None if ahead is None else summary_of(ahead)
+            sent = None if ahead is None else Finished.of(ahead)
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
-                if summary is not None and part is not plan:
+                if sent is not None and part is not plan:
                     counters.fallback(_IN_CHUNKS)
-                self._run(part, engine, result, self._decoder(engine), summary if part is plan else None)
+                self._run(part, engine, result, self._decoder(engine), sent if part is plan else None)
 
-            known = () if summary is None else (summary.sent, summary.taken)
+            known = () if sent is None else (sent.summary.sent, sent.summary.taken)
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
@@ -164,7 +164,7 @@ class CudaBackend(AcceleratorBackend):
         decoder = self.options.decoder
         return [
             f"decoder: {_DESCRIBED[decoder]}",
-            *([f"files: {DESCRIBED}"] if decoder == "accel" else ()),
+            *([f"files: {_FILES}"] if decoder == "accel" else ()),
             *(
                 requests.describe_indexes(plan.decodes, self.options, decoder == "accel")
                 if decoder != "nvimgcodec"
@@ -176,7 +176,7 @@ class CudaBackend(AcceleratorBackend):
     def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with its decoding and the images made of it."""
         if isinstance(plan, ColumnPlan) and plan.ahead is not None:
-            return sizes_of(plan.ahead)
+            return Finished.of(plan.ahead)[Section.BYTES]
         decodes = self.options.decoder == "accel"
         if _by_columns(plan):
             found, rows = plan.columns, plan.rows
@@ -203,40 +203,39 @@ class CudaBackend(AcceleratorBackend):
         return self._engines.setdefault(device, _Engine(device)) if found is None else found
 
     def _run(
-        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, summary: Summary | None = None
+        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str, sent: Finished | None = None
     ) -> None:
-        """Run a plan, or a chunk, into the whole batch's ``result``; ``summary``: of what a worker has finished."""
+        """Run a plan, or a chunk, into the whole batch's ``result``; ``sent``: what a worker has finished of it."""
         images: list[nvimg.Pixels | None] = []
-        if decoder == "accel" and summary is not None:
-            ready = Ready(plan.ahead, summary, result, engine.device, engine.pool)  # type: ignore[attr-defined]
-            running = _Running(ready, ready.decoding, partial(_hole, plan, ready), list(ready.holes))
-        else:
-            running, images = self._begin(plan, engine, result, decoder)
-        execution, decoding, wanted, on_host = running
+        execution = None
         try:
-            work: list[Callable[[], object]] = [
-                partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in on_host
-            ]
-            work += execution.sent()
-            if work:
-                self._parallel.each(work, _call)
-            execution.upload()
+            if decoder == "accel" and sent is not None:
+                ahead: Ahead = plan.ahead  # type: ignore[attr-defined]
+                in_place = locked(ahead.memory if sent.summary.in_place else None, ahead.shape[0], engine.device)
+                execution = Execution(sent, result, engine.device, engine.jpeg.memory(), in_place)
+                boxes = zip(execution.holes, sent[Section.BOXES].tolist(), strict=True)
+                wanted: Callable[[int], Decode] = partial(_hole, plan, dict(boxes))
+            else:
+                images = engine.decoder.decode(_decodes(plan)) if decoder == "nvimgcodec" else []
+                execution = self._finish(plan, engine, result, decoder, images)
+                wanted = plan.source if _by_columns(plan) else plan.decodes.__getitem__
+            self._parallel.each(
+                [partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in execution.holes],
+                _call,
+            )
             execution.launch()
-            flagged = decoding.flagged()
-        except DecodeError as error:
-            execution.abandon()
-            if error.position is not None:
-                if isinstance(execution, Ready):  # its files were not launched: planned here, the first error is found
-                    self._run(plan._replace(), engine, result, decoder)
-                self._raise_earlier(plan, decoding, error.position)
-            raise
-        except BaseException:
-            execution.abandon()
+            flagged = execution.decoding.flagged()
+        except BaseException as error:
+            if execution is not None:
+                if isinstance(error, DecodeError) and error.position is not None:
+                    execution.launch()  # an earlier image may fail as well
+                    self._raise_earlier(plan, execution.decoding, error.position)
+                execution.abandon()
             raise
         finally:
             if any(images):
                 engine.held.until(engine.device.mark(), images)
-        _keep(plan, decoding)
+        _keep(plan, execution.decoding)
         if flagged:  # their places in the result are written again, later on the same stream
             for number in flagged:
                 name = plan.decodes[number].source.name
@@ -244,34 +243,44 @@ class CudaBackend(AcceleratorBackend):
             again = tuple([plan.decodes[number] for number in flagged])
             self._run(plan._replace(decodes=again), engine, result, "host")
 
-    def _begin(
-        self, plan: Plan, engine: _Engine, result: torch.Tensor, decoder: str
-    ) -> tuple[_Running, list[nvimg.Pixels | None]]:
-        """Begin to decode on the device, and make the schedule; also nvImageCodec's images."""
-        images: list[nvimg.Pixels | None] = []
-        decodes = plan.sources if _by_columns(plan) else plan.decodes
-        addresses: list[int | None] = [None] * len(decodes)
-        decoding = jpeg.Decoding(addresses)
+    def _finish(
+        self,
+        plan: Plan,
+        engine: _Engine,
+        result: torch.Tensor,
+        decoder: str,
+        images: Sequence[nvimg.Pixels | None] = (),
+    ) -> Execution:
+        """Finish the work for a plan, and bind it to memory. ``images``: what nvImageCodec has decoded."""
+        host, chosen, addresses = engine.jpeg.memory(), None, None
+        count = len(plan.rows) if _by_columns(plan) else len(plan.decodes)
         if decoder == "accel":
-            by_index = requests.by_index(decodes, self.options)
-            decoding = engine.jpeg.decode([requests.request_of(each, by_index) for each in decodes])
-            addresses = decoding.addresses
+            if _by_columns(plan) and _all_read(plan.rows.sources):
+                chosen = requests.together(plan, self.options)
+                most = 2 * chosen.sizes.sum() >= len(chosen.content)
+                if not locked(memory.results.pages(chosen.content) if most else None, count, engine.device):
+                    chosen = chosen.moved(host.take_files)
+            else:
+                decodes = _decodes(plan)
+                by_index = requests.by_index(decodes, self.options)
+                wanted = [requests.request_of(each, by_index) for each in decodes]
+                chosen = requests.gathered(wanted, host.take_files)
         elif decoder == "nvimgcodec":
-            images = engine.decoder.decode(decodes)
-            addresses = [pixels and pixels.address for pixels in images]
-        schedule = columns.schedule_of(plan, addresses) if _by_columns(plan) else schedule_of(plan, addresses)
-        execution = Execution(schedule, engine.device, engine.pool, result)
-        on_host = [number for number, address in enumerate(addresses) if address is None]
-        return _Running(execution, decoding, decodes.__getitem__, on_host), images
+            addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
+        lower: Any = columns.schedule_of if _by_columns(plan) else schedule_of
+        finished_work = finished.finish(
+            count, chosen, partial(lower, plan), host.take, addresses, lambda work: self._parallel.each(work, _call)
+        )
+        return Execution(finished_work, result, engine.device, host)
 
-    def _raise_earlier(self, plan: Plan, decoding: jpeg.Decoding, position: int) -> None:
+    def _raise_earlier(self, plan: Plan, decoding: Decoding, position: int) -> None:
         """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier
         image than one at a position."""
         for number in decoding.flagged():
             if plan.decodes[number].items[0].position < position:
                 read.pixels(plan.decodes[number], plan.shape[0], self.options)
 
-    def _decode(self, wanted: Decode, of: int, execution: Execution | Ready, number: int) -> None:
+    def _decode(self, wanted: Decode, of: int, execution: Execution, number: int) -> None:
         """Decode on the host, into the memory to be uploaded."""
         pixels = read.pixels(wanted, of, self.options)
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
@@ -280,6 +289,7 @@ class CudaBackend(AcceleratorBackend):
 _UNITS = (jpeg.headers.UNIT, finished.UNIT, store.UNIT)
 """The compiled code that workers and their parent call; workers inherit it."""
 
+_FILES = "the device copies them from where a worker left them, if the driver locks that; else they are gathered"
 _DESCRIBED = {
     "accel": "accel's own on the device, regions only; the host for files that are not plain baseline",
     "nvimgcodec": "nvImageCodec on the device (not exact), the host for what it declines",
@@ -291,12 +301,23 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
     return isinstance(plan, ColumnPlan) and columns.accepts(plan)
 
 
-def _hole(plan: Plan, ready: Ready, number: int) -> Decode:
+def _all_read(sources: object) -> bool:
+    """Whether sources are files in one piece of memory, of which no cache has anything."""
+    return isinstance(sources, Files) and not (sources.cached or cached.in_use)
+
+
+def _decodes(plan: Plan) -> Sequence[Decode]:
+    return plan.sources if _by_columns(plan) else plan.decodes
+
+
+def _hole(plan: Plan, boxes: Mapping[int, Sequence[int]], number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
-    return Decode(requests.source_of(plan, number), plan.shape[1], ready.holes[number], (Item(number, (), _NO_TABLE),))
+    top, left, height, width = boxes[number]
+    item = Item(number, (), _NO_TABLE)
+    return Decode(requests.source_of(plan, number), plan.shape[1], (top, left, height, width), (item,))
 
 
-def _keep(plan: Plan, decoding: jpeg.Decoding) -> None:
+def _keep(plan: Plan, decoding: Decoding) -> None:
     """Keep the indexes that the device has made."""
     if len(decoding.made.numbers):
         stream_index.keep(requests.keys_of(plan, decoding.made.numbers), decoding.made)
@@ -304,15 +325,6 @@ def _keep(plan: Plan, decoding: jpeg.Decoding) -> None:
         for number, index in decoding.made.each().items():
             indexes.keep(requests.source_of(plan, number), index)
         cached.flush(if_due=True)  # the entries of what the host has decoded
-
-
-class _Running(NamedTuple):
-    """A plan that is being run: its execution; its files' decoding; the host's decodes by number; and those numbers."""
-
-    execution: Execution | Ready
-    decoding: jpeg.Decoding
-    wanted: Callable[[int], Decode]
-    on_host: list[int]
 
 
 _INSIDE = nullcontext()
@@ -329,9 +341,8 @@ class _Engine:
     def __init__(self, device: torch.device, own: Device | None = None) -> None:
         """``own``: the device's object if it is none of torch's."""
         self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
-        self.pool = PinnedPool(self.device.pinned, self.device.trim)
         self.budget = Budget(self.device)
-        self.jpeg = jpeg.Decoder(self.device)
+        self.jpeg = Decoder(self.device)
         self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.KeepAlive()

@@ -6,7 +6,6 @@ numbers; it takes two launches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -40,13 +39,11 @@ def accepts(plan: ColumnPlan) -> bool:
     return not on_host and int(columns.axes[..., [LENGTH, SIZE]].max()) < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
-def schedule_of(plan: ColumnPlan, sources: Sequence[int | None] | npt.NDArray[np.uint64]) -> Schedule:
-    """``lowering.schedule_of`` for a plan that it ``accepts``. In an array of ``sources``, 0 stands for None."""
+def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:
+    """``lowering.schedule_of`` for a plan that it ``accepts``."""
     schedule, columns = Schedule(), plan.columns
     count, channels, height, width = plan.shape
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
-    if not isinstance(sources, np.ndarray):
-        sources = np.array([address or 0 for address in sources], np.uint64)
     schedule.pixels = sources.tolist()
     for number in np.flatnonzero(sources == 0).tolist():
         schedule.pixels[number] = schedule.upload.take(int(columns.boxes[number, 2:].prod()) * channels)

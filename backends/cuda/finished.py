@@ -1,16 +1,18 @@
-"""A batch of files as finished work: the part that a DataLoader's worker computes, without a device.
+"""A batch as finished work: everything that needs no device, computed by a DataLoader's worker or in this process.
 
-The device gets one upload: files and a *program* of descriptors, their owners and tables, in which addresses are places
-(``descriptors``) in four regions. ``Section`` lists what is sent (``processes.sent_files``): the program and which of
-its words are places, where the files that the decoder takes lie, the launches in order, and what the host wants to know
-afterwards. ``ready`` runs it. Nothing in it depends on the device, so a slot's parts can be used where they lie.
+The device gets one memory: files, behind them a *program* of descriptors, their owners, tables, and pixels that the
+host decodes, and behind that working memory. Addresses in the program are places (``descriptors``) in four regions.
+``Section`` lists what finished work consists of: the program and which of its words are places, where the files that
+the decoder takes lie, the launches in order, and what the host wants to know afterwards. ``execution`` runs it. Nothing
+in it depends on the device, so a worker sends it as it is (``processes.sent_files``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +21,17 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
+from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
-from accel.backends.cuda.jpeg.layout import PICTURE
-from accel.backends.cuda.jpeg.requests import device_bytes_of, indexes_of, plain
-from accel.backends.cuda.schedule import filled, placed
+from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
+from accel.backends.cuda.jpeg.requests import Chosen
+from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.planning.columns import ColumnPlan
 from accel.recipes.options import Options
+from accel.recipes.rows import Ahead
 from accel.recipes.sources import Files, Numbers
 from accel.system.memory import Scratch
 from accel.system.native import units
@@ -36,27 +40,31 @@ _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
 UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
-_FILL = "u1[1] int int int int int u1[1]w int u8[2]w"
+_FILL = "u1[1] i8[1] i8[2] i8[2] u1[1] i4[1] i8[1] u1[1]w u8[2]w"
 fill_upload = UNIT.function(_MODULE, "fill_upload", _FILL)
-_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] int int u8[1] int")
+_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
 
 
 class Section(IntEnum):
-    """The arrays sent for a batch of n images, of which the device's decoder takes k (in its own order)."""
+    """The arrays of a batch of n images, of which the device's decoder takes k (in its own order)."""
 
     SUMMARY = 0  # int64: see ``Summary``
     LAUNCHES = 1  # int64 [launches, 4]: kernel, blocks, offsets of items and owners in the program
     PIECES = 2  # int64 [k, 2]: offset (also on the device) and bytes of each file that the decoder takes
     PROGRAM = 3  # uint8
     FIXUPS = 4  # int32: which 64-bit words of the program are places
-    BYTES = 5  # int64 [n]: the memory that each image takes on the device
-    HOLES = 6  # int64 [n - k, 6]: images that the host decodes: number, offset in the program, box (4)
-    ACCEPTED = 7  # int64 [k]: the images that the decoder takes
-    POINTS = 8  # int64 [2, k]: offsets of the points of indexes in the report, and their bytes
-    KNOWN = 9  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
-    HEADERS = 10  # int64 [k, HEADER_SIZE], if any indexes are to be made
+    HOLES = 5  # int64 [n - k, 2]: images that the host decodes: number, offset in the program
+    ACCEPTED = 6  # int64 [k]: the images that the decoder takes
+    POINTS = 7  # int64 [2, k]: offsets of the points of indexes in the report, and their bytes
+    KNOWN = 8  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
+    HEADERS = 9  # int64 [k, HEADER_SIZE], if any indexes are to be made
+    BYTES = 10  # of a worker: int64 [n], the memory that each image takes on the device
+    BOXES = 11  # of a worker: int64 [n - k, 4], the regions of images that the host decodes
+
+
+_COLUMNS = {Section.LAUNCHES: 4, Section.PIECES: 2, Section.HOLES: 2, Section.HEADERS: hd.HEADER_SIZE, Section.BOXES: 4}
 
 
 class Summary(NamedTuple):
@@ -78,7 +86,37 @@ class Summary(NamedTuple):
     indexed: int  # files that are decoded by their index
     misfits: int  # files whose index was another file's
     wanted: int  # files whose index is to be made
-    taken: int  # all memory that the batch takes on the device, with results
+    taken: int = 0  # of a worker: all memory that the batch takes on the device, with results
+
+
+class Finished:
+    """Finished work, as the sections' memory, and the memory in which its files lie.
+
+    Attributes:
+        batch, schedule: what it was made of; None if a worker has made it.
+    """
+
+    def __init__(
+        self,
+        part: Callable[[int], npt.NDArray[Any]],
+        files: Bytes,
+        batch: PictureBatch | None = None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self._part, self.files, self.batch, self.schedule = part, files, batch, schedule
+        self.summary = Summary(*self[Section.SUMMARY].tolist())
+
+    @classmethod
+    def of(cls, ahead: Ahead) -> Finished:
+        """The work that a worker has sent."""
+        return cls(ahead.part, ahead.slot[ahead.files :])
+
+    def __getitem__(self, section: Section) -> npt.NDArray[Any]:
+        part = self._part(section)
+        if section == Section.PROGRAM:
+            return part
+        found = part.view(np.int32 if section == Section.FIXUPS else np.int64)
+        return found.reshape(-1, _COLUMNS[section]) if section in _COLUMNS else found
 
 
 def room(plan: ColumnPlan) -> int:
@@ -92,71 +130,96 @@ def room(plan: ColumnPlan) -> int:
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
     each += 4 * tiles + 4 * (height + width)
     return int(
-        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~plain(plan.rows)).sum()
+        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~requests.plain(plan.rows)).sum()
     ) + (1 << 15)
 
 
 def parts(plan: ColumnPlan, options: Options) -> Arrays:
     """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
-    sources = _files(plan)
-    chosen = np.flatnonzero(sources.plain())
-    if not len(chosen):
+    made = finish(
+        len(plan.rows),
+        requests.together(plan, options),
+        lambda addresses: columns.schedule_of(plan, addresses),
+        lambda report, size: _program.take(size),
+    )
+    if not made.summary.decoded:
         return []
-    starts, sizes = np.ascontiguousarray(sources.places[chosen].T)
-    boxes, channels = plan.columns.boxes[chosen], np.full(len(chosen), plan.columns.channels)
-    indexes = indexes_of(sources, chosen, options)
-    found = describe(sources.content, starts, sizes, boxes, channels, indexes)
-    if found.batch is None:
-        return []
-    taking = columns.device_bytes(plan) + device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
-    batch, numbers = found.batch, chosen[found.accepted]
-    addresses = np.zeros(len(sources), np.uint64)
-    addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
-    schedule = columns.schedule_of(plan, addresses)
+    taking = columns.device_bytes(plan) + requests.device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
+    summary = made.summary._replace(taken=int(taking.sum()))
+    boxes = plan.columns.boxes[made[Section.HOLES][:, 0]]
+    return [np.array(summary, np.int64), *map(made._part, range(1, Section.BYTES)), taking, boxes]
+
+
+def finish(
+    count: int,
+    chosen: Chosen | None,
+    lower: Callable[[npt.NDArray[np.uint64]], Schedule],
+    take: Callable[[int, int], Bytes],
+    addresses: npt.NDArray[np.uint64] | None = None,
+    fill: Callable[[Sequence[Callable[[], None]]], object] = lambda work: deque(map(_call, work), 0),
+) -> Finished:
+    """Finish the work for a plan of ``count`` sources.
+
+    Args:
+        chosen: the files for the device's decoder. addresses: of pixels that are on the device already, else 0.
+        lower: makes the schedule, from the places of the sources' pixels; 0 for one whose pixels the host sends.
+        take: returns the memory for a program, given the bytes of the report and its own.
+        fill: calls functions that fill in what is sent, in any order.
+    """
+    found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
+    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((4, 0), np.int64), _NO_HEADERS
+    addresses = np.zeros(count, np.uint64) if addresses is None else addresses
+    if chosen is not None and found is not None and found.batch is not None:
+        batch, numbers, (known, headers) = found.batch, chosen.numbers[found.accepted], _known(found)
+        addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
+    schedule = lower(addresses)
     launches = placed(schedule)
 
-    decoder = batch.sent()
+    decoder, scratch, size = [], 0, 0
+    (report, report_size), points, cleared = (0, 0), np.zeros((2, 0), np.int64), (0, 0)
+    pieces = np.zeros((0, 2), np.int64)
+    if chosen is not None and found is not None and batch is not None:
+        decoder, scratch, cleared = batch.sent(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
+        (report, report_size), both = batch.report()
+        points = np.stack(both)
+        pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
+        size = int((chosen.starts + chosen.sizes).max())
     offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
-    program = _program.take(-(-(behind + schedule.upload.size) // 8) * 8)
-    upload = program[behind:]
-    for each in schedule.sent:
-        filled(upload, each)
+    program = take(report_size, -(-(behind + schedule.upload.size) // 8) * 8)
+    upload, words = program[behind:], program.view(np.uint64)
+    fill([partial(filled, upload, each) for each in schedule.sent])
     for array, start in zip(decoder, offsets.tolist(), strict=True):
         program[start : start + array.nbytes] = array.view(np.uint8)
-    segments, *owners, pictures = offsets.tolist()
-    pieces, size = np.stack([starts, sizes], 1)[np.sort(found.accepted)], int((starts + sizes).max())
-    listed = [
-        (_NUMBERS[kernel], int(batch.blocks[kernel].sum()), pictures, owner)
-        for kernel, owner in zip(LAUNCHES, owners, strict=True)
-        if batch.blocks[kernel].any()
-    ]
-    fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
-    scratch = -(-batch.scratch // ALIGNED) * ALIGNED
-    words = program.view(np.uint64)
-    _bind(words, fixups[0], 0, len(fixups[0]), _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
+    listed: list[tuple[int, int, int, int]] = []
+    fixups = []
+    if batch is not None:
+        segments, *owners, pictures = offsets.tolist()
+        totals = [
+            (kernel, int(batch.blocks[kernel].sum()), owner) for kernel, owner in zip(LAUNCHES, owners, strict=True)
+        ]
+        listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in totals if total]
+        fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
+        _bind(words, fixups[0], _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
     regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
     regions[Region.DECODED] = place(Region.SCRATCH, 0)
     for launch, items, owner in launches:
         for start, array in ((items, launch.items()), (owner, launch.owners())):
             upload[start : start + array.nbytes] = array.view(np.uint8)
         fixups.append(_fixups(launch.dtype, behind + items, launch.count))
-        _bind(words, fixups[-1], 0, len(fixups[-1]), regions, 0)
+        _bind(words, fixups[-1], regions, 0)
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    (report, report_size), points = batch.report()
-    known, headers = _known(found)
-    on_host = np.flatnonzero(addresses == 0).tolist()
+    on_host = np.flatnonzero(addresses == 0).tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
-    cleared, cleared_end = batch.cleared
     summary = Summary(
         files=size,
         behind=begin,
         sent=begin + len(program),
         working=working,
         memory=working + scratch + schedule.scratch.size,
-        cleared=cleared,
-        cleared_end=cleared_end,
+        cleared=cleared[0],
+        cleared_end=cleared[1],
         report=report,
         report_size=report_size,
         in_place=int(2 * int(pieces[:, 1].sum()) >= size),
@@ -166,21 +229,25 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
         indexed=int(np.count_nonzero(known[0])),
         misfits=int(np.count_nonzero(known[1])),
         wanted=int(np.count_nonzero(known[2])),
-        taken=int(taking.sum()),
     )
-    return [
+    arrays: Arrays = [
         np.array(summary, np.int64),
-        np.array(listed, np.int64),
+        np.array(listed, np.int64).reshape(-1, 4),
         pieces,
         program,
-        np.concatenate(fixups),
-        taking,
-        np.column_stack([np.array(holes, np.int64).reshape(-1, 2), plan.columns.boxes[on_host]]),
-        numbers,
-        np.stack(points),
-        known,
-        headers,
+        np.concatenate(fixups) if fixups else np.zeros(0, np.int32),
+        np.array(holes, np.int64).reshape(-1, 2),
+        *(numbers, points, known, headers),
     ]
+    files = np.zeros(0, np.uint8) if chosen is None else chosen.content
+    return Finished(lambda number: arrays[number], files, batch, schedule)
+
+
+def _call(task: Callable[[], None]) -> None:
+    task()
+
+
+_NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)
 
 
 def _files(plan: ColumnPlan) -> Files:

@@ -8,7 +8,6 @@ stages pixels are uint8 in scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,12 +35,12 @@ from accel.planning.stages import Axis, Effect, Pass, Stage
 from accel.planning.values import Patch
 
 
-def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
+def schedule_of(plan: Plan, sources: npt.NDArray[np.uint64]) -> Schedule:
     """Make the schedule that runs a plan.
 
     Args:
         plan: what to run.
-        sources: for every decode the address of its pixels if they are on the device already, else None.
+        sources: for every decode the place of its pixels if they are on the device already, else 0.
     """
     schedule = Schedule()
     itemsize, planar = plan.dtype.itemsize, not plan.interleaved
@@ -50,9 +49,9 @@ def schedule_of(plan: Plan, sources: Sequence[int | None]) -> Schedule:
     level = 1
     last: list[tuple[Pixels, Pass, Output]] = []
     patched: list[tuple[tuple[Patch, ...], Output]] = []
-    for wanted, address in zip(plan.decodes, sources, strict=True):
+    for wanted, address in zip(plan.decodes, sources.tolist(), strict=True):
         _, _, height, width = wanted.box
-        where = schedule.upload.take(height * width * wanted.channels) if address is None else address
+        where = schedule.upload.take(height * width * wanted.channels) if address == 0 else address
         schedule.pixels.append(where)
         for item in wanted.items:
             out = Output(result + item.position * bytes_each, _value_table(schedule, item), itemsize, planar)

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL.Image import Resampling
 
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, bind, offset_of, packer, place
-from accel.backends.cuda.device import Device
-from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, offset_of, packer, place
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.stages import Levels
 from accel.system.native import units
@@ -212,71 +209,9 @@ class Schedule:
         return found, found + bounds_size
 
 
-# -- executing a schedule --------------------------------------------------------------------------------
+# -- what a schedule becomes -------------------------------------------------------------------------------
 
 Bytes = npt.NDArray[np.uint8]
-
-
-class Execution:
-    """One run of a schedule: fill its host memory (``pixels``, ``sent``), then ``upload``, then ``launch``.
-
-    The last two queue on torch's current stream of the device, which must be entered.
-    """
-
-    def __init__(self, schedule: Schedule, device: Device, pool: PinnedPool, result: torch.Tensor) -> None:
-        """``result``: the tensor that the launches will write."""
-        self._schedule, self._device, self._pool, self._result = schedule, device, pool, result
-        self._placed = placed(schedule)
-        self._buffer = pool.take(schedule.upload.size)
-        self._given_back = False
-        self._host: Bytes = self._buffer.numpy()
-
-    @property
-    def launches(self) -> list[str]:
-        """The kernels that ``launch`` launches, in order."""
-        return [launch.kernel for launch, *_ in self._placed]
-
-    def pixels(self, number: int, size: int) -> Bytes:
-        """The host memory for the pixels of a decode, uint8[size]."""
-        offset = offset_of(self._schedule.pixels[number])
-        return self._host[offset : offset + size]
-
-    def sent(self) -> Sequence[Callable[[], None]]:
-        """Tasks, in any order, that fill in everything else that is sent."""
-        return [partial(filled, self._host, each) for each in self._schedule.sent]
-
-    def upload(self) -> None:
-        """Queue the copy of the host memory to the device."""
-        size = self._schedule.upload.size
-        self._upload = self._device.scratch(size)
-        self._scratch = self._device.scratch(self._schedule.scratch.size)
-        bases = {
-            Region.UPLOAD: self._upload.data_ptr(),
-            Region.SCRATCH: self._scratch.data_ptr(),
-            Region.RESULT: self._result.data_ptr(),
-        }
-        for launch, items, owners in self._placed:
-            self._write(items, bind(launch.items(), bases))
-            self._write(owners, launch.owners())
-        self._upload[:size].copy_(self._buffer[:size], non_blocking=True)
-        mark = self._device.mark()
-        self._given_back = True  # set before, so that after an interrupt it is not given back twice
-        self._pool.give_back(self._buffer, mark)
-
-    def launch(self) -> None:
-        """Queue the launches that compute the result; may be called again."""
-        base = self._upload.data_ptr()
-        for launch, items, owners in self._placed:
-            self._device.launch(launch.kernel, launch.total, base + items, base + owners)
-
-    def abandon(self) -> None:
-        """Give the host memory back, if it was not sent."""
-        if not self._given_back:
-            self._pool.give_back(self._buffer, None)
-
-    def _write(self, offset: int, array: npt.NDArray[Any]) -> None:
-        flat = array.view(np.uint8)
-        self._host[offset : offset + len(flat)] = flat
 
 
 def placed(schedule: Schedule) -> list[tuple[Launch, int, int]]:

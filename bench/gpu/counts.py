@@ -18,7 +18,7 @@ import torch
 
 from accel.backends.cuda import backend
 from accel.backends.cuda.declarations import constant, enumerators, structure
-from accel.backends.cuda.jpeg import Decoder, Request
+from accel.backends.cuda.jpeg import Request
 from accel.backends.cuda.jpeg.index import SEGMENT
 from accel.backends.cuda.jpeg.layout import COMPONENTS, TABLES
 from bench.gpu import gpus, sass
@@ -105,7 +105,6 @@ class Counted(NamedTuple):
 
     batch: Any
     memory: torch.Tensor
-    files: torch.Tensor
 
 
 def decoded(wanted: Sequence[Request]) -> Counted:
@@ -114,24 +113,15 @@ def decoded(wanted: Sequence[Request]) -> Counted:
     Raises:
         ValueError: the decoder does not take one of the files.
     """
-    engine, seen = backend._Engine(torch.device("cpu")), list[Counted]()
-    queue = Decoder._queue
-
-    def kept(self: Decoder, batch: Any, decoding: Any, files: torch.Tensor) -> None:
-        queue(self, batch, decoding, files)
-        _, known, _ = decoding._indexing.made()
-        own = batch.segments.ctypes.data + known.first * SEGMENT.itemsize  # the uploaded ones are gone
-        batch.pictures["segments"] = np.where(known.counts > 0, own, 0)
-        seen.append(Counted(batch, decoding._memory, files))
-
-    Decoder._queue = kept  # type: ignore[method-assign]
-    try:
-        decoding = engine.jpeg.decode(wanted)
-    finally:
-        Decoder._queue = queue  # type: ignore[method-assign]
-    if None in decoding.addresses or decoding.flagged():
+    execution = backend._Engine(torch.device("cpu")).jpeg.run(wanted)
+    decoding, made, memory = execution.decoding, execution.finished, execution.work.memory
+    batch, (_, known, _) = made.batch, decoding._indexing.made()
+    if batch is None or None in decoding.addresses or decoding.flagged():
         raise ValueError("a file is not for the decoder")
-    return seen[0]
+    at = int(execution.work.launches[0, 2]) - memory.data_ptr()
+    bound = memory.numpy()[at : at + batch.pictures.nbytes].view(batch.pictures.dtype)
+    bound["segments"][known.counts == 0] = 0
+    return Counted(batch._replace(pictures=bound), memory)
 
 
 def trips(counted: Counted) -> npt.NDArray[Any]:

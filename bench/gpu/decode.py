@@ -19,7 +19,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backends.cuda import backend
-from accel.backends.cuda.jpeg import Decoder, Request
+from accel.backends.cuda.decoder import Decoder
+from accel.backends.cuda.jpeg import Request
 from accel.cli import samples
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import computed

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torchvision import transforms as T
 
-from accel.backends.cuda.lowering import schedule_of
-from accel.backends.cuda.schedule import Execution
+from accel.backends.cuda.compile import KERNELS
+from accel.backends.cuda.execution import Execution
 from accel.planning.plan import Plan, plan
 from accel.planning.stages import Effect, Pass
 from accel.runtime import read
@@ -29,17 +29,15 @@ def emit(setting: Setting) -> Iterator[Step]:
 
 
 def uploaded(backend: Any, program: Plan, device: torch.device) -> tuple[Execution, torch.Tensor]:
-    """A plan's execution, with everything sent to the device, and its result, which ``launch`` computes."""
+    """A plan's execution, with everything sent to the device, and its result, which its launches compute."""
     engine = backend._engine(device)
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(schedule_of(program, [None] * len(program.decodes)), engine.device, engine.pool, result)
+        execution = backend._finish(program, engine, result, "host")
         for number, wanted in enumerate(program.decodes):
             pixels = read.pixels(wanted, program.shape[0], backend.options)
             np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
-        for fill in execution.sent():
-            fill()
-        execution.upload()
+        execution.launch()
     return execution, result
 
 
@@ -53,14 +51,15 @@ def _one(setting: Setting, dtype: torch.dtype, interleaved: bool) -> dict[str, A
     )
     program = program._replace(dtype=dtype, interleaved=interleaved, decodes=decodes)
     execution, result = uploaded(backend, program, setting.device)
-    with backend._engine(setting.device).device.enter():
+    device = backend._engine(setting.device).device
+    with device.enter():
         moved = sum(w.box[2] * w.box[3] * w.channels for w in program.decodes) + result.numel() * result.itemsize
         source = torch.zeros(moved // 2, dtype=torch.uint8, device=setting.device)
         target = torch.empty_like(source)
 
         def launches() -> None:
             for _ in range(REPEATS):
-                execution.launch()
+                device.launch_all(execution.work.launches)
 
         def copies() -> None:
             for _ in range(REPEATS):
@@ -108,9 +107,15 @@ def _policy(setting: Setting, name: str) -> dict[str, Any]:
         if not torch.equal(backend.run_on(wanted, setting.device).cpu(), batch(setting.photos, POLICIES[each])):
             raise AssertionError(f"{each}: its values are not torchvision's; nothing is reported")
         execution, result = uploaded(backend, wanted, setting.device)
-        found = {"launches": execution.launches, "bytes": moved(wanted)}
+        found = {
+            "launches": [KERNELS[number] for number in execution.work.launches[:, 0].tolist()],
+            "bytes": moved(wanted),
+        }
         paths[each] = lambda backend=backend, recipes=recipes: backend.run_on(plan(recipes), setting.device)  # type: ignore[misc]
-        kernels[each] = lambda execution=execution, result=result: [execution.launch() for _ in range(REPEATS)]  # type: ignore[misc]
+        again = backend._engine(setting.device).device.launch_all
+        kernels[each] = lambda execution=execution, result=result, again=again: [  # type: ignore[misc]
+            again(execution.work.launches) for _ in range(REPEATS)
+        ]
     rows: tuple[tuple[str, Any, Clock, int], ...] = (
         ("path", paths, seconds, 1),
         ("kernels", kernels, device_seconds, REPEATS),

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from accel.backends.cuda.lowering import schedule_of
-from accel.backends.cuda.schedule import Execution
 from accel.cli.error_stats import ErrorStats
 from accel.cli.harness import compare
 from accel.planning.plan import plan
@@ -77,18 +75,15 @@ def _parts(setting: Setting, backend: Any, recipes: Any) -> dict[str, float]:
         return value
 
     program = timed("plan", lambda: plan(recipes))
-    lowered = timed("program", lambda: schedule_of(program, [None] * len(program.decodes)))
     with engine.device.enter():
         result = program.empty(lambda shape, dtype: torch.empty(tuple(shape), dtype=dtype, device=device))
-        execution = Execution(lowered, engine.device, engine.pool, result)
+        execution = timed("program", lambda: backend._finish(program, engine, result, "host"))
 
         def decode(numbered: tuple[int, Any]) -> None:
             backend._decode(numbered[1], 1, execution, numbered[0])
 
         timed("decode on the host", lambda: backend._parallel.each(enumerate(program.decodes), decode))
-        timed("the rest of the upload", lambda: [fill() for fill in execution.sent()])
-        timed("upload", execution.upload)
-        timed("kernels", execution.launch)
+        timed("upload and kernels", execution.launch)
     timed("recording, in a worker", lambda: recorded(setting.photos, device))
     timed("all but recording", lambda: backend.run_on(plan(recipes), device))
     return found

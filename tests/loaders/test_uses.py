@@ -11,8 +11,8 @@ from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
 import accel
-from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.ready import Ready
+from accel.backends.cuda.decoder import Decoder
+from accel.backends.cuda.execution import Execution
 from accel.processes import slot_pool, uses
 from accel.processes.arena import Arena
 from accel.processes.uses import Use
@@ -54,13 +54,14 @@ def folder(tmp_path: Path) -> ImageFolder:
 def finished(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that ran as workers had finished them."""
     found: list[int] = []
-    own: Any = Ready.__init__
+    launch = Execution.launch
 
-    def watched(self: Ready, ahead: Any, *others: Any) -> None:
-        found.append(ahead.shape[0])
-        own(self, ahead, *others)
+    def watched(self: Execution) -> None:
+        if self.finished.schedule is None:  # a worker's
+            found.append(self.finished.summary.decoded)
+        launch(self)
 
-    monkeypatch.setattr(Ready, "__init__", watched)
+    monkeypatch.setattr(Execution, "launch", watched)
     monkeypatch.setattr(Decoder, "agrees", lambda _: True)
     return found
 

@@ -16,7 +16,8 @@ from torchvision import transforms
 from torchvision.transforms import v2
 
 import accel
-from accel.backends.cuda import CudaBackend, backend, compile
+from accel.backends.cuda import CudaBackend, compile
+from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.planning.plan import Plan
 from accel.processes import sent_files
@@ -186,7 +187,7 @@ FILES = {
 
 
 def decoded(device: PtxDevice, files: Sequence[Request]) -> Decoding:
-    decoder = backend.jpeg.Decoder(device)
+    decoder = Decoder(device)
     with device.enter(), divided(device.divide):
         return decoder.decode(files)
 

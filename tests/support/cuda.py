@@ -15,8 +15,8 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel import testing
-from accel.backends.cuda.jpeg import Decoder
-from accel.backends.cuda.ready import Ready
+from accel.backends.cuda.decoder import Decoder
+from accel.backends.cuda.execution import Execution
 from tests.support import inside
 from tests.support.helpers import MEAN, STD, assert_same, pictures
 
@@ -45,14 +45,15 @@ def assert_equals_torchvision(function: Callable[[], Any], **options: Any) -> An
 
 
 def watch_finished_work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What ran, in order: finished work of a worker, or files that this process's decoder was asked for."""
+    """What ran, in order: work "finished" by a worker, or work with "files" or without ("pixels") of this process."""
     found: list[str] = []
 
-    def watch(owner: Any, name: str, text: str) -> None:
-        inside.wrap(monkeypatch, owner, name, lambda own, *given: found.append(text) or own(*given))
+    def noted(launch: Any, execution: Execution) -> None:
+        own = execution.finished
+        found.append("finished" if own.schedule is None else "files" if own.summary.decoded else "pixels")
+        launch(execution)
 
-    watch(Ready, "__init__", "finished")
-    watch(Decoder, "decode", "files")
+    inside.wrap(monkeypatch, Execution, "launch", noted)
     monkeypatch.setattr(Decoder, "agrees", lambda _: True)
     return found
 

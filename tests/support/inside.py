@@ -16,7 +16,7 @@ from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
 from accel.backends.cuda import backend as cuda
 from accel.backends.cuda import host
-from accel.backends.cuda.jpeg import Decoder
+from accel.backends.cuda.execution import Execution
 from accel.cache import cache as caches
 from accel.codec import jpeg, store, stream_index
 from accel.codec.files import batch_memory
@@ -116,9 +116,9 @@ def effects_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def queued_decodes(monkeypatch: pytest.MonkeyPatch, note: Callable[..., Any]) -> list[Any]:
-    """What ``note`` says of (decoder, batch, decoding, files), of each batch that the device decodes from now on."""
-    found: list[Any] = spy(monkeypatch, Decoder, "_queue", note)
+def executions(monkeypatch: pytest.MonkeyPatch) -> list[Execution]:
+    """What the device is given from now on."""
+    found: list[Execution] = spy(monkeypatch, Execution, "launch", lambda execution: execution)
     return found
 
 

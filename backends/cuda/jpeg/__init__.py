@@ -1,6 +1,6 @@
 """accel's JPEG decoder on the device: from the bytes of many files to pixels equal to Pillow's (docs/jpeg.md).
 
-    decoder.py   a batch: upload, launches, files that the kernels could not decode
+    decoding.py  files being decoded; those that the kernels could not decode
     described.py descriptions of files for the kernels, computed without a device
     requests.py  the files of a plan that are for the decoder
     headers.py   all headers of the batch, on the host    index.py     stream indexes
@@ -15,7 +15,7 @@ sequential Huffman files of 8 bits in one scan, grey, YCbCr and RGB, sampled at 
 anything unusual, which is left to the host's decoders.
 """
 
-from accel.backends.cuda.jpeg.decoder import Decoder, Decoding
+from accel.backends.cuda.jpeg.decoding import Decoding
 from accel.backends.cuda.jpeg.requests import Request
 
-__all__ = ["Decoder", "Decoding", "Request"]
+__all__ = ["Decoding", "Request"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.jpeg.described import places
 from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
@@ -88,11 +89,67 @@ def request_of(decode: Decode, by_index: bool) -> Request | None:
         return None
 
 
-def indexes_of(sources: Files, chosen: Numbers, options: Options) -> Indexes:
-    """The indexes of files that are wanted together, as in ``request_of``."""
-    if options.cache is None or sources.places[chosen, 1].sum() < INDEXED:
-        return NO_INDEXES
-    return stream_index.known_of(sources.keys().some(chosen))
+class Chosen(NamedTuple):
+    """The regions that a plan wants of the files that may be for the decoder.
+
+    Attributes:
+        numbers: int64 [n], the files' numbers among the plan's sources.
+        content: uint8 [...], the memory in which they lie, each at a multiple of ``ALIGNED``, or planes in their place.
+        starts, sizes: int64 [n], where they lie. boxes, channels: int64 [n, 4] and [n], the wanted regions.
+        indexes: the bytes of their stream indexes. packed: the planes, by the positions of their files.
+    """
+
+    numbers: Numbers
+    content: npt.NDArray[np.uint8]
+    starts: Numbers
+    sizes: Numbers
+    boxes: Numbers
+    channels: Numbers
+    indexes: Indexes = NO_INDEXES
+    packed: Mapping[int, PackedPlanes] = {}
+
+    def moved(self, take: Take) -> Chosen:
+        """The same files in memory that ``take`` gives."""
+        content = take(len(self.content))
+        content[:] = self.content
+        return self._replace(content=content)
+
+
+Take = Callable[[int], npt.NDArray[np.uint8]]
+"""Gives uninitialised bytes, uint8 [size]."""
+
+
+def together(plan: ColumnPlan, options: Options) -> Chosen:
+    """The files of a plan of ``Files``, where they lie."""
+    files = plan.rows.sources
+    assert isinstance(files, Files)
+    numbers = np.flatnonzero(files.plain())
+    starts, sizes = np.ascontiguousarray(files.places[numbers].T)
+    found, indexes = plan.columns, NO_INDEXES
+    if options.cache is not None and sizes.sum() >= INDEXED:
+        indexes = stream_index.known_of(files.keys().some(numbers))
+    channels = np.full(len(numbers), found.channels)
+    return Chosen(numbers, files.content, starts, sizes, found.boxes[numbers], channels, indexes)
+
+
+def gathered(wanted: Sequence[Request | None], take: Take) -> Chosen:
+    """Files that are wanted one by one, by their numbers, copied to memory that ``take`` gives."""
+    numbers = [number for number, each in enumerate(wanted) if each is not None]
+    requests = [each for each in wanted if each is not None]
+    contents = [each.data.parts if isinstance(each.data, PackedPlanes) else each.data for each in requests]
+    sizes = np.array([len(each) for each in contents], np.int64)
+    starts, total = places(sizes)
+    host = take(total)
+    for content, start, size in zip(contents, starts.tolist(), sizes.tolist(), strict=True):
+        host[start : start + size] = np.frombuffer(content, np.uint8)
+    return Chosen(
+        np.array(numbers, np.int64),
+        *(host, starts, sizes),
+        np.array([each.box for each in requests], np.int64).reshape(-1, 4),
+        np.array([each.channels for each in requests], np.int64),
+        Indexes.of({n: each.known for n, each in enumerate(requests) if each.known is not None}),
+        {n: each.data for n, each in enumerate(requests) if isinstance(each.data, PackedPlanes)},
+    )
 
 
 def source_of(plan: Plan, number: int) -> Source:

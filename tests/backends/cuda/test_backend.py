@@ -15,7 +15,7 @@ from accel import testing
 from accel.backend import backend_of
 from accel.backends.cpu import stages
 from accel.backends.cuda import CudaOptions, budget, host, nvimg
-from accel.backends.cuda.jpeg.decoder import Decoder
+from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.lowering import device_bytes
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import engines
@@ -292,7 +292,7 @@ def test_buffers_are_used_again() -> None:
         running: Any = backend_of(current())
         for _ in range(5):
             testing.computed(pipeline())
-        assert running._engine(ON).pool.kept <= 2 << 20
+        assert running._engine(ON).jpeg.programs.kept <= 2 << 20
 
 
 def test_should_pillow_resize_otherwise_the_host_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import accel
 from accel import testing
 from accel.backends.cuda import host
 from accel.backends.cuda import jpeg as cuda_jpeg
+from accel.backends.cuda.execution import Execution
 from accel.backends.cuda.jpeg import requests
 from accel.codec import agreement
 from accel.planning.plan import plan
@@ -34,19 +35,19 @@ DECLINED = "accel declined a JPEG on the device; the host decoded it"
 def decoded(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """How many files each batch's decoder took, and how many the host read."""
     counts: dict[str, list[int]] = {"device": [], "host": []}
-    on_device, on_the_host = cuda_jpeg.Decoder.decode, runtime_read.pixels
+    launch, on_the_host = Execution.launch, runtime_read.pixels
 
-    def counted(self: Any, wanted: Any) -> Any:
-        found = on_device(self, wanted)
-        counts["device"].append(sum(address is not None for address in found.addresses))
-        return found
+    def counted(self: Execution) -> None:
+        if self.finished.files.size:
+            counts["device"].append(self.finished.summary.decoded)
+        launch(self)
 
     def read(*arguments: Any) -> Any:
         counts["host"].append(1)
         return on_the_host(*arguments)
 
     monkeypatch.setattr(agreement, "agrees", lambda *_: True)  # which decodes as well
-    monkeypatch.setattr(cuda_jpeg.Decoder, "decode", counted)
+    monkeypatch.setattr(Execution, "launch", counted)
     monkeypatch.setattr(runtime_read, "pixels", read)
     return counts
 
@@ -99,7 +100,7 @@ def test_all_kinds_of_pictures(decoded: dict[str, list[int]]) -> None:
 
 def test_nothing_to_decode_on_the_device(decoded: dict[str, list[int]]) -> None:
     assert_equals_torchvision(batch_of([PROGRESSIVE, PROGRESSIVE]))
-    assert decoded["device"] == [0]
+    assert decoded["device"] == []
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -166,7 +167,6 @@ def test_one_that_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None
 def test_everything_is_queued_before_anything_is_waited_for(
     launched: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what is waited for is the decoder, not the passes behind it."""
 
     class Mark:
         def __init__(self) -> None:
@@ -183,13 +183,12 @@ def test_everything_is_queued_before_anything_is_waited_for(
     launched.clear()
     on_device(batch_of(PLAIN), prefetch=6)
     happened = [each for each, _ in launched]
-    assert [each for each in happened if each.startswith("waited")] == ["waited for jpeg_pixels"]
-    assert happened.index("pass3") < happened.index("waited for jpeg_pixels")
+    assert [each for each in happened if each.startswith("waited")] == ["waited for pass3"]
 
 
 @pytest.mark.parametrize("box", [(0, 0, 300, 400), (100, 100, 20, 30)])
 def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = inside.queued_decodes(monkeypatch, lambda decoder, batch, decoding, files: batch.scratch + len(files))
+    seen = inside.executions(monkeypatch)
     monkeypatch.setattr(agreement, "agrees", lambda *_: True)
     for subsampling, quality in ((0, 95), (2, 30)):
         data = encode(picture("noise", 300, 400), subsampling=subsampling, quality=quality, restart_marker_blocks=1)
@@ -197,7 +196,10 @@ def test_the_budget_knows_what_decoding_takes(box: tuple[int, ...], monkeypatch:
             lazy: Any = F.to_tensor(F.crop(Image.open(BytesIO(data)), *box))
             estimate = sum(map(requests.device_bytes, plan(lazy.lazy.recipes).decodes))
             testing.computed(lazy)
-        assert taken[-1] <= estimate <= 3 * taken[-1]
+        made = seen[-1].finished
+        assert made.batch is not None
+        taken = made.batch.scratch + made.summary.files
+        assert taken <= estimate <= 3 * taken
 
 
 def test_a_batch_of_many(decoded: dict[str, list[int]]) -> None:

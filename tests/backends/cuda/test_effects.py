@@ -20,11 +20,12 @@ import accel
 from accel import testing
 from accel.backends.cpu import CpuBackend
 from accel.backends.cpu import effects as on_host
-from accel.backends.cuda import backend, effects, encoding
+from accel.backends.cuda import backend, effects, encoding, host
+from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import MEASURED
 from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.effects.arguments import _largest_sum as largest_sum
-from accel.backends.cuda.schedule import Execution
+from accel.backends.cuda.execution import Execution
 from accel.backends.shared import gaussian
 from accel.ops import OPS, row
 from accel.planning.plan import plan
@@ -57,7 +58,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     launch = Execution.launch
 
     def noted(self: Execution) -> None:
-        found.append(self.launches)
+        names = [KERNELS[number] for number in self.work.launches[:, 0].tolist()]
+        if behind := [name for name in names if not name.startswith("jpeg_")]:
+            found.append(behind)
         launch(self)
 
     monkeypatch.setattr(Execution, "launch", noted)
@@ -387,7 +390,13 @@ def test_chunks_make_no_difference(memory: int, launches: list[list[str]]) -> No
 def test_launched_again_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory that blocks count in is zero again when the last one is done."""
     launch = Execution.launch
-    monkeypatch.setattr(Execution, "launch", lambda self: [launch(self) for _ in range(3)])
+
+    def again(self: Execution) -> None:
+        launch(self)
+        for _ in range(2):
+            host.HostDevice().launch_all(self.work.launches)
+
+    monkeypatch.setattr(Execution, "launch", again)
     assert_equals_torchvision(partial(batch, T.Compose([T.RandomEqualize(1), T.ColorJitter(0, 0.5)]), 0))
 
 
@@ -425,7 +434,7 @@ def test_the_estimate_covers_what_is_taken(name: str) -> None:
     with accel.image_backend("cuda", device=DEVICE):
         lazy: Any = batch(made(name, v2), 1)
     wanted = plan(lazy.lazy.recipes)
-    schedule = schedule_of(wanted, [None] * len(wanted.decodes))
+    schedule = schedule_of(wanted, np.zeros(len(wanted.decodes), np.uint64))
     taken, estimate = schedule.upload.size + schedule.scratch.size, sum(map(device_bytes, wanted.decodes))
     tables = 64 * (len(schedule.sent) + 8 * len(wanted.decodes)) + 4096 * len(wanted.decodes)
     assert taken <= estimate + tables

@@ -11,10 +11,10 @@ import torch
 import accel
 from accel.backends.cuda import budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend, CudaOptions
+from accel.backends.cuda.finished import Finished, Section
 from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.layout import PICTURE
 from accel.backends.cuda.pinned_pool import PinnedPool
-from accel.backends.cuda.ready import sizes_of, summary_of
 from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
@@ -213,7 +213,7 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
         assert found.ahead is not None
-        assert summary_of(found.ahead).in_place  # nothing is left out, so that nothing need be gathered
+        assert Finished.of(found.ahead).summary.in_place  # nothing is left out, so that nothing need be gathered
     assert made.count("finished") == 3
 
 
@@ -254,9 +254,9 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
         rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
         found = sent(rows)
         assert found.ahead is not None
-        said = summary_of(found.ahead)
+        said = Finished.of(found.ahead).summary
         sent_bytes, taken = said.sent, said.taken
-        assert sum(sizes_of(found.ahead)) == taken > 1 << 20 > sent_bytes
+        assert sum(Finished.of(found.ahead)[Section.BYTES]) == taken > 1 << 20 > sent_bytes
         assert torch.equal(values(found), values(list(rows)))
         assert made.count("finished") == 1
         monkeypatch.setattr(picture_memory, "memory", lambda: 16 * (sent_bytes - 1))

@@ -102,10 +102,10 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
     ]
     decoding = decoded(wanted)
     check(wanted, decoding, (decoding.flagged() and [3]) or [])
-    counts = dict(zip(decoding._numbers().tolist(), known_of(decoding).counts > 0, strict=True))
+    counts = dict(zip(decoding.numbers().tolist(), known_of(decoding).counts > 0, strict=True))
     assert [number for number, known in counts.items() if known] == sorted([0, 4], key=list(counts).index)
     assert sorted(set(decoding.made.each()) - {3}) == [1, 6]
-    misfits = dict(zip(decoding._numbers().tolist(), known_of(decoding).misfits.tolist(), strict=True))
+    misfits = dict(zip(decoding.numbers().tolist(), known_of(decoding).misfits.tolist(), strict=True))
     assert [number for number in range(7) if misfits[number]] == [3, 6]
 
 

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function: files -> what was found of each, in one batch."""
-    seen = inside.queued_decodes(monkeypatch, lambda decoder, batch, *rest: batch)
+    seen = inside.executions(monkeypatch)
 
     def run(files: Sequence[bytes], *, all_flagged: bool = False, box: Box | None = None) -> list[Found]:
         engine = inside.engine(DEVICE)
@@ -59,9 +59,14 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
         with engine.device.enter():
             decoding = engine.jpeg.decode(wanted)
         assert decoding.flagged() == (list(range(len(files))) if all_flagged else [])
-        memory, batch = decoding._memory.cpu().numpy(), seen.pop()
+        execution = seen.pop()
+        memory, batch = (
+            execution.work.memory.cpu().numpy()[execution.finished.summary.working :],
+            execution.finished.batch,
+        )
+        assert batch is not None
         found: dict[int, Found] = {}
-        for place, number in enumerate(decoding._numbers().tolist()):
+        for place, number in enumerate(decoding.numbers().tolist()):
             own = {
                 name: memory[offsets[place] : offsets[place] + lengths[place]]
                 for name, (offsets, lengths) in batch.pieces.items()

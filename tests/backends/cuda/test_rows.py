@@ -67,7 +67,7 @@ def test_bytes(seed: int) -> None:
     assert columns.device_bytes(by_columns).tolist() == [lowering.device_bytes(each) for each in one_by_one.decodes]
     if columns.accepts(by_columns):
         found, wanted = (
-            module.schedule_of(given, [None] * len(FILES))  # type: ignore[attr-defined]
+            module.schedule_of(given, np.zeros(len(FILES), np.uint64))  # type: ignore[attr-defined]
             for module, given in ((columns, by_columns), (lowering, one_by_one))
         )
         assert [sorted(level) for level in found.levels] == [sorted(level) for level in wanted.levels]
