@@ -38,6 +38,9 @@ def divided(divide: Divide, joined: Callable[[int, int], None] = lambda address,
 
     def launched(self: Execution) -> None:
         memory = self.work.memory
+        if self.finished.schedule is None:  # a worker's
+            launch(self)
+            return
         divide(memory.data_ptr(), len(memory), list(_pieces(self.finished)))
         launch(self)
         joined(memory.data_ptr(), len(memory))
@@ -54,11 +57,12 @@ def _pieces(made: Finished) -> Iterator[tuple[int, int]]:
         yield offset, -(-size // _WHOLE) * _WHOLE
     behind, scratch = said.behind, said.working
     if batch is not None:
-        offsets, size = places(np.array([array.nbytes for array in batch.sent()], np.int64))
-        for offset, array in zip(offsets.tolist(), batch.sent(), strict=True):
-            yield behind + offset, array.nbytes
-        for offsets, sizes in batch.pieces.values():
-            yield from zip((scratch + offsets).tolist(), sizes.tolist(), strict=True)
+        owners = [4 * int(each.sum()) for each in batch.each]
+        sizes = np.array([batch.segments.nbytes, *owners, batch.pictures.nbytes], np.int64)
+        offsets, size = places(sizes)
+        yield from zip((behind + offsets).tolist(), sizes.tolist(), strict=True)
+        for starts, sizes in batch.pieces.values():
+            yield from zip((scratch + starts).tolist(), sizes.tolist(), strict=True)
         behind, scratch = behind + size, scratch + -(-batch.scratch // ALIGNED) * ALIGNED
     for start, arena in ((behind, schedule.upload), (scratch, schedule.scratch)):
         for offset, size in vars(arena).get("pieces", []):

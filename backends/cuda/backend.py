@@ -286,7 +286,7 @@ class CudaBackend(AcceleratorBackend):
         np.copyto(execution.pixels(number, pixels.size), pixels.reshape(-1))
 
 
-_UNITS = (jpeg.headers.UNIT, finished.UNIT, store.UNIT)
+_UNITS = (jpeg.headers.UNIT, columns.UNIT, finished.UNIT, store.UNIT)
 """The compiled code that workers and their parent call; workers inherit it."""
 
 _FILES = "the device copies them from where a worker left them, if the driver locks that; else they are gathered"

@@ -39,12 +39,11 @@ addresses = _as(types.uint64)
 
 
 @njit
-def bind_words(words: Any, fixups: Any, bases: Any, first: int) -> int:
+def _bind(words: Any, fixups: Any, bases: Any, first: int) -> None:
     """Turn places into addresses: those in the words ``first + fixups[n]``. ``bases``: the regions' addresses."""
     for n in range(len(fixups)):
         where = first + fixups[n]
         words[where] = (words[where] & _OFFSET) + bases[words[where] >> _SHIFT]
-    return 0
 
 
 @njit
@@ -79,7 +78,7 @@ def fill_upload(
         at += behind
     if program.ctypes.data != host.ctypes.data + at:
         copied(advanced(target, at), pointer_to(program), size)
-    bind_words(addresses(target), fixups, bases, at // 8)
+    _bind(addresses(target), fixups, bases, at // 8)
     _move(work, 0, _TO_DEVICE, memory, files.ctypes.data, summary[0] * in_place)
     staged = at - first  # bytes of files in the host memory
     _move(work, 1, _TO_DEVICE, memory + behind - staged, host.ctypes.data + first, staged + size)

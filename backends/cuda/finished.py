@@ -42,7 +42,6 @@ UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
 _FILL = "u1[1] i8[1] i8[2] i8[2] u1[1] i4[1] i8[1] u1[1]w u8[2]w"
 fill_upload = UNIT.function(_MODULE, "fill_upload", _FILL)
-_bind = UNIT.function(_MODULE, "bind_words", "u8[1]w i4[1] u8[1] int")
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -175,38 +174,37 @@ def finish(
     schedule = lower(addresses)
     launches = placed(schedule)
 
-    decoder, scratch, size = [], 0, 0
+    bytes_of, totals, scratch, size = [0], [0] * len(LAUNCHES), 0, 0
     (report, report_size), points, cleared = (0, 0), np.zeros((2, 0), np.int64), (0, 0)
     pieces = np.zeros((0, 2), np.int64)
     if chosen is not None and found is not None and batch is not None:
-        decoder, scratch, cleared = batch.sent(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
+        totals, scratch, cleared = batch.each.sum(1).tolist(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
+        bytes_of = [batch.segments.nbytes, *(4 * total for total in totals), batch.pictures.nbytes]
         (report, report_size), both = batch.report()
         points = np.stack(both)
         pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
         size = int((chosen.starts + chosen.sizes).max())
-    offsets, behind = places(np.array([array.nbytes for array in decoder], np.int64))
+    offsets, behind = places(np.array(bytes_of, np.int64))
     program = take(report_size, -(-(behind + schedule.upload.size) // 8) * 8)
     upload, words = program[behind:], program.view(np.uint64)
     fill([partial(filled, upload, each) for each in schedule.sent])
-    for array, start in zip(decoder, offsets.tolist(), strict=True):
-        program[start : start + array.nbytes] = array.view(np.uint8)
     listed: list[tuple[int, int, int, int]] = []
     fixups = []
     if batch is not None:
         segments, *owners, pictures = offsets.tolist()
-        totals = [
-            (kernel, int(batch.blocks[kernel].sum()), owner) for kernel, owner in zip(LAUNCHES, owners, strict=True)
-        ]
-        listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in totals if total]
-        fixups = [_fixups(PICTURE, pictures, len(batch.pictures))]
-        _bind(words, fixups[0], _bases(UPLOAD=segments, SCRATCH=0, FILES=0), 0)
+        for array, start in ((batch.segments, segments), (batch.pictures, pictures)):
+            program[start : start + array.nbytes] = array.view(np.uint8)
+        columns.write_owners(batch.each, offsets[1:], program.view(np.int32))
+        rows = zip(LAUNCHES, totals, owners, strict=True)
+        listed = [(_NUMBERS[kernel], total, pictures, owner) for kernel, total, owner in rows if total]
+        bases = _bases(UPLOAD=segments, SCRATCH=0, FILES=0)
+        fixups = [_fixed(words, PICTURE, pictures, len(batch.pictures), bases)]
     regions = _bases(UPLOAD=behind, SCRATCH=scratch, RESULT=0)
     regions[Region.DECODED] = place(Region.SCRATCH, 0)
     for launch, items, owner in launches:
         for start, array in ((items, launch.items()), (owner, launch.owners())):
             upload[start : start + array.nbytes] = array.view(np.uint8)
-        fixups.append(_fixups(launch.dtype, behind + items, launch.count))
-        _bind(words, fixups[-1], regions, 0)
+        fixups.append(_fixed(words, launch.dtype, behind + items, launch.count, regions))
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
     on_host = np.flatnonzero(addresses == 0).tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
@@ -261,7 +259,7 @@ _APART = 512  # bytes that the parts of the device's memory are aligned to
 
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
-    """Bases for ``bind_words`` that move places by these offsets in their regions."""
+    """Bases that move places by these offsets in their regions."""
     bases = np.zeros(len(Region), np.uint64)
     for name, offset in offsets.items():
         bases[Region[name]] = place(Region[name], offset)
@@ -274,10 +272,14 @@ def _known(found: Described) -> tuple[Numbers, Numbers]:
     return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
 
 
-def _fixups(dtype: np.dtype[Any], start: int, count: int) -> npt.NDArray[np.int32]:
-    """The words that are places, in ``count`` structures from the offset ``start`` on."""
-    first = start // 8 + np.arange(count) * (dtype.itemsize // 8)
-    return (first[:, None] + _words(dtype)).reshape(-1).astype(np.int32)
+def _fixed(
+    words: npt.NDArray[np.uint64], dtype: np.dtype[Any], start: int, count: int, bases: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.int32]:
+    """Move the places in ``count`` structures from the offset ``start`` on by bases; return the words that they are."""
+    fields = _words(dtype)
+    fixups = np.empty((count, len(fields)), np.int32)
+    columns.write_fixups(words, fields, start // 8, dtype.itemsize // 8, bases, fixups)
+    return fixups.reshape(-1)
 
 
 @cache

@@ -89,7 +89,7 @@ def _batch(setting: Setting, make: Callable[[], Sequence[Request]]) -> dict[str,
         _check(engine.jpeg, batch[: len(setting.photos)])
         found = rate(lambda: engine.jpeg.decode(batch).flagged(), len(batch), setting)
         for _ in range(setting.rounds):
-            with launches(device) as spans:
+            with launches(device, each=True) as spans:
                 pause(device)
                 engine.jpeg.decode(batch).flagged()
             for kernel, (begin, end) in spans:

@@ -18,7 +18,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.backend import backend_of
-from accel.backends.cuda.device import ROOM, CudaDevice, Work
+from accel.backends.cuda.device import ROOM, CudaDevice, Device, Work
 from accel.backends.cuda.host import HostDevice
 from accel.cli.costs import take_turns
 from accel.codec import engines
@@ -178,12 +178,12 @@ Span = tuple[float, float]
 
 
 @contextmanager
-def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
-    """Every launch of accel's kernels in the block, by any thread: its name and span, in seconds from the beginning.
+def launches(device: torch.device, each: bool = False) -> Iterator[list[tuple[str, Span]]]:
+    """Every batch that accel launches in the block, by any thread, or ``each`` kernel: its name and span, in seconds
+    from the beginning.
 
-    A batch that a worker has finished is launched at once: it is one span, "finished", from the first kernel to the
-    last; without it, its copies. By events on its stream; the list is filled when the block ends, and nothing waits
-    before.
+    A batch is launched at once: it is one span, "finished", from the first kernel to the last, without its copies. By
+    events on its stream; the list is filled when the block ends, and nothing waits before.
     """
     kind: Any = CudaDevice if device.type == "cuda" else HostDevice
     launch, submit, marks, found = kind.launch, kind.submit, list[Any](), list[tuple[str, Span]]()
@@ -201,7 +201,7 @@ def launches(device: torch.device) -> Iterator[list[tuple[str, Span]]]:
         marks.append(("finished", begin, stamp(device)))
         submit(self, work._replace(calls=np.vstack([behind, _ROOM]), moves=1))
 
-    first, kind.launch, kind.submit = stamp(device), timed, submitted
+    first, kind.launch, kind.submit = stamp(device), timed, Device.submit if each else submitted
     try:
         yield found
     finally:

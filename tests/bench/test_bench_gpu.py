@@ -44,7 +44,7 @@ def test_the_kernels_are_measured(four: Setting, monkeypatch: pytest.MonkeyPatch
 
 def test_the_path_is_measured(four: Setting) -> None:
     found = figures(path.measure, four)
-    assert {"plan", "decode on the host", "upload", "kernels"} <= found.pop("by part, ms, the host decodes").keys()
+    assert {"plan", "decode on the host", "upload and kernels"} <= found.pop("by part, ms, the host decodes").keys()
     assert {*path.CONTESTANTS, "torchvision with Pillow, all cores"} == found.keys()
     assert all(each["images/s"] > 0 for each in found.values())
     assert found["accel, exact, decoded on the device"]["max"] == 0

@@ -261,19 +261,6 @@ def test_a_result_that_is_not_recorded_would_show(monkeypatch: pytest.MonkeyPatc
     assert not any(right(deferred, 3))
 
 
-def test_memory_of_another_stream_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program's own memory is dropped while it is queued: that is right on the stream it was made on alone."""
-    deferred = made_deferred(monkeypatch)
-    other, allocate = DeferredStream(deferred.device), DeferredDevice.allocate
-
-    def on_another(self: DeferredDevice, size: int) -> torch.Tensor:
-        with self.stream(other):
-            return allocate(self, size)
-
-    monkeypatch.setattr(DeferredDevice, "allocate", on_another)
-    assert not any(right(deferred, 3))
-
-
 def test_images_that_are_not_held_would_show(own_memory: Deferred, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvimg.KeepAlive, "until", lambda self, mark, objects: None)
     assert not any(right(own_memory, 3))

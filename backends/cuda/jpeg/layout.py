@@ -31,26 +31,23 @@ class PictureBatch(NamedTuple):
 
     Attributes:
         pictures: PICTURE[n], addresses as places (``..descriptors``).
-        blocks: for every kernel the number of thread blocks of each picture, int64[n].
+        each: for every one of LAUNCHES the number of thread blocks of each picture, int64 [LAUNCHES, n].
         scratch: bytes of working memory; ``pieces``: its pieces by name. States lie side by side, points behind them.
         segments: SEGMENT[...], of all pictures that have an index; their places are in ``Region.UPLOAD``.
         cleared: the part of the working memory that must be zero, a half-open range.
     """
 
     pictures: npt.NDArray[Any]
-    blocks: dict[str, Integers]
+    each: Integers
     scratch: int
     pieces: Pieces
     segments: npt.NDArray[Any]
     cleared: tuple[int, int]
 
-    def owners(self, kernel: str) -> npt.NDArray[np.int32]:
-        """The number of the picture of every block of a kernel."""
-        return np.repeat(np.arange(len(self.pictures), dtype=np.int32), self.blocks[kernel])
-
-    def sent(self) -> list[npt.NDArray[Any]]:
-        """What the kernels are given: segments, the ``owners`` of each of LAUNCHES, and pictures."""
-        return [self.segments, *map(self.owners, LAUNCHES), self.pictures]
+    @property
+    def blocks(self) -> dict[str, Integers]:
+        """``each`` by the kernels' names."""
+        return dict(zip(LAUNCHES, self.each, strict=True))
 
     def report(self) -> tuple[tuple[int, int], tuple[Integers, Integers]]:
         """The offset and bytes of the part of scratch memory that the host gets; and in it the offsets and sizes
@@ -78,4 +75,4 @@ def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Intege
     scratch = _lay_out(headers, regions, files, boxes, of_index, words, blocks, memory, ends, np.empty(6, np.int64))
     pieces = {name: (memory[0, number], memory[1, number]) for number, name in enumerate(PIECES)}
     cleared = int(ends[PIECES.index("coefficients")]), int(ends[PIECES.index("points")])
-    return PictureBatch(pictures, dict(zip(LAUNCHES, blocks, strict=True)), scratch, pieces, known.segments, cleared)
+    return PictureBatch(pictures, blocks, scratch, pieces, known.segments, cleared)

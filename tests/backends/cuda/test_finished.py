@@ -331,7 +331,8 @@ def test_a_format_of_another_version_is_refused() -> None:
 def test_places_of_structures() -> None:
     """The words that become addresses are those of all fields of 64 bits, and no others."""
     items = np.zeros(3, PICTURE)
-    items.view(np.uint64)[finished._fixups(PICTURE, 0, 3)] = 1
+    words = items.view(np.uint64)
+    words[finished._fixed(words, PICTURE, 0, 3, np.zeros(8, np.uint64))] = 1
     for name in PICTURE.names or ():
         field = items[name]
         if name == "components":

@@ -1,0 +1,224 @@
+"""Compiled code of ``columns`` and ``finished``: descriptors of a batch's passes, and programs made of descriptors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from accel.backends.cuda.declarations import constant, enumerators, structure
+from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
+
+_PASS, _AXIS, _JOB = (structure("pass.h", name) for name in ("Pass", "Axis", "CoefficientJob"))
+_MODES = enumerators("pass.h", "Mode")
+_COPY, _COLUMNS_FIRST, _ROWS_FIRST = (_MODES[name] for name in ("COPY", "COLUMNS_FIRST", "ROWS_FIRST"))
+_TILE_ROWS, _TILE_COLUMNS = constant("tile.h", "ROWS"), constant("tile.h", "COLUMNS")
+_ALIGNED = 64
+_RESULT, _SCRATCH = 3, 2  # of the regions
+_SHIFT = 56
+_REGION, _OFFSET = np.uint64(_SHIFT), np.uint64((1 << _SHIFT) - 1)
+
+
+def _at(dtype: np.dtype[Any], name: str) -> int:
+    """Where a field is, in 32-bit words."""
+    fields: Any = dtype.fields
+    return int(fields[name][1]) // 4
+
+
+_SOURCE, _ORIGIN, _TARGET, _TABLE, _FILLS = (
+    _at(_PASS, name) // 2 for name in ("source", "origin", "target", "table", "fills")
+)
+_HEIGHT, _WIDTH, _FIRST_BLOCK, _ACROSS, _ITEMSIZE, _PLANAR, _MODE = (
+    _at(_PASS, name) for name in ("height", "width", "first_block", "across", "itemsize", "planar", "mode")
+)
+_AXES = _at(_PASS, "rows"), _at(_PASS, "columns")
+_A_WINDOW, _A_BOUNDS, _A_COEFFICIENTS, _A_STRIDE = (
+    _at(_AXIS, name) // 2 for name in ("window", "bounds", "coefficients", "stride")
+)
+_A_START, _A_STEP, _A_FIRST, _A_COUNT = (_at(_AXIS, name) for name in ("start", "step", "first", "count"))
+_J_BOUNDS, _J_COEFFICIENTS, _J_SPAN = (_at(_JOB, name) // 2 for name in ("bounds", "coefficients", "span"))
+_J_RESAMPLE, _J_LENGTH, _J_SIZE, _J_FIRST, _J_COUNT = (
+    _at(_JOB, name) for name in ("resample", "length", "size", "first", "count")
+)
+
+# Numbers of ``lower``, as ``columns`` gives them.
+CHANNELS, SHOWN, BYTES, IS_PLANAR, VALUES, COLOURS, WINDOWS, RESAMPLE, PLACED = 0, 1, 3, 4, 5, 6, 7, 9, 10
+NUMBERS = 11
+
+
+@njit
+def _sizes(axis: Any, support: float, shown: Any) -> tuple[Any, Any]:
+    """The bytes of an axis' bounds, and of them and its coefficients, if it is resampled as a whole."""
+    taps = np.int64(1)
+    if axis[LENGTH] != axis[SIZE]:
+        taps = np.int64(np.ceil(support * max(axis[LENGTH] / axis[SIZE], 1.0))) * 2 + 1
+    bounds = (4 * (2 * shown + 1) + _ALIGNED - 1) & -_ALIGNED
+    return bounds, bounds + 4 * taps * shown
+
+
+@njit
+def device_bytes(boxes: Any, axes: Any, height: int, width: int, channels: int, support: float, total: Any) -> int:
+    """Compute ``columns.device_bytes``: total int64 [n]. ``height``, ``width``: of the results."""
+    for n in range(len(boxes)):
+        total[n] = (boxes[n, 2] * boxes[n, 3] + height * width) * channels
+        if axes[0, n, LENGTH] != axes[0, n, SIZE] or axes[1, n, LENGTH] != axes[1, n, SIZE]:
+            total[n] += _sizes(axes[0, n], support, height)[1] + _sizes(axes[1, n], support, width)[1]
+    return 0
+
+
+@njit
+def _span(axis: Any, shown: Any) -> tuple[Any, Any]:
+    """The half-open range of positions that a window shows."""
+    first = axis[WINDOW]
+    last = first + axis[WINDOW_STEP] * (shown - 1)
+    return max(min(first, last), 0), min(max(first, last) + 1, axis[SIZE])
+
+
+@njit
+def _list(axis: Any, resampled: Any, out: Any) -> None:
+    """List the positions that an axis shows, -1 where that is the fill colour."""
+    for k in range(len(out)):
+        at = axis[WINDOW] + axis[WINDOW_STEP] * k
+        if at < 0 or at >= axis[SIZE]:
+            out[k] = -1
+        else:
+            out[k] = at if resampled else axis[START] + axis[STEP] * at
+
+
+@njit
+def _describe(axis: Any, stride: Any, resampled: Any, place: Any, listed: Any, long: Any, words: Any) -> None:
+    """Fill in the fields of an axis: the positions shown, of the input itself if nothing is resampled."""
+    start, step = axis[WINDOW], axis[WINDOW_STEP]
+    long[_A_STRIDE] = stride * (axis[STEP] if resampled else 1)
+    if len(listed):
+        _list(axis, resampled, listed)
+        long[_A_WINDOW], words[_A_STEP] = place, 1
+    elif resampled:
+        words[_A_START], words[_A_STEP] = start, step
+    else:
+        words[_A_START], words[_A_STEP] = axis[START] + axis[STEP] * start, axis[STEP] * step
+
+
+@njit
+def _known(table: Any, jobs: Any, axis: Any, first: Any, shown: Any, count: Any) -> Any:
+    """The number of the job of axes that are resampled alike, else ``count``, which is noted as this one's."""
+    mask, mixed = len(table) - 1, axis[LENGTH] * 40503 + axis[SIZE] * 10007 + first * 613 + shown
+    at = (mixed ^ mixed >> 13) & mask
+    while True:
+        number = np.int64(table[at]) - 1
+        if number < 0:
+            table[at] = count + 1
+            return count
+        own = jobs[number]
+        same_axis = own[_J_LENGTH] == axis[LENGTH] and own[_J_SIZE] == axis[SIZE]
+        if same_axis and own[_J_FIRST] == first and own[_J_COUNT] == shown:
+            return number
+        at = (at + 1) & mask
+
+
+@njit
+def lower(
+    boxes: Any,
+    axes: Any,
+    rows_first: Any,
+    sources: Any,
+    numbers: Any,
+    support: float,
+    passes: Any,
+    jobs: Any,
+    table: Any,
+    of_rows: Any,
+    of_columns: Any,
+) -> int:
+    """Fill in the descriptors of n passes and of the coefficients that they need, which axes resampled alike share.
+
+    Args:
+        boxes, axes, rows_first: of ``Columns``. sources: places or addresses of the pixels.
+        numbers: see above; the last is the first free place of scratch memory, and is moved behind what is taken.
+        passes, jobs: PASS [n] and COEFFICIENT_JOB [up to 2 n], zero, as int64 [n, words].
+        table: int32 [a power of two above 2 n], zero.
+        of_rows, of_columns: int32 [n, padded length], for the positions shown, or [n, 0] if nothing is filled.
+
+    Returns:
+        The number of jobs.
+    """
+    shown, channels, count = numbers[SHOWN : SHOWN + 2], numbers[CHANNELS], np.int64(0)
+    across = (shown[1] + _TILE_COLUMNS - 1) // _TILE_COLUMNS
+    blocks = (shown[0] + _TILE_ROWS - 1) // _TILE_ROWS * across
+    long, words, free = passes, passes.view(np.int32), numbers[PLACED]
+    job_long, job_spans, job_words = jobs, jobs.view(np.float64), jobs.view(np.int32)
+    size = channels * shown[0] * shown[1] * numbers[BYTES]
+    for n in range(len(boxes)):
+        own, own_words = long[n], words[n]
+        spans = _span(axes[0, n], shown[0]), _span(axes[1, n], shown[1])
+        resampled = (axes[0, n, LENGTH] != axes[0, n, SIZE], axes[1, n, LENGTH] != axes[1, n, SIZE])
+        resamples = (resampled[0] or resampled[1]) and spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]
+        own[_SOURCE], own[_TARGET] = sources[n], (np.int64(_RESULT) << _SHIFT | np.int64(0)) + size * n
+        own[_TABLE], own[_FILLS] = numbers[VALUES], numbers[COLOURS]
+        own_words[_HEIGHT], own_words[_WIDTH], own_words[_ACROSS] = shown[0], shown[1], across
+        own_words[_ITEMSIZE], own_words[_PLANAR], own_words[_FIRST_BLOCK] = (
+            numbers[BYTES],
+            numbers[IS_PLANAR],
+            n * blocks,
+        )
+        own_words[_MODE] = _COPY
+        strides = boxes[n, 3] * channels, channels
+        if resamples:
+            rows = rows_first[n] != 0 and resampled[0] and resampled[1]
+            own_words[_MODE] = _ROWS_FIRST if rows else _COLUMNS_FIRST
+            own[_ORIGIN] = axes[0, n, START] * strides[0] + axes[1, n, START] * strides[1]
+        for a in range(2):
+            at, axis = _AXES[a], axes[a, n]
+            own_axis, own_axis_words = own[at // 2 :], own_words[at:]
+            listed = of_rows[n] if a == 0 else of_columns[n]
+            place = numbers[WINDOWS + a] + 4 * len(listed) * n
+            _describe(axis, strides[a], resamples, place, listed, own_axis, own_axis_words)
+            if resamples:
+                first, last = spans[a]
+                number = _known(table, job_words, axis, first, last - first, count)
+                made, made_words = job_long[number], job_words[number]
+                if number == count:
+                    bounds, whole = _sizes(axis, support, last - first)
+                    made[_J_BOUNDS], made[_J_COEFFICIENTS] = free, free + bounds
+                    free += (whole + _ALIGNED - 1) & -_ALIGNED
+                    job_spans[number, _J_SPAN] = axis[LENGTH]
+                    made_words[_J_RESAMPLE], made_words[_J_LENGTH] = numbers[RESAMPLE], axis[LENGTH]
+                    made_words[_J_SIZE], made_words[_J_FIRST], made_words[_J_COUNT] = axis[SIZE], first, last - first
+                    count += 1
+                own_axis[_A_BOUNDS], own_axis[_A_COEFFICIENTS] = made[_J_BOUNDS], made[_J_COEFFICIENTS]
+                own_axis_words[_A_FIRST], own_axis_words[_A_COUNT] = made_words[_J_FIRST], made_words[_J_COUNT]
+    numbers[PLACED] = free
+    return int(count)
+
+
+@njit
+def write_owners(blocks: Any, offsets: Any, program: Any) -> int:
+    """Write the number of every block's item to a program, int32 [...], from a launch's offset on, in bytes.
+
+    ``blocks``: int64 [launches, items], the blocks of each item.
+    """
+    for k in range(len(blocks)):
+        at = offsets[k] // 4
+        for n in range(blocks.shape[1]):
+            for _ in range(blocks[k, n]):
+                program[at] = n
+                at += 1
+    return 0
+
+
+@njit
+def write_fixups(words: Any, fields: Any, start: int, size: int, bases: Any, fixups: Any) -> int:
+    """Turn places in structures into others, and note where they are.
+
+    Args:
+        words: uint64 [...], in which structures of ``size`` words begin at ``start``, as many as ``fixups`` has rows.
+        fields: int64 [k], the words of a structure that are places. bases: what is added to them, by their region.
+        fixups: int32 [structures, k], to be filled with the positions of places in ``words``.
+    """
+    for n in range(len(fixups)):
+        for k in range(len(fields)):
+            at = start + n * size + fields[k]
+            fixups[n, k] = at
+            words[at] = (words[at] & _OFFSET) + bases[words[at] >> _REGION]
+    return 0
