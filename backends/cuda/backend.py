@@ -24,11 +24,13 @@ from accel.backends.cuda.jpeg import Decoding, requests
 from accel.backends.cuda.lowering import device_bytes, schedule_of
 from accel.backends.shared.options import check_positive, check_threads, missing_gpu
 from accel.codec import decode, engines, store, stream_index
+from accel.codec.engines import Box
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Effect, Stage
+from accel.recipes.recipe import Source
 from accel.recipes.rows import Ahead, Pictures
 from accel.recipes.sources import Files
 from accel.runtime import read
@@ -213,16 +215,14 @@ class CudaBackend(AcceleratorBackend):
                 ahead: Ahead = plan.ahead  # type: ignore[attr-defined]
                 in_place = locked(ahead.memory if sent.summary.in_place else None, ahead.shape[0], engine.device)
                 execution = Execution(sent, result, engine.device, engine.jpeg.memory(), in_place)
-                boxes = zip(execution.holes, sent[Section.BOXES].tolist(), strict=True)
-                wanted: Callable[[int], Decode] = partial(_hole, plan, dict(boxes))
             else:
                 images = engine.decoder.decode(_decodes(plan)) if decoder == "nvimgcodec" else []
                 execution = self._finish(plan, engine, result, decoder, images)
-                wanted = plan.source if _by_columns(plan) else plan.decodes.__getitem__
-            self._parallel.each(
-                [partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in execution.holes],
-                _call,
-            )
+            if execution.holes:
+                wanted = _wanted(plan) if sent is not execution.finished else partial(_hole, plan, sent.holes())
+                numbers = execution.holes
+                work = [partial(self._decode, wanted(number), plan.shape[0], execution, number) for number in numbers]
+                self._parallel.each(work, _call)
             execution.launch()
             flagged = execution.decoding.flagged()
         except BaseException as error:
@@ -253,12 +253,15 @@ class CudaBackend(AcceleratorBackend):
     ) -> Execution:
         """Finish the work for a plan, and bind it to memory. ``images``: what nvImageCodec has decoded."""
         host, chosen, addresses = engine.jpeg.memory(), None, None
-        count = len(plan.rows) if _by_columns(plan) else len(plan.decodes)
+        rows = plan.rows if _by_columns(plan) else None
+        count = len(plan.decodes) if rows is None else len(rows)
+        lower: Any = schedule_of if rows is None else columns.schedule_of
         if decoder == "accel":
-            if _by_columns(plan) and _all_read(plan.rows.sources):
-                chosen = requests.together(plan, self.options)
+            if rows is not None and _all_read(rows.sources):
+                chosen = requests.together(plan, self.options, host.take_files)  # type: ignore[arg-type]
                 most = 2 * chosen.sizes.sum() >= len(chosen.content)
-                if not locked(memory.results.pages(chosen.content) if most else None, count, engine.device):
+                pages = memory.results.pages(chosen.content) if most and host.files is None else None
+                if host.files is None and not locked(pages, count, engine.device):
                     chosen = chosen.moved(host.take_files)
             else:
                 decodes = _decodes(plan)
@@ -267,11 +270,12 @@ class CudaBackend(AcceleratorBackend):
                 chosen = requests.gathered(wanted, host.take_files)
         elif decoder == "nvimgcodec":
             addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
-        lower: Any = columns.schedule_of if _by_columns(plan) else schedule_of
-        finished_work = finished.finish(
-            count, chosen, partial(lower, plan), host.take, addresses, lambda work: self._parallel.each(work, _call)
-        )
-        return Execution(finished_work, result, engine.device, host)
+        fill = None if rows is not None else self._fill
+        made = finished.finish(count, chosen, partial(lower, plan), host.take, addresses, fill)
+        return Execution(made, result, engine.device, host)
+
+    def _fill(self, work: Sequence[Callable[[], None]]) -> None:
+        self._parallel.each(work, _call)
 
     def _raise_earlier(self, plan: Plan, decoding: Decoding, position: int) -> None:
         """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier
@@ -301,20 +305,26 @@ def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
     return isinstance(plan, ColumnPlan) and columns.accepts(plan)
 
 
-def _all_read(sources: object) -> bool:
-    """Whether sources are files in one piece of memory, of which no cache has anything."""
-    return isinstance(sources, Files) and not (sources.cached or cached.in_use)
+def _all_read(sources: Sequence[Source]) -> bool:
+    """Whether all sources of rows are in memory, and no cache has anything of them."""
+    if cached.in_use or isinstance(sources, Pictures):
+        return False
+    if isinstance(sources, Files):
+        return not sources.cached
+    return all(source.cached is None for source in sources)
 
 
 def _decodes(plan: Plan) -> Sequence[Decode]:
     return plan.sources if _by_columns(plan) else plan.decodes
 
 
-def _hole(plan: Plan, boxes: Mapping[int, Sequence[int]], number: int) -> Decode:
+def _wanted(plan: Plan) -> Callable[[int], Decode]:
+    return plan.source if _by_columns(plan) else plan.decodes.__getitem__
+
+
+def _hole(plan: Plan, boxes: Mapping[int, Box], number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
-    top, left, height, width = boxes[number]
-    item = Item(number, (), _NO_TABLE)
-    return Decode(requests.source_of(plan, number), plan.shape[1], (top, left, height, width), (item,))
+    return Decode(requests.source_of(plan, number), plan.shape[1], boxes[number], (Item(number, (), _NO_TABLE),))
 
 
 def _keep(plan: Plan, decoding: Decoding) -> None:

@@ -1,19 +1,18 @@
 """Descriptors of work for the kernels: structures and sizes declared by their sources, and the addresses in them.
 
 Addresses are not known before memory is allocated, so a schedule has places instead: a region of memory in the high
-byte, an offset in the rest. ``bind`` turns them into addresses.
+byte, an offset in the rest. ``execution`` turns them into addresses.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from accel.backends.cuda.declarations import constant, entries, enumerators, structure
 
@@ -72,15 +71,3 @@ def place(region: Region, offset: int) -> int:
 def offset_of(where: int) -> int:
     """The offset of a place in its region."""
     return where & _OFFSET
-
-
-def bind(items: npt.NDArray[Any], bases: Mapping[Region, int]) -> npt.NDArray[Any]:
-    """Replace the places in all address fields (uint64) by addresses, in place; ``bases``: the regions' addresses."""
-    table = np.array([bases.get(region, 0) for region in Region], np.uint64)
-    for name in items.dtype.names or ():
-        field = items[name]
-        if field.dtype.names:
-            bind(field, bases)
-        elif field.dtype == np.uint64:
-            field[...] = (field & np.uint64(_OFFSET)) + table[field >> np.uint64(_SHIFT)]
-    return items

@@ -9,7 +9,6 @@ in it depends on the device, so a worker sends it as it is (``processes.sent_fil
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial
@@ -27,6 +26,7 @@ from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, pla
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
 from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed
+from accel.codec.engines import Box
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
 from accel.planning.columns import ColumnPlan
@@ -110,6 +110,11 @@ class Finished:
         """The work that a worker has sent."""
         return cls(ahead.part, ahead.slot[ahead.files :])
 
+    def holes(self) -> dict[int, Box]:
+        """Of a worker: the boxes of images that the host decodes, by their numbers."""
+        numbers, boxes = self[Section.HOLES][:, 0].tolist(), self[Section.BOXES].tolist()
+        return {number: (a, b, c, d) for number, (a, b, c, d) in zip(numbers, boxes, strict=True)}
+
     def __getitem__(self, section: Section) -> npt.NDArray[Any]:
         part = self._part(section)
         if section == Section.PROGRAM:
@@ -137,7 +142,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
     made = finish(
         len(plan.rows),
-        requests.together(plan, options),
+        requests.together(plan, options, Scratch().take),
         lambda addresses: columns.schedule_of(plan, addresses),
         lambda report, size: _program.take(size),
     )
@@ -155,7 +160,7 @@ def finish(
     lower: Callable[[npt.NDArray[np.uint64]], Schedule],
     take: Callable[[int, int], Bytes],
     addresses: npt.NDArray[np.uint64] | None = None,
-    fill: Callable[[Sequence[Callable[[], None]]], object] = lambda work: deque(map(_call, work), 0),
+    fill: Callable[[Sequence[Callable[[], None]]], object] | None = None,
 ) -> Finished:
     """Finish the work for a plan of ``count`` sources.
 
@@ -163,7 +168,7 @@ def finish(
         chosen: the files for the device's decoder. addresses: of pixels that are on the device already, else 0.
         lower: makes the schedule, from the places of the sources' pixels; 0 for one whose pixels the host sends.
         take: returns the memory for a program, given the bytes of the report and its own.
-        fill: calls functions that fill in what is sent, in any order.
+        fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
     batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((4, 0), np.int64), _NO_HEADERS
@@ -187,7 +192,11 @@ def finish(
     offsets, behind = places(np.array(bytes_of, np.int64))
     program = take(report_size, -(-(behind + schedule.upload.size) // 8) * 8)
     upload, words = program[behind:], program.view(np.uint64)
-    fill([partial(filled, upload, each) for each in schedule.sent])
+    if fill is not None:
+        fill([partial(filled, upload, each) for each in schedule.sent])
+    else:
+        for sent in schedule.sent:
+            filled(upload, sent)
     listed: list[tuple[int, int, int, int]] = []
     fixups = []
     if batch is not None:
@@ -239,10 +248,6 @@ def finish(
     ]
     files = np.zeros(0, np.uint8) if chosen is None else chosen.content
     return Finished(lambda number: arrays[number], files, batch, schedule)
-
-
-def _call(task: Callable[[], None]) -> None:
-    task()
 
 
 _NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)

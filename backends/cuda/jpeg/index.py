@@ -40,6 +40,12 @@ class Known(NamedTuple):
     misfits: npt.NDArray[np.bool_]
     digests: Integers
 
+    @classmethod
+    def nothing(cls, count: int) -> Known:
+        """Of files without indexes."""
+        zeros, none = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        return cls(np.zeros(0, SEGMENT), zeros, zeros, none, none, zeros)
+
     def of(self, accepted: Integers) -> Known:
         """The same for some of the files."""
         arrays: Any = self[1:]
@@ -62,13 +68,15 @@ def read(
         indexes: of the files whose index is kept, or will be.
     """
     count, words, which = len(starts), indexes.ends // 2, indexes.numbers
+    if not len(which):
+        return Known.nothing(count)
     spans = np.stack([starts, sizes, np.full(count, -1), np.full(count, -1)], 1)
     spans[which, 2:] = np.stack([words - indexes.sizes() // 2, words], 1)
     asked = good & (spans[:, 2] >= 0)
     spans[~asked, 2:] = -1
-    found = np.zeros((count, 3), np.int64)
     if not asked.any():
-        return Known(np.zeros(0, SEGMENT), found[:, 0], found[:, 0], asked, asked, found[:, 2])
+        return Known.nothing(count)
+    found = np.zeros((count, 3), np.int64)
     segments = np.empty((2, words[-1] + 1, SEGMENT.itemsize // 4), np.int32)
     plain = np.empty(ix.POINT * ix.most_points(int(sizes.max())), np.int32)
     sums, buckets = np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64)

@@ -119,17 +119,37 @@ Take = Callable[[int], npt.NDArray[np.uint8]]
 """Gives uninitialised bytes, uint8 [size]."""
 
 
-def together(plan: ColumnPlan, options: Options) -> Chosen:
-    """The files of a plan of ``Files``, where they lie."""
-    files = plan.rows.sources
-    assert isinstance(files, Files)
-    numbers = np.flatnonzero(files.plain())
-    starts, sizes = np.ascontiguousarray(files.places[numbers].T)
-    found, indexes = plan.columns, NO_INDEXES
+def together(plan: ColumnPlan, options: Options, take: Take) -> Chosen:
+    """The files of a plan of rows, of which no cache has anything, where they lie or in memory that ``take`` gives."""
+    sources, found, indexes = plan.rows.sources, plan.columns, NO_INDEXES
+    if isinstance(sources, Files):
+        numbers = np.flatnonzero(sources.plain())
+        content, (starts, sizes) = sources.content, np.ascontiguousarray(sources.places[numbers].T)
+    else:
+        read = {number: data for number, source in enumerate(sources) if (data := _read(source)) is not None}
+        numbers = np.array([*read], np.int64)
+        content, starts, sizes = _joined([*read.values()], take)
     if options.cache is not None and sizes.sum() >= INDEXED:
-        indexes = stream_index.known_of(files.keys().some(numbers))
-    channels = np.full(len(numbers), found.channels)
-    return Chosen(numbers, files.content, starts, sizes, found.boxes[numbers], channels, indexes)
+        indexes = stream_index.known_of(keys_of(plan, numbers))
+    return Chosen(numbers, content, starts, sizes, found.boxes[numbers], np.full(len(numbers), found.channels), indexes)
+
+
+def _read(source: Source) -> Data | None:
+    """The bytes of a source that may be a file for the decoder; None if it is not, or cannot be read."""
+    try:
+        return source.data if can_decode(source.header) else None
+    except DecodeError:
+        return None
+
+
+def _joined(contents: Sequence[Any], take: Take) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
+    """Copy pieces to memory that ``take`` gives; return that, and where they lie: offsets and sizes."""
+    sizes = np.array([len(each) for each in contents], np.int64)
+    starts, total = places(sizes)
+    memory = take(total)
+    for content, start, size in zip(contents, starts.tolist(), sizes.tolist(), strict=True):
+        memory[start : start + size] = np.frombuffer(content, np.uint8)
+    return memory, starts, sizes
 
 
 def gathered(wanted: Sequence[Request | None], take: Take) -> Chosen:
@@ -137,14 +157,9 @@ def gathered(wanted: Sequence[Request | None], take: Take) -> Chosen:
     numbers = [number for number, each in enumerate(wanted) if each is not None]
     requests = [each for each in wanted if each is not None]
     contents = [each.data.parts if isinstance(each.data, PackedPlanes) else each.data for each in requests]
-    sizes = np.array([len(each) for each in contents], np.int64)
-    starts, total = places(sizes)
-    host = take(total)
-    for content, start, size in zip(contents, starts.tolist(), sizes.tolist(), strict=True):
-        host[start : start + size] = np.frombuffer(content, np.uint8)
     return Chosen(
         np.array(numbers, np.int64),
-        *(host, starts, sizes),
+        *_joined(contents, take),
         np.array([each.box for each in requests], np.int64).reshape(-1, 4),
         np.array([each.channels for each in requests], np.int64),
         Indexes.of({n: each.known for n, each in enumerate(requests) if each.known is not None}),
