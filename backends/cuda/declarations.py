@@ -8,6 +8,7 @@ these sources have at the beginning of a line: plain data in a ``struct``, integ
 from __future__ import annotations
 
 import re
+from collections import namedtuple
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,12 @@ def structure(file: str, name: str) -> np.dtype[Any]:
             field, *sizes = re.findall(r"[^][]+", each.strip())
             fields.append((field, item, tuple(_value(file, size) for size in sizes)))
     return np.dtype(fields, align=True)
+
+
+def positions(dtype: np.dtype[Any]) -> Any:
+    """The positions of a structure's fields, in 32-bit words, by their names."""
+    fields: Any = dtype.fields
+    return namedtuple("positions", fields)(*(fields[name][1] // 4 for name in fields))
 
 
 def constant(file: str, name: str) -> int:

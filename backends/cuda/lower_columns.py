@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from accel.backends.cuda.declarations import constant, enumerators, structure
+from accel.backends.cuda.declarations import constant, enumerators, positions, structure
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 _PASS, _AXIS, _JOB = (structure("pass.h", name) for name in ("Pass", "Axis", "CoefficientJob"))
@@ -20,31 +20,11 @@ _SHIFT = 56
 _REGION, _OFFSET = np.uint64(_SHIFT), np.uint64((1 << _SHIFT) - 1)
 
 
-def _at(dtype: np.dtype[Any], name: str) -> int:
-    """Where a field is, in 32-bit words."""
-    fields: Any = dtype.fields
-    return int(fields[name][1]) // 4
-
-
-_SOURCE, _ORIGIN, _TARGET, _TABLE, _FILLS = (
-    _at(_PASS, name) // 2 for name in ("source", "origin", "target", "table", "fills")
-)
-_HEIGHT, _WIDTH, _FIRST_BLOCK, _ACROSS, _ITEMSIZE, _PLANAR, _MODE = (
-    _at(_PASS, name) for name in ("height", "width", "first_block", "across", "itemsize", "planar", "mode")
-)
-_AXES = _at(_PASS, "rows"), _at(_PASS, "columns")
-_A_WINDOW, _A_BOUNDS, _A_COEFFICIENTS, _A_STRIDE = (
-    _at(_AXIS, name) // 2 for name in ("window", "bounds", "coefficients", "stride")
-)
-_A_START, _A_STEP, _A_FIRST, _A_COUNT = (_at(_AXIS, name) for name in ("start", "step", "first", "count"))
-_J_BOUNDS, _J_COEFFICIENTS, _J_SPAN = (_at(_JOB, name) // 2 for name in ("bounds", "coefficients", "span"))
-_J_RESAMPLE, _J_LENGTH, _J_SIZE, _J_FIRST, _J_COUNT = (
-    _at(_JOB, name) for name in ("resample", "length", "size", "first", "count")
-)
+_P, _A, _J = positions(_PASS), positions(_AXIS), positions(_JOB)
+_AXES = _P.rows, _P.columns
 
 # Numbers of ``lower``, as ``columns`` gives them.
 CHANNELS, SHOWN, BYTES, IS_PLANAR, VALUES, COLOURS, WINDOWS, RESAMPLE, PLACED = 0, 1, 3, 4, 5, 6, 7, 9, 10
-NUMBERS = 11
 
 
 @njit
@@ -90,14 +70,14 @@ def _list(axis: Any, resampled: Any, out: Any) -> None:
 def _describe(axis: Any, stride: Any, resampled: Any, place: Any, listed: Any, long: Any, words: Any) -> None:
     """Fill in the fields of an axis: the positions shown, of the input itself if nothing is resampled."""
     start, step = axis[WINDOW], axis[WINDOW_STEP]
-    long[_A_STRIDE] = stride * (axis[STEP] if resampled else 1)
+    long[_A.stride // 2] = stride * (axis[STEP] if resampled else 1)
     if len(listed):
         _list(axis, resampled, listed)
-        long[_A_WINDOW], words[_A_STEP] = place, 1
+        long[_A.window // 2], words[_A.step] = place, 1
     elif resampled:
-        words[_A_START], words[_A_STEP] = start, step
+        words[_A.start], words[_A.step] = start, step
     else:
-        words[_A_START], words[_A_STEP] = axis[START] + axis[STEP] * start, axis[STEP] * step
+        words[_A.start], words[_A.step] = axis[START] + axis[STEP] * start, axis[STEP] * step
 
 
 @njit
@@ -111,8 +91,8 @@ def _known(table: Any, jobs: Any, axis: Any, first: Any, shown: Any, count: Any)
             table[at] = count + 1
             return count
         own = jobs[number]
-        same_axis = own[_J_LENGTH] == axis[LENGTH] and own[_J_SIZE] == axis[SIZE]
-        if same_axis and own[_J_FIRST] == first and own[_J_COUNT] == shown:
+        same_axis = own[_J.length] == axis[LENGTH] and own[_J.size] == axis[SIZE]
+        if same_axis and own[_J.first] == first and own[_J.count] == shown:
             return number
         at = (at + 1) & mask
 
@@ -154,20 +134,20 @@ def lower(
         spans = _span(axes[0, n], shown[0]), _span(axes[1, n], shown[1])
         resampled = (axes[0, n, LENGTH] != axes[0, n, SIZE], axes[1, n, LENGTH] != axes[1, n, SIZE])
         resamples = (resampled[0] or resampled[1]) and spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]
-        own[_SOURCE], own[_TARGET] = sources[n], (np.int64(_RESULT) << _SHIFT | np.int64(0)) + size * n
-        own[_TABLE], own[_FILLS] = numbers[VALUES], numbers[COLOURS]
-        own_words[_HEIGHT], own_words[_WIDTH], own_words[_ACROSS] = shown[0], shown[1], across
-        own_words[_ITEMSIZE], own_words[_PLANAR], own_words[_FIRST_BLOCK] = (
+        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT | np.int64(0)) + size * n
+        own[_P.table // 2], own[_P.fills // 2] = numbers[VALUES], numbers[COLOURS]
+        own_words[_P.height], own_words[_P.width], own_words[_P.across] = shown[0], shown[1], across
+        own_words[_P.itemsize], own_words[_P.planar], own_words[_P.first_block] = (
             numbers[BYTES],
             numbers[IS_PLANAR],
             n * blocks,
         )
-        own_words[_MODE] = _COPY
+        own_words[_P.mode] = _COPY
         strides = boxes[n, 3] * channels, channels
         if resamples:
             rows = rows_first[n] != 0 and resampled[0] and resampled[1]
-            own_words[_MODE] = _ROWS_FIRST if rows else _COLUMNS_FIRST
-            own[_ORIGIN] = axes[0, n, START] * strides[0] + axes[1, n, START] * strides[1]
+            own_words[_P.mode] = _ROWS_FIRST if rows else _COLUMNS_FIRST
+            own[_P.origin // 2] = axes[0, n, START] * strides[0] + axes[1, n, START] * strides[1]
         for a in range(2):
             at, axis = _AXES[a], axes[a, n]
             own_axis, own_axis_words = own[at // 2 :], own_words[at:]
@@ -180,14 +160,17 @@ def lower(
                 made, made_words = job_long[number], job_words[number]
                 if number == count:
                     bounds, whole = _sizes(axis, support, last - first)
-                    made[_J_BOUNDS], made[_J_COEFFICIENTS] = free, free + bounds
+                    made[_J.bounds // 2], made[_J.coefficients // 2] = free, free + bounds
                     free += (whole + _ALIGNED - 1) & -_ALIGNED
-                    job_spans[number, _J_SPAN] = axis[LENGTH]
-                    made_words[_J_RESAMPLE], made_words[_J_LENGTH] = numbers[RESAMPLE], axis[LENGTH]
-                    made_words[_J_SIZE], made_words[_J_FIRST], made_words[_J_COUNT] = axis[SIZE], first, last - first
+                    job_spans[number, _J.span // 2] = axis[LENGTH]
+                    made_words[_J.resample], made_words[_J.length] = numbers[RESAMPLE], axis[LENGTH]
+                    made_words[_J.size], made_words[_J.first], made_words[_J.count] = axis[SIZE], first, last - first
                     count += 1
-                own_axis[_A_BOUNDS], own_axis[_A_COEFFICIENTS] = made[_J_BOUNDS], made[_J_COEFFICIENTS]
-                own_axis_words[_A_FIRST], own_axis_words[_A_COUNT] = made_words[_J_FIRST], made_words[_J_COUNT]
+                own_axis[_A.bounds // 2], own_axis[_A.coefficients // 2] = (
+                    made[_J.bounds // 2],
+                    made[_J.coefficients // 2],
+                )
+                own_axis_words[_A.first], own_axis_words[_A.count] = made_words[_J.first], made_words[_J.count]
     numbers[PLACED] = free
     return int(count)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from accel.backends.cuda.declarations import constant, structure
+from accel.backends.cuda.declarations import constant, positions, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
@@ -30,13 +29,7 @@ _ALIGNED = 64
 _AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
 
 
-def _positions(dtype: np.dtype[Any]) -> Any:
-    """The positions of a structure's fields, in 32-bit words, by their names."""
-    fields: Any = dtype.fields
-    return namedtuple("positions", fields)(*(fields[name][1] // 4 for name in fields))
-
-
-_P, _C = _positions(_PICTURE), _positions(_COMPONENT)
+_P, _C = positions(_PICTURE), positions(_COMPONENT)
 _OF_COMPONENT = _COMPONENT.itemsize // 4
 _REGION = (
     (_C.upsampling, lo.KIND),
