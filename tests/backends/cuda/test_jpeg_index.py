@@ -16,7 +16,8 @@ from accel import testing
 from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.codec import jpeg, store_fields, stream_index
 from accel.codec.jpeg import index_fields as ix
-from accel.codec.store import Store
+from accel.codec.store import Keys, Store
+from accel.codec.stream_index import Indexes
 from accel.system import memory
 from bench.fuzz.files import pillow
 from tests.backends.cuda.indexed import FILES, boxes_of, by_host, decoded, whole
@@ -262,17 +263,16 @@ def test_a_file_that_was_rewritten_behind_its_key_is_noticed(
 ) -> None:
     paths = settled()[:3]
     on_device(lambda: crops(paths, 0))
-    known = stream_index.known
     data = [path.read_bytes() for path in paths]
     for path, other in zip(paths, (data[1], data[2], data[0]), strict=True):
         path.write_bytes(other)
         os.utime(path, (1e9, 1e9))
     kept = [by_host(each) for each in data]
-    monkeypatch.setattr(
-        stream_index,
-        "known",
-        lambda key, durable=None: None if known(key) is None else kept[places[key[1]]],
-    )
+
+    def of_another(keys: Keys) -> Indexes:
+        return Indexes.of({place: kept[places[inode]] for place, inode in enumerate(keys.rows[:, 1].tolist())})
+
+    monkeypatch.setattr(stream_index, "known_of", of_another)
     before = accel.stats()["indexes dropped"]
     places = {path.stat().st_ino: number for number, path in enumerate(paths)}
     with accel.image_backend("torchvision"):
