@@ -120,14 +120,15 @@ class _Block:
 
     Attributes:
         size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
-        address: where it begins. pages: for devices that lock it.
+        address: where it begins. pages: for devices that lock it. forks: their number when it was lent last: what this
+            process writes to it after another fork may go to other pages than those that a device has locked.
     """
 
     def __init__(self, size: int) -> None:
         self.memory, self.size = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size
         self.address: int = np.frombuffer(self.memory, np.uint8).__array_interface__["data"][0]
         self.pages = Block(self.address, size)
-        self.last, self.until = 0, 0.0
+        self.last, self.until, self.forks = 0, 0.0, 0
         with suppress(OSError, AttributeError):  # a system without huge pages
             self.memory.madvise(mmap.MADV_HUGEPAGE)
 
@@ -169,7 +170,7 @@ class Results:
         """Uninitialised bytes, uint8 [size], which begin at a page; all views of them, and tensors, keep them alive."""
         block = self._take(size)
         array: npt.NDArray[np.uint8] = np.ndarray((size,), np.uint8, block.memory)
-        self._lent[block.address] = block.pages
+        self._lent[block.address], block.forks = block.pages, fork.count()
         weakref.finalize(array, self._give_back, block, fork.count()).atexit = False
         return array
 
@@ -195,7 +196,7 @@ class Results:
         """Free blocks that have been idle for too many results or too long; the caller holds the lock."""
         clock, now = self._clock, time.monotonic()
         for block in self._idle[:]:
-            if block.last < clock or block.until <= now:
+            if block.last < clock or block.until <= now or (block.pages.is_locked and block.forks != fork.count()):
                 self._idle.remove(block)
                 block.pages.end()
         while self._left:
@@ -203,11 +204,9 @@ class Results:
 
     def _give_back(self, block: _Block, born: int) -> None:
         # the garbage collector may call this inside any allocation: never wait for the lock, nor for a device
-        if born != fork.count():
-            return
         self._lent.pop(block.address, None)
         kept = False
-        if self._lock.acquire(blocking=False):
+        if born == fork.count() and self._lock.acquire(blocking=False):
             idle, total = self._idle, block.size
             for each in idle:
                 total += each.size
@@ -217,7 +216,7 @@ class Results:
                 idle.insert(0, block)
                 kept = True
             self._lock.release()
-        if not kept:
+        if not kept and block.pages.is_locked:
             self._left.append(block)
 
 
