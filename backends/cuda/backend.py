@@ -252,22 +252,22 @@ class CudaBackend(AcceleratorBackend):
         images: Sequence[nvimg.Pixels | None] = (),
     ) -> Execution:
         """Finish the work for a plan, and bind it to memory. ``images``: what nvImageCodec has decoded."""
-        host, chosen, addresses = engine.jpeg.memory(), None, None
+        host, chosen, addresses = engine.jpeg.memory(self._parallel), None, None
         rows = plan.rows if _by_columns(plan) else None
         count = len(plan.decodes) if rows is None else len(rows)
         lower: Any = schedule_of if rows is None else columns.schedule_of
         if decoder == "accel":
             if rows is not None and _all_read(rows.sources):
-                chosen = requests.together(plan, self.options, host.take_files)  # type: ignore[arg-type]
+                chosen = requests.together(plan, self.options, host.gather)  # type: ignore[arg-type]
                 most = 2 * chosen.sizes.sum() >= len(chosen.content)
                 pages = memory.results.pages(chosen.content) if most and host.files is None else None
                 if host.files is None and not locked(pages, count, engine.device):
-                    chosen = chosen.moved(host.take_files)
+                    chosen = chosen.moved(host.gather)
             else:
                 decodes = _decodes(plan)
                 by_index = requests.by_index(decodes, self.options)
                 wanted = [requests.request_of(each, by_index) for each in decodes]
-                chosen = requests.gathered(wanted, host.take_files)
+                chosen = requests.gathered(wanted, host.gather)
         elif decoder == "nvimgcodec":
             addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
         fill = None if rows is not None else self._fill

@@ -15,6 +15,7 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.schedule import Schedule
 from accel.codec import agreement
 from accel.codec.engines import Box, Data, Pixels
+from accel.runtime.parallel import ParallelFor
 
 
 class Decoder:
@@ -35,9 +36,9 @@ class Decoder:
             self._agreed = agreement.agrees("accel on the device", self._pixels)
         return self._agreed
 
-    def memory(self) -> HostMemory:
-        """Host memory for a batch."""
-        return HostMemory(self.programs, self.files)
+    def memory(self, parallel: ParallelFor | None = None) -> HostMemory:
+        """Host memory for a batch, into which threads copy files that lie apart."""
+        return HostMemory(self.programs, self.files, parallel)
 
     def decode(self, wanted: Sequence[Request | None]) -> Decoding:
         """Queue the decoding of all files that are for this decoder by their headers. Does not wait."""
@@ -46,7 +47,7 @@ class Decoder:
     def run(self, wanted: Sequence[Request | None]) -> Execution:
         """``decode``, with what the device was given."""
         host = self.memory()
-        finished = finish(len(wanted), gathered(wanted, host.take_files), lambda _: Schedule(), host.take)
+        finished = finish(len(wanted), gathered(wanted, host.gather), lambda _: Schedule(), host.take)
         execution = Execution(finished, self._device.empty((0,)), self._device, host)
         execution.launch()
         decoding, batch = execution.decoding, finished.batch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +14,18 @@ from accel.backends.cuda.device import ROOM, Device, Work
 from accel.backends.cuda.finished import Finished, Section, fill_upload
 from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoding import Indexing, Made
+from accel.backends.cuda.jpeg.described import places
+from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.runtime.parallel import ParallelFor
 from accel.system import counters
 from accel.system.page_locks import Block
 
 Bytes = npt.NDArray[np.uint8]
 _ALIGNED, _MOVES = 64, 4
+_TOGETHER = 16  # files that a thread copies at a time
+_ALONE = ParallelFor(1, "accel-cuda")
 
 
 class HostMemory:
@@ -31,13 +38,23 @@ class HostMemory:
     buffer: torch.Tensor
     files: torch.Tensor | None = None
 
-    def __init__(self, pool: PinnedPool, of_files: PinnedPool) -> None:
-        self.pool, self._of_files = pool, of_files
+    def __init__(self, pool: PinnedPool, of_files: PinnedPool, parallel: ParallelFor | None = None) -> None:
+        """``parallel``: threads that copy files; None: the calling one."""
+        self.pool, self._of_files, self._parallel = pool, of_files, parallel
 
-    def take_files(self, size: int) -> Bytes:
-        """Memory for files, uint8 [size]."""
-        self.files = self._of_files.take(size)
-        return self.files.numpy()[:size]
+    def gather(self, contents: Sequence[Any]) -> tuple[Bytes, Integers, Integers]:
+        """Copy files into pinned memory (see ``requests.Gather``)."""
+        sizes = np.array([len(each) for each in contents], np.int64)
+        starts, total = places(sizes)
+        self.files = self._of_files.take(total)
+        memory, places_of = self.files.numpy()[:total], [*zip(contents, starts.tolist(), sizes.tolist(), strict=True)]
+
+        def copy(first: int) -> None:
+            for content, start, size in places_of[first : first + _TOGETHER]:
+                memory[start : start + size] = np.frombuffer(content, np.uint8)
+
+        (self._parallel or _ALONE).each(range(0, len(contents), _TOGETHER), copy)
+        return memory, starts, sizes
 
     def take(self, report: int, size: int) -> Bytes:
         """Memory for a program, uint8 [size], behind a report of so many bytes."""

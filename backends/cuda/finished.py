@@ -142,7 +142,7 @@ def parts(plan: ColumnPlan, options: Options) -> Arrays:
     """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
     made = finish(
         len(plan.rows),
-        requests.together(plan, options, Scratch().take),
+        requests.together(plan, options, _none_apart),
         lambda addresses: columns.schedule_of(plan, addresses),
         lambda report, size: _program.take(size),
     )
@@ -257,6 +257,10 @@ def _files(plan: ColumnPlan) -> Files:
     sources = plan.rows.sources
     assert isinstance(sources, Files)
     return sources
+
+
+def _none_apart(contents: Sequence[Any]) -> Any:
+    raise AssertionError("a worker's files lie in one memory")
 
 
 _program = Scratch()

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cuda.jpeg.described import places
 from accel.codec import stream_index
 from accel.codec.engines import Box, Data
 from accel.codec.header import Header, Raw
@@ -108,19 +107,18 @@ class Chosen(NamedTuple):
     indexes: Indexes = NO_INDEXES
     packed: Mapping[int, PackedPlanes] = {}
 
-    def moved(self, take: Take) -> Chosen:
-        """The same files in memory that ``take`` gives."""
-        content = take(len(self.content))
-        content[:] = self.content
-        return self._replace(content=content)
+    def moved(self, gather: Gather) -> Chosen:
+        """The same files in other memory."""
+        return self._replace(content=gather([self.content])[0])
 
 
-Take = Callable[[int], npt.NDArray[np.uint8]]
-"""Gives uninitialised bytes, uint8 [size]."""
+Gather = Callable[[Sequence[Any]], tuple[npt.NDArray[np.uint8], Numbers, Numbers]]
+"""Copies pieces into one memory, where each begins at a multiple of ``ALIGNED``; returns that, and their offsets and
+sizes, int64 [n]."""
 
 
-def together(plan: ColumnPlan, options: Options, take: Take) -> Chosen:
-    """The files of a plan of rows, of which no cache has anything, where they lie or in memory that ``take`` gives."""
+def together(plan: ColumnPlan, options: Options, gather: Gather) -> Chosen:
+    """The files of a plan of rows, of which no cache has anything; those that lie apart are gathered."""
     sources, found, indexes = plan.rows.sources, plan.columns, NO_INDEXES
     if isinstance(sources, Files):
         numbers = np.flatnonzero(sources.plain())
@@ -128,7 +126,7 @@ def together(plan: ColumnPlan, options: Options, take: Take) -> Chosen:
     else:
         read = {number: data for number, source in enumerate(sources) if (data := _read(source)) is not None}
         numbers = np.array([*read], np.int64)
-        content, starts, sizes = _joined([*read.values()], take)
+        content, starts, sizes = gather([*read.values()])
     if options.cache is not None and sizes.sum() >= INDEXED:
         indexes = stream_index.known_of(keys_of(plan, numbers))
     return Chosen(numbers, content, starts, sizes, found.boxes[numbers], np.full(len(numbers), found.channels), indexes)
@@ -142,24 +140,14 @@ def _read(source: Source) -> Data | None:
         return None
 
 
-def _joined(contents: Sequence[Any], take: Take) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
-    """Copy pieces to memory that ``take`` gives; return that, and where they lie: offsets and sizes."""
-    sizes = np.array([len(each) for each in contents], np.int64)
-    starts, total = places(sizes)
-    memory = take(total)
-    for content, start, size in zip(contents, starts.tolist(), sizes.tolist(), strict=True):
-        memory[start : start + size] = np.frombuffer(content, np.uint8)
-    return memory, starts, sizes
-
-
-def gathered(wanted: Sequence[Request | None], take: Take) -> Chosen:
-    """Files that are wanted one by one, by their numbers, copied to memory that ``take`` gives."""
+def gathered(wanted: Sequence[Request | None], gather: Gather) -> Chosen:
+    """Files that are wanted one by one, by their numbers, in one memory."""
     numbers = [number for number, each in enumerate(wanted) if each is not None]
     requests = [each for each in wanted if each is not None]
     contents = [each.data.parts if isinstance(each.data, PackedPlanes) else each.data for each in requests]
     return Chosen(
         np.array(numbers, np.int64),
-        *_joined(contents, take),
+        *gather(contents),
         np.array([each.box for each in requests], np.int64).reshape(-1, 4),
         np.array([each.channels for each in requests], np.int64),
         Indexes.of({n: each.known for n, each in enumerate(requests) if each.known is not None}),
