@@ -120,15 +120,14 @@ class _Block:
 
     Attributes:
         size: its bytes. last, until: how long it is kept while unused: the number of a result, and a time in seconds.
-        address: where it begins. pages: for devices that lock it. forks: their number when it was lent last: what this
+        pages: for devices that lock it, if any has asked. born: the number of forks when it was lent last; what this
             process writes to it after another fork may go to other pages than those that a device has locked.
     """
 
     def __init__(self, size: int) -> None:
         self.memory, self.size = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), size
-        self.address: int = np.frombuffer(self.memory, np.uint8).__array_interface__["data"][0]
-        self.pages = Block(self.address, size)
-        self.last, self.until, self.forks = 0, 0.0, 0
+        self.pages: Block | None = None
+        self.last, self.until, self.born = 0, 0.0, 0
         with suppress(OSError, AttributeError):  # a system without huge pages
             self.memory.madvise(mmap.MADV_HUGEPAGE)
 
@@ -151,7 +150,7 @@ class Results:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[_Block] = []  # the most recently used first
-        self._lent: dict[int, Block] = {}  # by the address
+        self._lent: dict[int, _Block] = {}  # by the address
         self._left: list[_Block] = []  # that are not used again
         self._clock = 0
 
@@ -170,13 +169,18 @@ class Results:
         """Uninitialised bytes, uint8 [size], which begin at a page; all views of them, and tensors, keep them alive."""
         block = self._take(size)
         array: npt.NDArray[np.uint8] = np.ndarray((size,), np.uint8, block.memory)
-        self._lent[block.address], block.forks = block.pages, fork.count()
-        weakref.finalize(array, self._give_back, block, fork.count()).atexit = False
+        block.born, address = fork.count(), array.__array_interface__["data"][0]
+        self._lent[address] = block
+        weakref.finalize(array, self._give_back, block, address).atexit = False
         return array
 
     def pages(self, array: npt.NDArray[np.uint8]) -> Block | None:
         """The block that was lent as an array which begins where this one does, to be locked; else None."""
-        return self._lent.get(array.__array_interface__["data"][0])
+        address = array.__array_interface__["data"][0]
+        block = self._lent.get(address)
+        if block is not None and block.pages is None:
+            block.pages = Block(address, block.size)
+        return None if block is None else block.pages
 
     def _take(self, size: int) -> _Block:
         with self._lock:
@@ -196,17 +200,18 @@ class Results:
         """Free blocks that have been idle for too many results or too long; the caller holds the lock."""
         clock, now = self._clock, time.monotonic()
         for block in self._idle[:]:
-            if block.last < clock or block.until <= now or (block.pages.is_locked and block.forks != fork.count()):
+            if block.last < clock or block.until <= now or (block.pages is not None and block.born != fork.count()):
                 self._idle.remove(block)
-                block.pages.end()
+                self._left.append(block)
         while self._left:
-            self._left.pop().pages.end()
+            if (pages := self._left.pop().pages) is not None:
+                pages.end()
 
-    def _give_back(self, block: _Block, born: int) -> None:
+    def _give_back(self, block: _Block, address: int) -> None:
         # the garbage collector may call this inside any allocation: never wait for the lock, nor for a device
-        self._lent.pop(block.address, None)
+        self._lent.pop(address, None)
         kept = False
-        if born == fork.count() and self._lock.acquire(blocking=False):
+        if block.born == fork.count() and self._lock.acquire(blocking=False):
             idle, total = self._idle, block.size
             for each in idle:
                 total += each.size
@@ -216,7 +221,7 @@ class Results:
                 idle.insert(0, block)
                 kept = True
             self._lock.release()
-        if not kept and block.pages.is_locked:
+        if not kept and block.pages is not None:
             self._left.append(block)
 
 

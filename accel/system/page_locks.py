@@ -24,11 +24,6 @@ class Block:
         self._ended = False
         self._process = os.getpid()
 
-    @property
-    def is_locked(self) -> bool:
-        """Whether any device has locked its pages."""
-        return bool(self._unlocks)
-
     def locked(self, by: Hashable, lock: Callable[[int, int], Unlock | None]) -> bool:
         """Lock its pages for a kind of device, which is tried once; return whether they are locked.
 
