@@ -59,7 +59,7 @@ def explain(x: Any) -> str:
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
     if isinstance(x, (list, tuple)):
         return "\n".join(explain(each) for each in x)
-    text = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
+    text = "; ".join(filter(None, (tell(x) for tell in _others))) or f"{type(x).__name__}: nothing of accel's"
     return f"{text}. {in_force}"
 
 
@@ -96,6 +96,7 @@ def summary() -> str:
         lines.append(f"Batches of DataLoader workers: {', '.join(numbers)}")
     if found["prefetch raised"]:
         lines.append(f"For input in bursts, workers went twice as far ahead: {_many(found['prefetch raised'], 'time')}")
+    lines += [f"{batches} batches are under way of {loader}" for loader, batches in found["tuned"].items()]
     return "\n".join(lines)
 
 
