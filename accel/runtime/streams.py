@@ -1,15 +1,19 @@
 """Work on streams of accel's own, and handing results to the caller's stream. No other file names a stream.
 
 A result is made on a stream of accel's own, followed by an event. The caller's current stream waits for that event;
-the host does not wait. Each thread has its own stream, so that one's copies to the device run while the device computes
-for another. The host has no streams, so there all this does nothing.
+the host does not wait. Threads that work at the same time have streams of their own, so that one's copies to the device
+run while the device computes for another. Each stream has its own memory in torch's allocator, so a device has at most
+``MOST`` of them, however many threads there are: one more waits. The host has no streams, so there all this does
+nothing.
 """
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -19,11 +23,36 @@ from accel.system import fork
 
 Result = TypeVar("Result")
 
-_side: dict[tuple[torch.device, int, str], Any] = {}
+MOST = 4  # for each device: the launchers' (``prefetch``), and one for threads that compute in place
+
+_side: dict[torch.device, _Streams] = {}
+_beside: dict[tuple[torch.device, int], Any] = {}
+
+
+class _Streams:
+    """A device's streams, lent to one thread at a time; each thread gets the one that it had, if that is free."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self._made, self._turn, self._lock = made, threading.Semaphore(MOST), fork.Lock()
+        self._free: list[tuple[int, Any]] = [(0, None)] * MOST  # the last user, and the stream once it is made
+
+    @contextmanager
+    def lent(self) -> Iterator[Any]:
+        thread = threading.get_ident()
+        with self._turn:
+            with self._lock:
+                own = next((number for number, (user, _) in enumerate(self._free) if user == thread), 0)
+                _, stream = self._free.pop(own)
+            stream = stream or self._made()
+            try:
+                yield stream
+            finally:
+                with self._lock:
+                    self._free.append((thread, stream))
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:
-    """Run ``work`` with this thread's own stream as the current one of ``device``.
+    """Run ``work`` with a stream of accel's own as the current one of ``device``.
 
     Returns:
         its result, and the event after which that is complete (None on the host).
@@ -31,8 +60,8 @@ def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch
     module = _module(device)
     if module is None:
         return work(), None
-    stream = _own(module, device, "aside")
-    with module.stream(stream):
+    streams = _side.get(device) or _side.setdefault(device, _Streams(partial(module.Stream, device)))
+    with streams.lent() as stream, module.stream(stream):
         result = work()
         return result, stream.record_event()
 
@@ -41,7 +70,8 @@ def beside(device: torch.device, work: Callable[[], Result]) -> Result:
     """Run ``work`` on a stream beside the current one, behind what that has by now and before what it gets later."""
     module = _module(device)
     assert module is not None
-    stream, current = _own(module, device, "beside"), module.current_stream(device)
+    key, current = (device, threading.get_ident()), module.current_stream(device)
+    stream = _beside.get(key) or _beside.setdefault(key, module.Stream(device))
     stream.wait_stream(current)
     try:
         with module.stream(stream):
@@ -60,6 +90,11 @@ def arrive(result: torch.Tensor, event: Any) -> torch.Tensor:
         stream.wait_event(event)
         result.record_stream(stream)
     return result
+
+
+def current(stream: Any) -> AbstractContextManager[Any]:
+    """A context in which a stream of the user's is the thread's current one; None: the one that is."""
+    return nullcontext() if stream is None else _module(stream.device).stream(stream)
 
 
 def transferred(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -87,6 +122,12 @@ def mark() -> Any:
     return event
 
 
+def current_index(kind: str) -> int:
+    """The number of this thread's current device of a type; 0 if none was used yet, as asking would initialize it."""
+    module = _module(torch.device(kind))
+    return int(module.current_device()) if getattr(module, "is_initialized", bool)() else 0
+
+
 def indexed(device: torch.device) -> torch.device:
     """The device with an index, by default that of the current device of its type."""
     index: Any = device.index  # an int according to torch's stubs
@@ -110,22 +151,17 @@ def usable(device: torch.device) -> bool:
     return in_bad_fork is None or not in_bad_fork()
 
 
-def _own(module: Any, device: torch.device, purpose: str) -> Any:
-    """This thread's own stream for a purpose: each waits for others in its own way, so none uses another's memory."""
-    key = device, threading.get_ident(), purpose
-    return _side.get(key) or _side.setdefault(key, module.Stream(device))
-
-
 def _module(device: torch.device) -> Any:
     """torch's module for the device's type; None for the host, which has no streams."""
     return None if device.type == "cpu" else torch.get_device_module(device)
 
 
 def _leave() -> None:
-    if _side:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
+    if _side or _beside:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
         gc.freeze()
-    fork.leave_to_parent(_side.copy())
+    fork.leave_to_parent((_side.copy(), _beside.copy()))
     _side.clear()
+    _beside.clear()
 
 
 fork.register(in_child=_leave)
