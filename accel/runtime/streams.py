@@ -105,6 +105,12 @@ def transferred(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return locked.to(device, non_blocking=locked is not tensor)  # memory that is the user's may be written again
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has done all that was queued on any stream."""
+    if (module := _module(device)) is not None:
+        module.synchronize(device)
+
+
 def runs_ahead(device: torch.device) -> bool:
     """Whether work on a device is queued on streams while the host goes on; not so on the host itself."""
     return _module(device) is not None
