@@ -124,10 +124,10 @@ def _file(height: int, width: int, seed: int) -> bytes:
 
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002  a transform may use it
     try:
         yield
     finally:
         torch.set_rng_state(states[0])
         random.setstate(states[1])
-        np.random.set_state(states[2])
+        np.random.set_state(states[2])  # noqa: NPY002

@@ -121,7 +121,7 @@ class Asked(host.HostDevice):
 
 
 def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And again for a larger batch than before, where memory ran out, and after a second; 1,024 images are not split."""
+    """And again for a larger batch than before, where memory ran out, and each second; 1,024 images are not split."""
     monkeypatch.setattr(picture_memory, "memory", lambda: 128 << 30)
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
