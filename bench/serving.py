@@ -9,6 +9,7 @@ the others in as many threads as there are cores, each with a part of the reques
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -32,7 +33,7 @@ from bench.contestants.arrays import NvImageCodec
 from bench.contestants.contestant import Epoch, InLoader
 from bench.contestants.scripts import AccelCpu, TorchCodec, TorchvisionV1, TorchvisionV2
 from bench.machine import parser, write
-from bench.measure import Entry, take_turns
+from bench.measure import Entry, opened, take_turns
 from bench.pipelines import PIPELINES, Draw, Images, Job, Pipeline
 
 SIZES = (1, 8, 32)
@@ -123,15 +124,25 @@ def measured(files: Sequence[str], size: int, rounds: int) -> dict[str, Any]:
     first, *others = CONTESTANTS
     reference = Entry(first.title, first, job)
     entries = [reference, *(Entry(each.title, each, job, reference) for each in others)]
-    with screen.Bar(f"{size} images", len(entries) * (1 + rounds)) as bar:
-        take_turns(entries, rounds, lambda text: bar.advance())
-    return {entry.name: _figures(entry) for entry in entries}
+    take_turns(entries, 1)  # tensors are compared, which takes longer than most requests
+    able = [entry for entry in entries if entry.rounds]
+    ms: dict[str, list[float]] = {entry.name: [] for entry in able}
+    with opened(able) as running, screen.Bar(f"{size} images", rounds) as bar:
+        for seed in range(-1, rounds):  # the first is not measured: threads and decoders are made
+            for entry in running:
+                with entry.in_force():
+                    begin = time.perf_counter()
+                    for _ in entry.epoch(seed):
+                        pass
+                    if seed >= 0:
+                        ms[entry.name].append(1000 * (time.perf_counter() - begin))
+            bar.advance()
+    return {entry.name: _figures(entry, sorted(ms.get(entry.name, []))) for entry in entries}
 
 
-def _figures(entry: Entry) -> dict[str, Any]:
-    if not entry.rounds:
+def _figures(entry: Entry, ms: Sequence[float]) -> dict[str, Any]:
+    if not ms:
         return {"settings": entry.who.settings, "not run": entry.why_not}
-    ms = sorted(1000 * cost.seconds for cost in entry.rounds)
     marks = quantiles(ms, n=100, method="inclusive")
     difference = None if entry.stats is None else entry.stats.as_data()
     found = {"settings": entry.who.settings, "exact": entry.who.exact, "p50 ms": marks[49], "p99 ms": marks[98]}
@@ -155,13 +166,16 @@ def table(requests: dict[str, Any]) -> Table:
 @command("serving")
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure. Exit status: 0 measured, 1 a tensor differs (nothing is reported), 2 wrong usage."""
-    options = parser("bench.serving", str(__doc__).partition("\n")[0], out="serving.json", images=32, rounds=200)
+    options = parser(
+        "bench.serving", str(__doc__).partition("\n")[0], out="serving.json", images=32, rounds=100, least=(1, 2)
+    )
     args = options.parse_args(argv)
     with folder(args.data) as (root, name):
         files = open_folder(root).files[: args.images]
         requests = {str(size): measured(files, size, args.rounds) for size in SIZES}
     show(table(requests))
-    write(args.out, {"data": name, "images": len(files), "rounds": args.rounds, "cores": cores(), "requests": requests})
+    result = {"data": name, "images": len(files), "rounds": args.rounds, "cores": cores()}
+    write(args.out, {**result, "requests": requests})
     return 0
 
 
