@@ -89,7 +89,6 @@ def stand_in() -> Iterator[TapeDevice]:
     patches: list[tuple[Any, str, Any]] = [
         (streams, "_module", device),
         (streams, "_side", {}),
-        (streams, "_beside", {}),
         (streams, "transferred", device.transferred),
         (torch.Tensor, "record_stream", lambda tensor, stream: None),
         (graph, "Graph", device.graph),

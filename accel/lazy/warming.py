@@ -81,7 +81,7 @@ def _warmed(selection: Selection, shape: tuple[int, int, int], transform: Callab
 
     queue = queue_of(selection, 0, None if device is None else torch.device(device))
     if queue is not None and queue.device is not None:
-        small_requests.learn(selection, queue.device, 0)
+        small_requests.learned[selection, queue.device] = 0
     for future in [submit(request(most), device) for _ in range(2 * streams.MOST)]:  # each stream has its memory
         future.result()
     if queue is None or queue.device is None or not selection.options.exact:
@@ -93,7 +93,7 @@ def _warmed(selection: Selection, shape: tuple[int, int, int], transform: Callab
                 break
             found = count
     finally:
-        small_requests.learn(selection, queue.device, found)
+        small_requests.learned[selection, queue.device] = found
     return found
 
 
@@ -106,7 +106,7 @@ def _host_is_faster(selection: Selection, device: torch.device, request: Callabl
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for on_host in (False, True) * _ROUNDS:
         images = request()
-        small_requests.learn(selection, device, len(images) * on_host)
+        small_requests.learned[selection, device] = len(images) * on_host
         begin = time.perf_counter()
         submit(images, device).result()
         streams.synchronize(device)

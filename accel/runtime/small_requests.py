@@ -10,12 +10,8 @@ from accel.planning.order import has_tail
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, selection_of
 
-_most: dict[tuple[Selection, torch.device], int] = {}
-
-
-def learn(selection: Selection, device: torch.device, images: int) -> None:
-    """Have the host compute what is submitted for a device if it is at most so many images."""
-    _most[selection, device] = images
+learned: dict[tuple[Selection, torch.device], int] = {}
+"""The most images of a request that the host computes for a device."""
 
 
 def on_host(recipes: Sequence[Recipe], device: torch.device) -> bool:
@@ -23,8 +19,10 @@ def on_host(recipes: Sequence[Recipe], device: torch.device) -> bool:
 
     torchvision's own kernels may round differently on a device, and so may a backend that need not be exact.
     """
+    if not learned:
+        return False
     selection = selection_of(recipes)
-    few = len(recipes) <= _most.get((selection, device), 0)
+    few = len(recipes) <= learned.get((selection, device), 0)
     return few and selection.options.exact and not has_tail(recipes)
 
 
@@ -33,7 +31,7 @@ def describe(recipes: Sequence[Recipe]) -> list[str]:
     return [
         f"accel.submit for {device}: the host computes up to {_images(most)}, sooner than the device by accel.warm"
         + (", but not these, which torchvision's kernels finish" if has_tail(recipes) else "")
-        for (selection, device), most in list(_most.items())
+        for (selection, device), most in list(learned.items())
         if most and selection == selection_of(recipes)
     ]
 

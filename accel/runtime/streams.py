@@ -25,8 +25,7 @@ Result = TypeVar("Result")
 
 MOST = 4  # for each device: the launchers' (``prefetch``), and one for threads that compute in place
 
-_side: dict[torch.device, _Streams] = {}
-_beside: dict[tuple[torch.device, int], Any] = {}
+_side: dict[Any, Any] = {}  # by device: ``_Streams``; by device and thread: the stream of its ``beside``
 
 
 class _Streams:
@@ -71,7 +70,7 @@ def beside(device: torch.device, work: Callable[[], Result]) -> Result:
     module = _module(device)
     assert module is not None
     key, current = (device, threading.get_ident()), module.current_stream(device)
-    stream = _beside.get(key) or _beside.setdefault(key, module.Stream(device))
+    stream = _side.get(key) or _side.setdefault(key, module.Stream(device))
     stream.wait_stream(current)
     try:
         with module.stream(stream):
@@ -163,11 +162,10 @@ def _module(device: torch.device) -> Any:
 
 
 def _leave() -> None:
-    if _side or _beside:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
+    if _side:  # what else of the parent's GPU is garbage in a cycle here must not be collected either
         gc.freeze()
-    fork.leave_to_parent((_side.copy(), _beside.copy()))
+    fork.leave_to_parent(_side.copy())
     _side.clear()
-    _beside.clear()
 
 
 fork.register(in_child=_leave)

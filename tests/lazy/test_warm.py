@@ -26,7 +26,7 @@ SHAPES = [(16, 30, 40)]
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Choose]:
-    monkeypatch.setattr(small_requests, "_most", {})
+    monkeypatch.setattr(small_requests, "learned", {})
     with installed(monkeypatch) as choose:
         yield choose
 
@@ -126,7 +126,7 @@ def test_a_loader_is_not_hurried(fake: Choose, clock: dict[str, float]) -> None:
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=needs_compiler)])
 def test_what_is_left_as_it_was(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend in force, and the random states, of a transform that draws."""
-    monkeypatch.setattr(small_requests, "_most", {})
+    monkeypatch.setattr(small_requests, "learned", {})
     options = {"device": "cpu"} if backend == "cuda" else {}
     states = helpers.seed_everything(3) or helpers.random_states()
     accel.warm("cpu", [(2, 30, 40)], NOISE)

@@ -139,7 +139,7 @@ def test_many_threads_have_few_streams(recorder: Recorder, monkeypatch: pytest.M
 class Shared(host.HostDevice):
     """One rank's view of a device: what is free of it, its own scratch included, which torch's allocator can reuse."""
 
-    total = 128 << 30
+    total = 64 << 30
 
     def __init__(self, held: dict[int, int], rank: int) -> None:
         super().__init__()
@@ -153,7 +153,6 @@ class Shared(host.HostDevice):
 def test_ranks_and_models_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each looks every second; with as many batches as there may be at a time, all of them fit."""
     monkeypatch.setattr(picture_memory, "memory", lambda: 1 << 50)
-    monkeypatch.setattr(budget, "_MOST", 1 << 40)
     now, held = [0.0], dict[int, int]()
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     ranks = [budget.Budget(Shared(held, rank)) for rank in range(2)]

@@ -132,7 +132,6 @@ def streams_of(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     """Have streams made by ``module`` where torch.cuda would make them, and none be known yet."""
     monkeypatch.setattr(streams, "_module", module)
     monkeypatch.setattr(streams, "_side", {})
-    monkeypatch.setattr(streams, "_beside", {})
 
 
 # -- what a process knows -----------------------------------------------------------------------------------
