@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -32,22 +33,25 @@ class _Streams:
     """A device's streams, lent to one thread at a time; each thread gets the one that it had, if that is free."""
 
     def __init__(self, made: Callable[[], Any]) -> None:
-        self._made, self._turn, self._lock = made, threading.Semaphore(MOST), fork.Lock()
+        self._made, self._turns, self._lock = made, SimpleQueue[None](), fork.Lock()
+        for _ in range(MOST):
+            self._turns.put(None)
         self._free: list[tuple[int, Any]] = [(0, None)] * MOST  # the last user, and the stream once it is made
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
         thread = threading.get_ident()
-        with self._turn:
-            with self._lock:
-                own = next((number for number, (user, _) in enumerate(self._free) if user == thread), 0)
-                _, stream = self._free.pop(own)
+        self._turns.get()
+        with self._lock:
+            own = next((number for number, (user, _) in enumerate(self._free) if user == thread), 0)
+            _, stream = self._free.pop(own)
+        try:
             stream = stream or self._made()
-            try:
-                yield stream
-            finally:
-                with self._lock:
-                    self._free.append((thread, stream))
+            yield stream
+        finally:
+            with self._lock:
+                self._free.append((thread, stream))
+            self._turns.put(None)
 
 
 def aside(device: torch.device, work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Any]:

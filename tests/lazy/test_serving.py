@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import gc
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -139,6 +140,8 @@ def test_other_errors_than_of_decoding(fake: Choose, monkeypatch: pytest.MonkeyP
     found = returned([good(0), F.normalize(F.to_tensor(F.resize(square, [20, 20])), [0.5] * 3, [0.2] * 3), good(1)])
     assert_same(found[0], expected(0))
     assert isinstance(found[1], MemoryError)
+    assert found[1].__traceback__ is None
+    assert sys.version_info < (3, 11) or "raise MemoryError" in found[1].__notes__[0]  # where it was raised
     assert_same(found[2], expected(1))
 
 
