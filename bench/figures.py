@@ -18,7 +18,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, markdown
-from bench import dali, picture, report
+from bench import dali, picture, report, serving
 from bench.gpu import resources
 from bench.machine import RESULTS, ROOT
 from bench.ops import __main__ as ops
@@ -163,6 +163,7 @@ def _scale() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "scale": _scale,
+    "serving": lambda: markdown(serving.table(content("serving.json")["requests"])),
     "in short": _short,
     "ops": lambda: ops.text(content("ops.json")),
     "DALI's differences": lambda: markdown(

@@ -23,7 +23,7 @@ from accel.planning.torch_tail import tailed_plans
 from accel.processes import slot_pool, switch
 from accel.recipes.recipe import Branch, Recipe, Source, Step
 from accel.recipes.rows import Rows
-from accel.runtime import sharing, worker_batches
+from accel.runtime import sharing, small_requests, worker_batches
 from accel.runtime.memo import results
 from accel.system import counters
 
@@ -172,7 +172,9 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
         lines.append(f"  then on the whole batch: {kernels}")
     lines.extend(f"  {line}" for line in worker_batches.describe(recipes, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
+    lines.extend(
+        f"  {line}" for line in (*sharing.describe(backend_of(selection), first), *small_requests.describe(recipes))
+    )
     return "\n".join(lines)
 
 
