@@ -11,14 +11,14 @@ from typing import Any
 from bench.gpu.setting import Setting, Step
 from bench.gpu.sustained import Loader, loaded
 
-RANKS, WORKERS = 2, 4
+RANKS = 2
 
 
 def measure(setting: Setting) -> Iterator[Step]:
-    yield f"two ranks, {WORKERS} workers each", partial(_together, setting)
+    yield "two ranks, 4 workers each", partial(together, setting, Loader(4))
 
 
-def _together(setting: Setting) -> dict[str, Any]:
+def together(setting: Setting, loader: Loader) -> dict[str, Any]:
     """Images per second of all ranks, and each rank's figures.
 
     Raises:
@@ -26,7 +26,7 @@ def _together(setting: Setting) -> dict[str, Any]:
     """
     context = get_context("spawn")
     barrier, queue = context.Barrier(RANKS), context.Queue()
-    ranks = [context.Process(target=_rank, args=(number, setting, barrier, queue)) for number in range(RANKS)]
+    ranks = [context.Process(target=_rank, args=(number, setting, loader, barrier, queue)) for number in range(RANKS)]
     for each in ranks:
         each.start()
     try:
@@ -40,11 +40,11 @@ def _together(setting: Setting) -> dict[str, Any]:
     return {"images/s": sum(each["images/s"] for each in found), "ranks": found}
 
 
-def _rank(number: int, setting: Setting, barrier: Any, queue: Any) -> None:
+def _rank(number: int, setting: Setting, loader: Loader, barrier: Any, queue: Any) -> None:
     os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(RANKS)}
     os.environ |= {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "localhost", "MASTER_PORT": "29571"}
     try:
-        found = loaded(setting, Loader(WORKERS), begin=partial(barrier.wait, setting.limit))
+        found = loaded(setting, loader, begin=partial(barrier.wait, setting.limit))
     except Exception as error:
         found = {"failed": f"{type(error).__name__}: {error}"}
         barrier.abort()

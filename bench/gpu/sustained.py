@@ -53,6 +53,10 @@ INDEXED = 3  # images taken before measuring, of each distinct file: most have t
 Use = Callable[[torch.Tensor, torch.device], torch.Tensor]
 
 
+def _sent(images: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return images.to(device, non_blocking=True)
+
+
 class Loader(NamedTuple):
     """An unchanged DataLoader, and the use of its batches.
 
@@ -66,7 +70,7 @@ class Loader(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012
     batch: int | None = None
     copies: int = 0
-    use: Use = lambda images, device: images.to(device, non_blocking=True)
+    use: Use = _sent
 
 
 def _channels_last(images: torch.Tensor, device: torch.device) -> torch.Tensor:
