@@ -4,8 +4,8 @@ A document has what is made between two comments, ``<!-- = WHAT -->`` and ``<!--
 ``TABLES``, or a field of a file in bench/results and its format, as in ``index.json > train > medians > first : .2f``.
 A part of the path is a key, the number of a list's entry, or ``key=value``, its first entry with that. ``~2`` before
 the format rounds to two digits. ``FIELD / FIELD`` is the quotient of two fields; those of two GPU files must be of one
-kind of card. ``gpu/emit.json : commit`` says at which commit a file was made, and whether with uncommitted changes: each
-paragraph with figures of such a file has it (``undisclosed``).
+kind of card. ``gpu/emit.json : commit`` says at which commit a file was made, and whether with uncommitted changes;
+each paragraph with figures of such a file has it (``undisclosed``).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def undisclosed(text: str) -> list[str]:
     """The GPU files with uncommitted changes of which a paragraph, or the table that it introduces, has figures or
     cites results, and does not say so."""
     found: list[str] = []
-    for paragraph in re.sub(r"\n\n(?=\||<!-- = )", "\n", text).split("\n\n"):
+    for paragraph in re.sub(r"\n\n(?=\||<!-- = [^:>]+ -->\n)", "\n", text).split("\n\n"):
         for name in sorted(set(re.findall(r"gpu/\w+\.json", paragraph))):
             said = f"<!-- = {name} : commit -->" in paragraph
             if content(name)["uncommitted changes"] and not said:
