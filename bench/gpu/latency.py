@@ -123,12 +123,13 @@ def _nvimgcodec(device: torch.device) -> Answer:
     """nvImageCodec's decoder, on the host where there is no device."""
     from nvidia import nvimgcodec
 
-    cpu = {"backend_kinds": [nvimgcodec.CPU_ONLY]} if device.type == "cpu" else {"device_id": device.index or 0}
-    decoder = nvimgcodec.Decoder(**cpu)
+    on_host = device.type == "cpu"
+    how = {"backends": [nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)]} if on_host else {}
+    decoder = nvimgcodec.Decoder(device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY if on_host else device.index or 0, **how)
 
     def answer(files: Sequence[bytes]) -> torch.Tensor:
-        pictures = decoder.decode(list(files))
-        tensors = [torch.as_tensor(np.asarray(each.cpu()) if device.type == "cpu" else each) for each in pictures]
+        pictures = [each.cpu() if on_host else each for each in decoder.decode(list(files))]
+        tensors = [torch.as_tensor(np.asarray(each) if on_host else each) for each in pictures]
         return torch.stack([_REST(each.permute(2, 0, 1).to(device)) for each in tensors])
 
     return answer
