@@ -125,7 +125,9 @@ def _nvimgcodec(device: torch.device) -> Answer:
 
     on_host = device.type == "cpu"
     how = {"backends": [nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)]} if on_host else {}
-    decoder = nvimgcodec.Decoder(device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY if on_host else device.index or 0, **how)
+    decoder = nvimgcodec.Decoder(
+        device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY if on_host else device.index or 0, **how
+    )
 
     def answer(files: Sequence[bytes]) -> torch.Tensor:
         pictures = [each.cpu() if on_host else each for each in decoder.decode(list(files))]
