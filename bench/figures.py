@@ -82,7 +82,8 @@ def _made(what: str) -> str:
 
 
 def _commit(result: Any) -> str:
-    return ("with uncommitted changes at " if result["uncommitted changes"] else "at ") + result["commit"][:8]
+    how = "with uncommitted changes at" if result["uncommitted changes"] else "at"
+    return f"{how} {result['commit'][:8]}"
 
 
 def undisclosed(text: str) -> list[str]:

@@ -72,7 +72,7 @@ def _codes(data: bytes, at: int) -> npt.NDArray[np.uint16]:
     return found
 
 
-@njit
+@njit  # type: ignore[untyped-decorator]
 def _walk(data: Any, at: Any, tables: Any, blocks: Any, walked: Any) -> None:
     window, valid, used, symbols = 0, 0, 0, 0
     for mcu in range(walked.shape[1]):
@@ -98,7 +98,7 @@ def by_mcus(scan: Stream) -> Places:
     header, (rows, columns) = scan.header, scan.size
     line, k = header[hd.LINE], np.arange(header[hd.POINTS_IN_LINE])
     starts = np.arange(0, rows * columns, line)
-    found = (starts[:, None] + (k * (header[hd.STEP] + k * header[hd.GROWTH]) >> 8)).reshape(-1)
+    found: Places = (starts[:, None] + (k * (header[hd.STEP] + k * header[hd.GROWTH]) >> 8)).reshape(-1)
     return found[found < rows * columns]
 
 

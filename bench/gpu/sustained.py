@@ -47,8 +47,8 @@ from bench.pipelines import PIPELINES
 
 OPTIONS: dict[str, dict[str, Any]] = {"accel": {}, "accel, nvImageCodec": NVIMGCODEC}
 WATCHED = 0.15  # the part of the seconds before that is not measured, and after it in which every launch is
-WARM = 1.0  # seconds that are not measured, at least
-INDEXED = 3  # images taken before measuring, of each distinct file: most have their indexes then
+WARM, WARM_MOST = 1.0, 10.0  # seconds that are not measured, at least and at most
+INDEXED = 3  # images taken before measuring, of each distinct file, if time suffices: most have their indexes then
 
 Use = Callable[[torch.Tensor, torch.device], torch.Tensor]
 
@@ -273,7 +273,7 @@ def _take(setting: Setting, batches: Batches, seconds: float, least: int = 0) ->
     for made in batches:
         images += len(made)
         passed = time.perf_counter() - begin
-        if passed > seconds and images >= least:
+        if passed > seconds and (images >= least or passed > WARM_MOST):
             break
         if 5 * passed > len(looks.get("kernels", ())) + 1:  # five times a second
             for name, share in _utilisation(setting.device).items():

@@ -38,8 +38,9 @@ def pack(folder: Path, python: str, piece: float) -> None:
         platforms = [f"manylinux_2_{number}_x86_64" for number in _GLIBC]
         where = [f"--platform={name}" for name in (*platforms, "manylinux2014_x86_64", "manylinux1_x86_64", "any")]
         for package in PACKAGES:  # each by itself, as some have wheels for some platforms only
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels]
-            subprocess.run([*command, f"--python-version={python}", *where, package], check=True)
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+            command += ["-d", str(wheels), f"--python-version={python}", *where, package]
+            subprocess.run(command, check=True)
         for wheel in sorted(wheels.iterdir()):
             with ZipFile(wheel) as content:
                 content.extractall(site)
@@ -60,7 +61,7 @@ def prune(site: Path, python: str) -> None:
 
 def split(archive: Path, folder: Path, size: int) -> None:
     """Cut a file into pieces, and list them."""
-    found = {}
+    found = dict[str, str]()
     with archive.open("rb") as whole:
         while part := whole.read(size):
             name = f"{archive.name}.{len(found)}"
@@ -86,7 +87,8 @@ def unpack(folder: Path, site: Path) -> None:
             joined.write((folder / name).read_bytes())
         joined.flush()
         with tarfile.open(joined.name) as content:
-            content.extractall(site, filter="data")
+            content.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+            content.extractall(site)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -52,4 +52,3 @@ def test_the_command(image_folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["indexed"] == 2
     assert found["placements"].keys() == placement.PLACEMENTS.keys()
-
