@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -21,8 +22,11 @@ from bench.gpu import plan, processes, variants
 from bench.machine import ROOT
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run steps. Exit status: 0 all went well, 1 a step failed (the others are reported), 2 there is no GPU."""
+def main(argv: Sequence[str] | None = None, age: float = 0) -> int:
+    """Run steps. Exit status: 0 all went well, 1 a step failed (the others are reported), 2 there is no GPU.
+
+    ``age``: seconds since the command began, which count.
+    """
     args = _parser().parse_args(argv)
     steps = plan.chosen(args.only, args.match)
     if not (args.plan or args.only or args.match or args.variant):
@@ -32,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.device != "cpu" and not torch.cuda.is_available():
         screen.fail("bench.gpu", "there is no CUDA device (--device cpu tries the commands on the host)")
         return 2
-    ends = time.monotonic() + 60 * args.minutes
+    ends = time.monotonic() + 60 * args.minutes - age
     out, variant = args.out.resolve(), dict(args.variant)
     out.mkdir(parents=True, exist_ok=True)
     name = "".join(f".{each}-{number}" for each, number in variant.items())
@@ -126,7 +130,13 @@ def run() -> None:
     """Run as a program: if it is ended (by `timeout`, Ctrl-C, a broken connection), so are its processes."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
-    sys.exit(main())
+    sys.exit(main(age=_age()))
+
+
+def _age() -> float:
+    """Seconds since this process began; it has imported torch meanwhile."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
