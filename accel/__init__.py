@@ -18,6 +18,7 @@ from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
+from accel.lazy.warming import warm
 from accel.packs.dataset import PackDataset
 from accel.packs.shuffle import BlockShuffle
 from accel.processes.switch import get_image_backend, image_backend, image_backends, set_image_backend
@@ -55,5 +56,6 @@ __all__ = [
     "stats",
     "submit",
     "summary",
+    "warm",
     "wire",
 ]

@@ -13,6 +13,7 @@ Each is built from one string: DataLoader re-raises a worker's exception as ``ty
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
@@ -81,6 +82,20 @@ def attempt(function: Callable[..., Result], *given: Any) -> Result | Exception:
         return function(*given)
     except Exception as error:
         return error
+
+
+def emptied(error: Exception) -> Exception:
+    """Drop the tracebacks of an exception that will be kept, and of its causes: their frames hold pixels.
+
+    Of an exception that is not accel's, and so was not expected, the text becomes a note (Python 3.11).
+    """
+    if not isinstance(error, AccelError) and not getattr(error, "__notes__", None) and hasattr(error, "add_note"):
+        error.add_note("".join(traceback.format_exception(error)).rstrip())
+    found: list[BaseException] = [error]
+    for each in found:
+        each.__traceback__ = None
+        found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
+    return error
 
 
 def only(results: list[Result | Exception]) -> Result:

@@ -3,7 +3,9 @@
 A document has what is made between two comments, ``<!-- = WHAT -->`` and ``<!-- / -->``. ``WHAT`` is a name in
 ``TABLES``, or a field of a file in bench/results and its format, as in ``index.json > train > medians > first : .2f``.
 A part of the path is a key, the number of a list's entry, or ``key=value``, its first entry with that. ``~2`` before
-the format rounds to two digits. ``FIELD / FIELD`` is the quotient of two fields.
+the format rounds to two digits. ``FIELD / FIELD`` is the quotient of two fields; those of two GPU files must be of one
+kind of card. ``gpu/emit.json : commit`` says at which commit a file was made, and whether with uncommitted changes;
+each paragraph with figures of such a file has it (``undisclosed``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, markdown
-from bench import dali, picture, report
+from bench import dali, picture, report, serving
 from bench.gpu import resources
 from bench.machine import RESULTS, ROOT
 from bench.ops import __main__ as ops
@@ -67,10 +69,33 @@ def _made(what: str) -> str:
         if make := TABLES.get(what):
             return f"\n{make().strip()}\n"
         paths, _, form = what.rpartition(" : ")
+        if form == "commit":
+            return _commit(content(paths))
+        files = {path.partition(" > ")[0] for path in paths.split(" / ")}
+        cards = {content(file)["device"] for file in files if file.startswith("gpu/")}
+        if len(cards) > 1:
+            raise ValueError(f"{what}: of several cards: {', '.join(sorted(cards))}")
         first, *second = [field(path) for path in paths.split(" / ")]
         return shown(first / second[0] if second else first, form)
     except (KeyError, IndexError, StopIteration, TypeError, OSError) as error:
         raise ValueError(f"{what}: not in bench/results ({error!r})") from error
+
+
+def _commit(result: Any) -> str:
+    how = "with uncommitted changes at" if result["uncommitted changes"] else "at"
+    return f"{how} {result['commit'][:8]}"
+
+
+def undisclosed(text: str) -> list[str]:
+    """The GPU files with uncommitted changes of which a paragraph, or the table that it introduces, has figures or
+    cites results, and does not say so."""
+    found: list[str] = []
+    for paragraph in re.sub(r"\n\n(?=\||<!-- = [^:>]+ -->\n)", "\n", text).split("\n\n"):
+        for name in sorted(set(re.findall(r"gpu/\w+\.json", paragraph))):
+            said = f"<!-- = {name} : commit -->" in paragraph
+            if content(name)["uncommitted changes"] and not said:
+                found.append(f"{name}: {paragraph[:80]}")
+    return found
 
 
 @cache
@@ -163,6 +188,7 @@ def _scale() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "scale": _scale,
+    "serving": lambda: markdown(serving.table(content("serving.json")["requests"])),
     "in short": _short,
     "ops": lambda: ops.text(content("ops.json")),
     "DALI's differences": lambda: markdown(
@@ -176,6 +202,7 @@ TABLES: dict[str, Callable[[], str]] = {
             "a DALI pipeline written by hand": ("DALI by hand > CPU ms", ".2f"),
             "the same, with the memory pool that accel asks for": ("DALI by hand, pooled memory > CPU ms", ".2f"),
             'accel, `"dali"`, `exact=False`': ("accel, dali, exact=False > CPU ms", ".2f"),
+            "the same, two batches ahead": ("accel, dali, exact=False, two batches ahead > CPU ms", ".2f"),
             'accel, `"dali"`, exact': ("accel, dali, exact=True > CPU ms", ".2f"),
             'accel, `"cpu"`': ("accel, cpu > CPU ms", ".2f"),
         },

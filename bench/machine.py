@@ -20,11 +20,16 @@ def provenance() -> dict[str, Any]:
     """Date, commit, machine and versions."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": commit(),
         "uncommitted changes": bool(_git("status", "--porcelain")),
         "machine": machine.machine(),
         "versions": machine.versions(),
     }
+
+
+def commit() -> str | None:
+    """This checkout's commit; None if it is none, or git is missing."""
+    return _git("rev-parse", "HEAD")
 
 
 def _git(*args: str) -> str | None:

@@ -8,7 +8,8 @@
 - A simulated device beside them, which takes 1 or 2 ms an image: the rate with ``placement="auto"``, with "device",
   and of the host alone. No GPU has measured it.
 - Bursts, beside 8 simulated cores: reading blocks for 0.2 s of each second, as storage on a network may. The rate of
-  batches of 16, with as many under way as accel finds, and as a ``prefetch_factor`` of 2 and of 8 has.
+  batches of 16, with as many under way as accel finds, and as a ``prefetch_factor`` of 2 and of 8 has; and the first
+  batches of a run that begins with what an earlier one found, beside those of one that does not.
 - Real cores, two: epochs of photos from ``ImageFolder`` and from a dataset of one's own, by one worker with
   ``threads="auto"``, by one with one thread, and by two. Their values are compared first, with torchvision's too. CPU
   time is that of the workers.
@@ -20,11 +21,12 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -48,7 +50,7 @@ from accel.backends.cpu.backend import CpuBackend
 from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
-from accel.hooks import prefetching, tv_files
+from accel.hooks import prefetching, tuned, tv_files
 from accel.planning.plan import Plan
 from accel.system import cores, memory, worker_threads
 from bench.epochs import alike, photos
@@ -59,6 +61,7 @@ from bench.usage import pinned
 _BATCH, _WARM, _MEASURED = 64, 20, 12
 _SLEEP, _STEP = 0.008, 0.08  # seconds of an image, and between two batches that are taken
 _WORKERS, _EPOCHS = (1, 2, 3, 5, 8), 8
+_TUNED = "raised", "again"  # a script's first run, and the next
 _STALL, _FEW, _BURSTS = 0.2, 16, 400  # seconds, images of a batch, and batches
 _TRAIN = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)])
 
@@ -157,23 +160,43 @@ def stalling() -> Iterator[None]:
         yield
 
 
+def tunes(folder: str) -> AbstractContextManager[Any]:
+    """Have what is found kept in a file of this folder."""
+    return patch.dict(os.environ, {tuned.VARIABLE: os.path.join(folder, "tuned")})
+
+
 def in_bursts(folder: str, workers: int, rounds: int) -> dict[str, Any]:
-    """Batches a second with as many under way as the script says, as accel finds, and as 8 a worker, in turns."""
+    """Batches a second with as many under way as the script says, as accel finds, and as 8 a worker, in turns; and of
+    the first third of an epoch, by a script that has not run yet, and by one that has."""
     dataset = ImageFolder(folder, _TRAIN)
     some = Subset(dataset, [number % len(dataset) for number in range(_FEW * _BURSTS)])
-    found = dict[str, list[float]](script=[], raised=[], eight=[])
+    own = tempfile.TemporaryDirectory()
+    found = dict[str, list[float]](script=[], raised=[], again=[], eight=[])
+    first = {which: list[float]() for which in found}
     for which, rates in chain.from_iterable(repeat(tuple(found.items()), rounds)):
-        most = patch.object(prefetching, "MOST", prefetching.MOST if which == "raised" else 0)
-        with simulated(8), stalling(), most, accel.image_backend("cpu", cache=None), warnings.catch_warnings():
+        most = patch.object(prefetching, "MOST", prefetching.MOST if which in _TUNED else 0)
+        own = tempfile.TemporaryDirectory() if which != "again" else own
+        with (
+            simulated(8),
+            stalling(),
+            most,
+            tunes(own.name),
+            accel.image_backend("cpu", cache=None),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # torch's, of more workers than this machine has cores
             loader = DataLoader(some, _FEW, num_workers=workers, prefetch_factor=8 if which == "eight" else 2)
             for number, _ in enumerate(loader):
-                if number == _BURSTS // 3:
+                if number == 0:
+                    begun = time.perf_counter()
+                elif number == _BURSTS // 3:
+                    first[which].append(number / (time.perf_counter() - begun))
                     begun = time.perf_counter()
                 time.sleep(_STEP / 4)
             rates.append((_BURSTS - _BURSTS // 3 - 1) / (time.perf_counter() - begun))
     medians = {which: median(rates) for which, rates in found.items()}
-    return {"workers": workers, **medians, "raised by script": medians["raised"] / medians["script"]}
+    gains = {f"first batches, {which} by script": median(first[which]) / median(first["script"]) for which in _TUNED}
+    return {"workers": workers, **medians, "raised by script": medians["raised"] / medians["script"], **gains}
 
 
 # -- a simulated device -------------------------------------------------------------------------------------
@@ -305,7 +328,10 @@ def main() -> int:
     options = parser("bench.tune", str(__doc__).partition("\n")[0], out="tune.json", images=800, rounds=5)
     args = options.parse_args()
     kinds = {"ImageFolder": lambda root: ImageFolder(root, _TRAIN), "a dataset of one's own": Own}
-    with photos(args.data, args.images) as given, screen.Bar("tune", 4 + 4 * len(_WORKERS)) as bar:
+    with ExitStack() as entered:
+        given = entered.enter_context(photos(args.data, args.images))
+        bar = entered.enter_context(screen.Bar("tune", 4 + 4 * len(_WORKERS)))
+        entered.enter_context(tunes(entered.enter_context(tempfile.TemporaryDirectory())))
         simulations = []
         for count in (16, 64):
             for workers in _WORKERS:

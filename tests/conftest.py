@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ import accel
 from accel import backend as registry
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import requests
+from accel.hooks import tuned
 from accel.runtime.memo import pace
 from accel.system import counters
 from accel.system.native import units
@@ -28,6 +30,8 @@ _JPEG_OPENER = Image.OPEN["JPEG"]
 _PIL_LOADER = folder.pil_loader.__code__
 
 torch.set_num_threads(1)  # the tests' tensors are small
+_FOUND = tempfile.TemporaryDirectory()
+os.environ[tuned.VARIABLE] = os.path.join(_FOUND.name, "tuned")  # no run begins with what another one found
 
 if os.name != "nt":
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

@@ -77,6 +77,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--try", dest="attempt", action="store_true", help="then run the script again, with the first advice taken")
     what = "have pools of BLAS, OpenMP and OpenCV use one thread in DataLoader workers (needs threadpoolctl)"
     add("--limit-threads", action="store_true", help=what)
+    add("--tune-file", metavar="FILE", help="where what was found about prefetching is kept, and taken from")
     add("-m", dest="module", action="store_true", help="script is a module's name")
     what = "a file, a folder or zip file with a __main__.py, or - for standard input; and its own arguments"
     add("script", nargs=argparse.PARSER, help=what)  # takes everything that follows, also "--"
@@ -121,8 +122,9 @@ def variables_for(
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
+    tuned = {"ACCEL_TUNE_FILE": os.path.abspath(args.tune_file)} if args.tune_file else {}
     return environment.with_settings(
-        os.environ, backend or args.backend, {**own, **options}, profile, args.limit_threads
+        {**os.environ, **tuned}, backend or args.backend, {**own, **options}, profile, args.limit_threads
     )
 
 

@@ -2,7 +2,8 @@
 
 More under way means that a sampler is asked earlier. So it is done only where neither sampler nor workers can tell:
 samplers of torch's that have fixed their order by then, and compiled pipelines, which run no Python of the user's.
-Which worker makes which batch stays as it is: they take turns.
+Which worker makes which batch stays as it is: they take turns. What is found is where the next epoch begins, and the
+script's next run (``tuned``).
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from accel.backend import backend_of
 from accel.codec import store
+from accel.hooks import tuned
 from accel.hooks.compiled import batch, stock
 from accel.hooks.patch import Body, Function
+from accel.lazy import explanation
 from accel.processes import switch
 from accel.system import counters
 
@@ -47,12 +50,13 @@ class Depth:
     batches, or they take more than is free.
 
     Attributes:
-        batches: how many there are to be.
+        batches: how many there are to be. least: how many the script asks for.
     """
 
-    def __init__(self, least: int, most: int, begun: int = 0) -> None:
-        """``least``: what the script asks for. ``begun``: how many to begin with, if these are more."""
-        self.batches, self._least, self._most = max(least, begun), least, most
+    def __init__(self, least: int, most: int, begun: int = 0, loader: str | None = None) -> None:
+        """``least``: what the script asks for. ``begun``: how many to begin with, if these are more. ``loader``: its
+        name among what is kept."""
+        self.batches, self.least, self._most, self._loader = max(least, begun), least, most, loader
         self._count = self._calm = self._size = 0
         self._waited = self._idle = False
 
@@ -70,23 +74,28 @@ class Depth:
         if self._count % LOOKED_AT and not bursts:
             return
         self._waited = self._idle = False
-        more, left = min(2 * self.batches, self._most), store.left() or 0
+        before, more, left = self.batches, min(2 * self.batches, self._most), store.left() or 0
         if self._calm >= CALM or self.batches * self._size > left:
-            self.batches, self._calm = max(self.batches // 2, self._least), 0
+            self.batches, self._calm = max(self.batches // 2, self.least), 0
         elif bursts and more > self.batches and 4 * more * self._size <= left:
             self.batches = more
             counters.count(counters.PREFETCH_RAISED)
+        if self.batches != before and self._loader is not None:
+            tuned.keep(self._loader, self.batches if self.batches > self.least else 0, self._size)
 
 
 def depth(loader: DataLoader[Any], in_flight: int) -> Depth | None:
     """The depth of a new iterator; None: it stays the script's. ``in_flight``: the batches that were under way in the
     state that it goes on from."""
-    least, most = loader.num_workers * (loader.prefetch_factor or 0), 0
+    least, most, name = loader.num_workers * (loader.prefetch_factor or 0), 0, None
     if loader.num_workers and _may_change(loader):
-        most = min(MOST * loader.num_workers, _SLOTS)
+        most, name = min(MOST * loader.num_workers, _SLOTS), tuned.name(loader)
+        batches, size = tuned.known(name)
+        if 4 * batches * size <= (store.left() or 0):
+            in_flight = max(in_flight, min(batches, most))
     if isinstance(loader.dataset, IterableDataset):  # whose workers are asked in vain when they end
         in_flight = 0
-    return Depth(least, most, in_flight) if most > least or in_flight > least > 0 else None
+    return Depth(least, most, in_flight, name) if most > least or in_flight > least > 0 else None
 
 
 def _may_change(loader: DataLoader[Any]) -> bool:
@@ -107,6 +116,16 @@ def _may_change(loader: DataLoader[Any]) -> bool:
         and stock.unchanged(depth, tuple(each.__iter__ for each in (BatchSampler, *_SAMPLERS)))
         and batch.prepare(dataset)
     )
+
+
+def _describe(x: Any) -> str | None:
+    """How far ahead a loader's workers begin, if that is not the script's number."""
+    if not isinstance(x, DataLoader) or (found := depth(x, 0)) is None or found.batches == found.least:
+        return None
+    return f"{found.batches} batches are under way, as when this script last ran; it asks for {found.least}"
+
+
+explanation.also(_describe)
 
 
 def _get_data(original: Function, self: Any) -> Any:

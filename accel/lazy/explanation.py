@@ -23,7 +23,7 @@ from accel.planning.torch_tail import tailed_plans
 from accel.processes import slot_pool, switch
 from accel.recipes.recipe import Branch, Recipe, Source, Step
 from accel.recipes.rows import Rows
-from accel.runtime import sharing, worker_batches
+from accel.runtime import sharing, small_requests, worker_batches
 from accel.runtime.memo import results
 from accel.system import counters
 
@@ -59,7 +59,7 @@ def explain(x: Any) -> str:
         return f"plain Pillow image ({kind}, {x.mode}, {x.size}): Pillow runs what is done to it. {in_force}"
     if isinstance(x, (list, tuple)):
         return "\n".join(explain(each) for each in x)
-    text = next(filter(None, (tell(x) for tell in _others)), f"{type(x).__name__}: nothing of accel's")
+    text = "; ".join(filter(None, (tell(x) for tell in _others))) or f"{type(x).__name__}: nothing of accel's"
     return f"{text}. {in_force}"
 
 
@@ -96,6 +96,7 @@ def summary() -> str:
         lines.append(f"Batches of DataLoader workers: {', '.join(numbers)}")
     if found["prefetch raised"]:
         lines.append(f"For input in bursts, workers went twice as far ahead: {_many(found['prefetch raised'], 'time')}")
+    lines += [f"{batches} batches are under way of {loader}" for loader, batches in found["tuned"].items()]
     return "\n".join(lines)
 
 
@@ -171,7 +172,9 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
         lines.append(f"  then on the whole batch: {kernels}")
     lines.extend(f"  {line}" for line in worker_batches.describe(recipes, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
-    lines.extend(f"  {line}" for line in sharing.describe(backend_of(selection), first))
+    lines.extend(
+        f"  {line}" for line in (*sharing.describe(backend_of(selection), first), *small_requests.describe(recipes))
+    )
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from accel.backend import backend_of
 from accel.errors import DecodeError
 from accel.recipes.options import AcceleratorOptions, Selection
 from accel.recipes.recipe import Recipe, Step, selection_of
-from accel.runtime import streams, task
+from accel.runtime import small_requests, streams, task
 from accel.runtime.task import Task, WorkQueue
 from accel.system import counters, fork
 
@@ -91,6 +91,8 @@ class TaskSlice:
             return "its values are computed on the host" if self.task.future.done() else "on its way, on the host"
         if queue.device is None:
             return "waits until it is known on which device it is used"
+        if self.task.hurried and small_requests.on_host(self.task.recipes, queue.device):
+            return f"so small that the host computes it for {queue.device}"
         return "waits for its turn" if queue.is_waiting(self.submission) else f"launched on {queue.device}"
 
     def take(self, count: int) -> torch.Tensor | None:
@@ -233,39 +235,49 @@ class PrefetchQueue:
 
 # -- which queue, and for which device -----------------------------------------------------------------------
 
-_queues: OrderedDict[tuple[Selection, int], PrefetchQueue] = OrderedDict()
-_known_devices: dict[Selection, set[torch.device]] = {}
+_queues: OrderedDict[tuple[Selection, int | tuple[int, int]], PrefetchQueue] = OrderedDict()
+_known_devices: dict[tuple[Selection, int], set[torch.device]] = {}
 _lock = fork.Lock()
 
 
 def queue_of(selection: Selection, loader: int) -> PrefetchQueue:
-    """The queue of a loader, given by its number, or with 0 of this thread.
+    """The queue of a loader, given by its number, or with 0 of this thread and its current device.
 
-    Its device is that of the ``device`` option or, if all other queues have the same one, theirs.
+    Its device is that of the ``device`` option, without an index this thread's current one; or else, if all other
+    queues of threads with the same current device have the same one, theirs. (torch gives a loader's pin thread the
+    current device of the thread that iterates.)
     """
     options = selection.options
     assert isinstance(options, AcceleratorOptions)
+    current = _current_index(selection)
     with _lock:
-        key = selection, loader or -threading.get_ident()
+        key = selection, loader or (threading.get_ident(), current)
+        known = _known_devices.setdefault((selection, current), set())
         if key not in _queues:
-            known = _known_devices.setdefault(selection, set())
             if options.device is not None and not known:
                 known.add(streams.indexed(torch.device(options.device)))
             _queues[key] = PrefetchQueue(options.prefetch)
             if len(_queues) > _MOST_QUEUES:
                 _queues.popitem(last=False)
         _queues.move_to_end(key)
-        found, known = _queues[key], _known_devices[selection]
+        found = _queues[key]
     if found.device is None and len(known) == 1:
         found.set_device(next(iter(known)))
     return found
+
+
+def _current_index(selection: Selection) -> int:
+    """The number of this thread's current device of the type that a selection computes on."""
+    options = selection.options
+    given = options.device if isinstance(options, AcceleratorOptions) else None
+    return streams.current_index(given or backend_of(selection).devices[0])
 
 
 def learn_device(selection: Selection, queue: PrefetchQueue, device: torch.device) -> None:
     """Remember that a user sent a result of this queue to ``device``."""
     if queue.device != device:
         with _lock:
-            _known_devices.setdefault(selection, set()).add(device)
+            _known_devices.setdefault((selection, _current_index(selection)), set()).add(device)
         queue.set_device(device)
 
 

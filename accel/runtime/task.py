@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from accel.errors import emptied
 from accel.recipes.recipe import Recipe
-from accel.runtime import compute, streams
+from accel.runtime import compute, small_requests, streams
 from accel.system import fork, log
 from accel.system.cores import cores
 
@@ -97,7 +98,10 @@ class Task:
     Attributes:
         owners: the number of lazy tensors that have a part in it. size: the bytes of its result.
         future: its result [images, channels, height, width].
+        hurried: somebody waits for it: if it is small, it may be computed on the host for the device.
     """
+
+    hurried = False
 
     def __init__(self, recipes: Sequence[Recipe], interleaved: bool, owners: int = 1, size: int = 0) -> None:
         self.recipes = recipes
@@ -114,7 +118,7 @@ class Task:
         try:
             result, self._event = self._made(device)
         except Exception as error:
-            self.future.set_exception(error)
+            self.future.set_exception(emptied(error))
         except BaseException:  # an interrupt of this thread; other waiting threads compute for themselves
             self.future.set_exception(CancelledError())
             raise
@@ -125,6 +129,9 @@ class Task:
         """The result, and the event after which it is complete; see ``streams.aside``."""
         if device is None:
             return compute.tensors(self.recipes, interleaved=self.interleaved), None
+        if self.hurried and small_requests.on_host(self.recipes, device):
+            values = compute.tensors(self.recipes, interleaved=self.interleaved)
+            return streams.aside(device, lambda: streams.transferred(values, device))
         return _launch(self.recipes, self.interleaved, device)
 
     def result(self) -> torch.Tensor:
@@ -137,8 +144,10 @@ class Task:
 
     def call_when_done(self, function: Callable[[Task], None]) -> None:
         """Call ``function`` with this task when it has run, or was cancelled."""
-        functions = [function]  # emptied at the call, as the future keeps its callbacks
-        self.future.add_done_callback(lambda _: functions.pop()(self))
+        calls = [
+            partial(function, self)
+        ]  # emptied at the call, as the future, which is this task's, keeps its callbacks
+        self.future.add_done_callback(lambda _: calls.pop()())
 
 
 class Transfer(Task):

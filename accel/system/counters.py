@@ -156,7 +156,7 @@ def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
     Returns:
-        A dictionary of ints, but for the last six entries.
+        A dictionary of ints, but for the last seven entries.
 
         - ``images``: lazy images whose pixels were computed; one that goes on after that counts again;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
@@ -184,6 +184,8 @@ def stats() -> dict[str, Any]:
           dictionary (0: any other number);
         - ``thread pools``: pools of threads that other libraries had in DataLoader workers while these were profiled,
           by the library's name and their number, with the number of workers, a dictionary;
+        - ``tuned``: how many batches are under way in each DataLoader, where that is not the script's number, by the
+          dataset's class and length, a dictionary; kept for the script's next run (``ACCEL_TUNE_FILE``);
         - ``fallbacks``: the counts of what was not done the fast way, by reason, a dictionary.
     """
     totals: dict[str, int] = {}

@@ -53,8 +53,9 @@ class CudaOptions(AcceleratorOptions):
             "host": the host decodes the regions and sends pixels.
         threads: the number of threads that decode on the host; "auto" for one for each core that this process may use.
         memory: the most bytes that a batch may take on the device besides its result, and on the host to be sent; a
-            larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, as three
-            batches may be computed at a time, but at most 16 GiB, and a sixteenth of the host's memory.
+            larger batch runs in chunks, with the same result. None is an eighth of the device's free memory, looked
+            at every second, but at most 16 GiB, and a sixteenth of the host's memory. At most four batches are
+            computed at a time on a device, by however many threads: more wait.
     """
 
     decode: Literal["auto", "accel", "nvimgcodec", "host"] = "auto"

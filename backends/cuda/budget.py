@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 
 from accel.backends.cuda.device import Device
 from accel.planning.plan import Plan
-from accel.runtime import picture_memory
+from accel.runtime import picture_memory, streams
 
 _MOST = 16 << 30
-_SHARE = 8  # one part in so many of the device's free memory: three batches may be computed at a time, beside a model
+_SHARE = 2 * streams.MOST  # of all batches that are computed at a time, half of the device's free memory
+_EVERY = 1.0  # seconds, as the question takes a part of a millisecond
 _HOST_SHARE = 16  # one part in so many of the host's memory: as much is pinned if the host decodes
 _SMALLER = 4
 
@@ -24,12 +26,15 @@ class Budget:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._largest = self._limit = 0
+        self._due = 0.0
 
     def _of(self, size: int, sent: int | None) -> int:
-        """The bytes that a batch may take, determined anew if it is larger than all before, or after memory ran out."""
-        if size > self._largest:
+        """The bytes that a batch may take, determined anew if it is larger than all before, after memory ran out, and
+        every second, as a model or another process may have taken memory since."""
+        now = time.monotonic()
+        if size > self._largest or now >= self._due:
             self._limit = max(min(self._device.free_memory() // _SHARE, _MOST), 1)  # before another thread may read it
-            self._largest = size
+            self._largest, self._due = max(size, self._largest), now + _EVERY
         on_host = picture_memory.memory() // _HOST_SHARE
         return self._limit if sent is not None and sent <= on_host else max(min(self._limit, on_host), 1)
 

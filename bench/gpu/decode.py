@@ -58,9 +58,9 @@ def _some(setting: Setting, wanted: Callable[[Photo], Request], count: int) -> l
 
 def _indexed(setting: Setting, make: Callable[[], list[Request]]) -> list[Request]:
     """The same files with the indexes that the device makes of them; small files have none."""
-    engine, batch = _engine(setting.device), make()
-    with engine.device.enter():
-        return indexed(engine.jpeg, batch)
+    on, batch = engine(setting.device), make()
+    with on.device.enter():
+        return indexed(on.jpeg, batch)
 
 
 def indexed(decoder: Decoder, batch: Sequence[Request]) -> list[Request]:
@@ -73,7 +73,8 @@ _NOTHING = np.zeros(0, np.uint8)
 
 
 @cache
-def _engine(device: torch.device) -> Any:
+def engine(device: torch.device) -> Any:
+    """The cuda backend's engine of a device, kept for later steps."""
     return backend._Engine(device)
 
 
@@ -83,15 +84,15 @@ def _batch(setting: Setting, make: Callable[[], Sequence[Request]]) -> dict[str,
     Raises:
         RuntimeError: pixels differ from Pillow's.
     """
-    engine, batch, device = _engine(setting.device), make(), setting.device
+    on, batch, device = engine(setting.device), make(), setting.device
     kernels: dict[str, list[float]] = {}
-    with engine.device.enter():
-        _check(engine.jpeg, batch[: len(setting.photos)])
-        found = rate(lambda: engine.jpeg.decode(batch).flagged(), len(batch), setting)
+    with on.device.enter():
+        _check(on.jpeg, batch[: len(setting.photos)])
+        found = rate(lambda: on.jpeg.decode(batch).flagged(), len(batch), setting)
         for _ in range(setting.rounds):
             with launches(device, each=True) as spans:
                 pause(device)
-                engine.jpeg.decode(batch).flagged()
+                on.jpeg.decode(batch).flagged()
             for kernel, (begin, end) in spans:
                 kernels.setdefault(kernel, []).append(1000 * (end - begin))
     each = {kernel: median(times) for kernel, times in kernels.items()}

@@ -1,4 +1,4 @@
-"""Running a part of the benchmark in its own process, which writes its result after every step (``processes.py``)."""
+"""Running steps of a part in their own process, which writes its result after every step (``processes.py``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ import torch
 
 from accel.backends.cuda import compile
 from accel.cli.data import open_folder
+from accel.cli.machine import versions
+from bench.gpu.plan import PARTS, done
 from bench.gpu.setting import NotInstalled, Setting, photos
 from bench.machine import provenance
+
+TRIES = 2  # times that a step is begun whose call was ended in it
 
 
 def write(file: Path, result: dict[str, Any]) -> None:
@@ -28,34 +32,45 @@ def write(file: Path, result: dict[str, Any]) -> None:
 
 
 def main(file: Path, told: dict[str, Any]) -> None:
-    """Run the steps that were not begun yet; one that was begun and has no figures had ended its process.
+    """Run steps in the order given, from the first that no earlier process did; those that the time suffices for.
 
-    A step that takes too long ends this process, after printing where every thread is.
+    ``told``: the part, its options, "steps" with the seconds that they usually take, the "limit" of each, and when this
+    process "ends". A step that takes too long ends it, after printing where every thread is. While a step runs, the
+    file names it as "running"; a step that a call was ended in is "interrupted", and is begun once more.
     """
     faulthandler.enable()
     device, data = torch.empty(0, device=told["device"]).device, Path(told["data"])
     files = open_folder(data).files
-    setting = Setting(
-        photos(files, told["batch"]), files, data, device,
-        **{each: told[each] for each in ("rounds", "steps", "seconds", "limit")}, out=file.parent,
-    )  # fmt: skip
-    result = json.loads(file.read_text()) if file.exists() else {"part": told["part"], "variant": told["variant"]}
-    result |= {**provenance(), "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "host"}
-    result["kernels' sources"] = compile.key()
+    options = dict(told["options"])
+    some = photos(files, options.pop("batch"))
+    setting = Setting(some, files, data, device, limit=told["limit"], out=file.parent, **options)
+    result: dict[str, Any] = {"part": told["part"], "identity": told["identity"]}
+    if file.exists():
+        known = versions()
+        result = json.loads(file.read_text())
+        result |= {"steps": done(file, known), "versions": known}
+    else:
+        result |= {**provenance(), "device": told["identity"]["card"], "kernels' sources": compile.key()}
     found, took = result.setdefault("steps", {}), result.setdefault("seconds", {})
-    module, _, function = told["function"].partition(":")
-    for step, make in getattr(import_module(module), function)(setting):
-        if step in found or told["match"] not in step:
-            continue
+    if begun := result.pop("running", None):
+        often = result.setdefault("interrupted", {})
+        often[begun] = often.get(begun, 0) + 1
+        if often[begun] >= TRIES:
+            found[begun] = {"failed": f"its call was ended in it {TRIES} times"}
+    module, _, function = PARTS[told["part"]].partition(":")
+    steps = dict(getattr(import_module(module), function)(setting))
+    for step, usual in told["steps"].items():
         begin = time.time()
-        if begin > told["ends"]:
-            found[step] = {"failed": "no time was left"}
+        if step in found or begin + usual > told["ends"]:
             continue
-        found[step] = {"failed": "its process ended"}
-        write(file, result)
+        if step not in steps:
+            found[step] = {"left out": "there is no such step with these options"}
+            write(file, result)
+            continue
+        write(file, {**result, "running": step})
         faulthandler.dump_traceback_later(min(setting.limit, told["ends"] - begin) + 1, exit=True)
         try:
-            found[step] = make()
+            found[step] = steps[step]()
         except NotInstalled as error:
             found[step] = {"not installed": str(error)}
         except Exception as error:  # other steps can still be measured
@@ -64,7 +79,7 @@ def main(file: Path, told: dict[str, Any]) -> None:
         faulthandler.cancel_dump_traceback_later()
         took[step] = time.time() - begin
         write(file, result)
-    write(file, {**result, "complete": True})
+    write(file, result)
 
 
 if __name__ == "__main__":

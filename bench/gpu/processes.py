@@ -17,50 +17,56 @@ from typing import Any
 from bench.gpu.part import write
 from bench.machine import ROOT
 
+PART = ("-m", "bench.gpu.part")  # the program that runs steps
+_LEAST = 5.0  # seconds within which a process is not begun, and before the end of which it stops by itself
+
 
 def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> dict[str, Any]:
-    """Run a part; return its result, which is also in ``file``. Its processes' output goes to log.txt beside it.
+    """Run steps of a part that ``file`` has no results of; return its content. Output goes to log.txt beside it.
 
     A process that ends within a step is followed by one for the later steps, while there is time.
 
     Args:
-        limit: seconds after which all its processes are ended.
+        told: see ``part.main``.
+        limit: seconds after which all its processes are ended; a step within which that happens is begun by a later
+            call once more.
         where: the checkout whose code runs.
     """
     ends, log = time.monotonic() + limit, file.with_name("log.txt")
-    file.unlink(missing_ok=True)
-    result: dict[str, Any] = {"part": told["part"], "steps": {}}
-    while not result.get("complete") and (left := ends - time.monotonic()) > 5:
-        begun = len(result["steps"])
+    result: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"part": told["part"], "steps": {}}
+    while (left := ends - time.monotonic()) > _LEAST:
         with log.open("ab") as said:
             said.write(f"--- {file.stem}, {left:.0f} s left\n".encode())
             said.flush()
             before = said.tell()
-            options = json.dumps({**told, "ends": time.time() + left - 5})
-            command = [sys.executable, "-u", "-m", "bench.gpu.part", str(file), options]
+            options = json.dumps({**told, "ends": time.time() + left - _LEAST})
+            command = [sys.executable, "-u", *PART, str(file), options]
             process = subprocess.Popen(
                 command, cwd=where, stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=os.setpgrp
             )  # a group, to be ended as a whole; no session, which would survive when all processes are ended
             try:
                 with ended_with_this(process.pid):
-                    how = f"status {process.wait(left)}"
+                    status: int | None = process.wait(left)
             except subprocess.TimeoutExpired:
-                how = f"stopped after {limit:.0f} s"
+                status = None
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if file.exists():
             result = json.loads(file.read_text())
-        if not result.get("complete"):
-            lines = log.read_bytes()[before:].decode(errors="replace").strip().splitlines()
-            if any(line.startswith("Timeout (") for line in lines):  # how faulthandler's output begins
-                how = f"took too long, {how}"
-            last = next(reversed(result["steps"]), "its start") if len(result["steps"]) > begun else "its start"
-            result["steps"][last] = {"failed": f"its process was ended: {how}", "says": lines[-40:]}
-            write(file, result)
-            if last == "its start":
-                break
+        if status == 0 or ("running" in result and ends - time.monotonic() < _LEAST):
+            break
+        lines = log.read_bytes()[before:].decode(errors="replace").strip().splitlines()
+        how = f"stopped after {limit:.0f} s" if status is None else f"status {status}"
+        if any(line.startswith("Timeout (") for line in lines):  # how faulthandler's output begins
+            how = f"took too long, {how}"
+        step = result.pop("running", None)
+        failed = {"failed": f"its process was ended: {how}", "says": lines[-40:]}
+        if step is None:
+            return {**result, "steps": {**result["steps"], "its start": failed}}  # not in the file: nothing was begun
+        result["steps"][step] = failed
+        write(file, result)
     return result
 
 

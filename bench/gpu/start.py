@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -14,7 +16,7 @@ from accel import backend
 from accel.backends.cuda import backend as cuda
 from accel.planning.plan import plan
 from accel.system.native import units
-from bench.gpu.setting import Setting, Step, batch, recorded, wait
+from bench.gpu.setting import Setting, Step, batch, device_seconds, in_turns, recorded, wait
 from bench.gpu.training import loop
 
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "numba", "cuda-core", "cuda-bindings", "pytest", "pytest-xdist")
@@ -24,6 +26,7 @@ def measure(setting: Setting) -> Iterator[Step]:
     """Yield small steps, each after those that it needs."""
     yield "packages", _packages
     yield "backends", partial(_backends, setting)
+    yield "machine", partial(_machine, setting)
     yield "host's kernels, by numba", partial(_took, lambda: units.ready(units.units()))
     yield "device's kernels", partial(_took, lambda: cuda._Engine(setting.device).device.prepare())
     yield "one batch", partial(_one_batch, setting)
@@ -46,6 +49,29 @@ def _backends(setting: Setting) -> dict[str, Any]:
     if "cuda" not in found or (setting.device.type == "cuda" and found["cuda"]):
         raise RuntimeError(f"the cuda backend cannot run: {found}")
     return {name: reason or "runs" for name, reason in found.items()}
+
+
+_QUERY = "name,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,clocks.sm,clocks.max.sm,memory.total"
+
+
+def _machine(setting: Setting) -> dict[str, Any]:
+    """What the system says of its processor and its GPU, and how fast locked memory is copied both ways, by events."""
+    found: dict[str, Any] = {}
+    for command in (("lscpu",), ("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv"), ("nvidia-smi", "topo", "-m")):
+        if shutil.which(command[0]) is not None:
+            said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
+            found[" ".join(command)] = said.splitlines()
+    host = torch.empty(LINKED, dtype=torch.uint8, pin_memory=setting.device.type == "cuda")
+    there = torch.empty_like(host, device=setting.device)
+    ways: dict[str, Callable[[], object]] = {
+        "to the device": lambda: there.copy_(host, non_blocking=True),
+        "to the host": lambda: host.copy_(there, non_blocking=True),
+    }
+    times = in_turns(ways, setting.rounds, setting.device, device_seconds)
+    return {**found, **{f"{name}, GB/s": LINKED / took / 1e9 for name, took in times.items()}}
+
+
+LINKED = 256 << 20  # bytes that are copied
 
 
 def _took(function: Any) -> dict[str, Any]:

@@ -19,14 +19,14 @@ from accel.system.cores import cores
 from bench.gpu.setting import NVIMGCODEC, Setting, Span, Step, merged, need_nvimgcodec, standing_still
 from bench.train import Training
 
-MODELS = ("resnet50", "shufflenet", "mobilenet")
+MODELS = ("shufflenet", "mobilenet", "resnet50")
 WARM_UP = 5
 RUNS: tuple[tuple[str, str, dict[str, Any], int | None], ...] = (
     ("torchvision, all cores", "torchvision", {}, None),
-    ("accel, exact, 1 worker", "cuda", {}, 1),
+    ("accel, exact, 4 workers", "cuda", {}, 4),
     ("accel, exact, 2 workers", "cuda", {}, 2),
     ("accel, exact, all cores", "cuda", {}, None),
-    ("accel, nvImageCodec, 2 workers", "cuda", NVIMGCODEC, 2),
+    ("accel, nvImageCodec, 4 workers", "cuda", NVIMGCODEC, 4),
 )
 """Name, backend, its options, workers (None for one for each core)."""
 

@@ -21,7 +21,21 @@ from accel.cli.error_stats import Different
 from accel.codec import engines
 from accel.runtime import prefetch
 from bench import train
-from bench.gpu import checks, decode, kernels, path, peers, setting, sinking, start, sustained, training
+from bench.gpu import (
+    checks,
+    decode,
+    kernels,
+    latency,
+    path,
+    peers,
+    profiled,
+    ranks,
+    setting,
+    sinking,
+    start,
+    sustained,
+    training,
+)
 from bench.gpu.setting import NotInstalled, Setting, Step
 from bench.machine import ROOT
 from tests.support.cuda import needs_compiler
@@ -131,7 +145,7 @@ def test_training_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(train.MODELS, "small", models.shufflenet_v2_x0_5)
     monkeypatch.setattr(training, "MODELS", ("small",))
     monkeypatch.setattr(training, "WARM_UP", 2)
-    monkeypatch.setattr(training, "RUNS", training.RUNS[:2])
+    monkeypatch.setattr(training, "RUNS", [each for each in training.RUNS if each[3] is None])
     found = figures(training.measure, four)
     assert len(found) == 2
     assert all(each["images/s"] > 0 and 0 <= each["share waiting for data"] <= 1 for each in found.values())
@@ -176,18 +190,89 @@ def test_the_loop_is_traced(four: Setting, tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_is_sustained(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     threads, executor = list[int](), sustained.ThreadPoolExecutor
-    monkeypatch.setattr(sustained, "WORKERS", (1,))
+    uses = {
+        "plain": sustained.Loader(1),
+        "half": sustained.LOADERS["accel, half"]._replace(workers=1, batch=2),
+        "half before": sustained.LOADERS["accel, half, before it is sent"]._replace(workers=1),
+        "channels_last": sustained.LOADERS["accel, channels_last"]._replace(workers=1),
+        "files": sustained.LOADERS["accel, 20,000 files"]._replace(workers=1, copies=6),
+        "torchvision": sustained.Loader(1, "torchvision"),
+    }
+    monkeypatch.setattr(sustained, "LOADERS", uses)
     monkeypatch.setattr(prefetch, "_LAUNCHERS", 3)
     monkeypatch.setattr(sustained, "ThreadPoolExecutor", lambda number: threads.append(number) or executor(number))
-    found = figures(sustained.measure, four, "accel, recipes in memory", "accel, DataLoader, 1 workers")
-    for each in found.values():
-        assert each["images"] % 4 == 0 < each["images/s"]
-        assert 0 <= each["share of time without a kernel"] <= 1
+    found = figures(sustained.measure, four, "accel, recipes in memory", *uses)
+    for name, each in found.items():
+        assert each["images"] % each.get("batch", 4) == 0 < each["images/s"]
+        assert name == "torchvision" or 0 <= each["share of time without a kernel"] <= 1
         assert each["main, CPU s a s"] > 0
     assert found["accel, recipes in memory"]["launchers"] == 3
     assert threads == [3]
-    assert found["accel, DataLoader, 1 workers"]["workers, CPU s a s"] >= 0
-    assert {*peers.PEERS, "torchvision, DataLoader, 1 workers"} <= {name for name, _ in sustained.measure(four)}
+    assert found["half"]["batch"] == 2
+    assert found["plain"]["workers, CPU s a s"] >= 0
+    assert found["plain"]["shares"].keys() == {"indexed", "sent in place"}
+    assert {*peers.PEERS, *uses} <= {name for name, _ in sustained.measure(four)}
+    made = sustained._reference.__wrapped__
+    monkeypatch.setattr(sustained, "_reference", lambda *given: made(*given) + 1)
+    with pytest.raises(Different):
+        figures(sustained.measure, four, "plain")
+
+
+def test_dali_under_accel_is_sustained(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.dali")
+    name = "accel, dali, exact=False"
+    monkeypatch.setattr(sustained, "LOADERS", {name: sustained.LOADERS[name]._replace(workers=1)})
+    assert 0 < figures(sustained.measure, four, name)[name]["mean"] < 1
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding and encoding")  # of torchvision 0.29
+def test_latency_is_measured(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "SIZES", (1, 3))
+    monkeypatch.setattr(latency, "LEAST", 2)
+    names = ("accel", "accel, cpu", "torchvision", "torchvision on the device", "nvImageCodec")
+    found = figures(latency.measure, four, *names)
+    assert len(found) == len(names)
+    for each in found.values():
+        assert 0 < each["p50, ms, 1"] <= each["p99, ms, 1"]
+        assert each["requests, 3"] >= 2
+    with pytest.raises(NotInstalled, match=r"no\.such"):
+        latency._needing("no.such", four, lambda device: pytest.fail("it is missing"))
+
+
+def test_wrong_answers_are_not_timed(four: Setting) -> None:
+    with pytest.raises(Different):
+        latency._requests(four, lambda files: torch.zeros(len(files), 3, 224, 224), exact=True)
+    with pytest.raises(Different):
+        latency._requests(four, lambda files: torch.full((len(files), 3, 224, 224), 9.0))
+
+
+@pytest.mark.sweep
+def test_two_ranks_are_measured(four: Setting) -> None:
+    found = ranks.together(four, sustained.Loader(1))
+    assert [each["rank"] for each in found["ranks"]] == [0, 1]
+    assert found["images/s"] == sum(each["images/s"] for each in found["ranks"])
+
+
+def test_the_machine_and_its_link(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "LINKED", 1 << 20)
+    found = figures(start.measure, four, "machine")["machine"]
+    assert found["to the device, GB/s"] > 0
+    assert found["to the host, GB/s"] > 0
+
+
+def test_what_nsight_compute_says(four: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotInstalled, match="ncu"):
+        figures(profiled.measure, four, "jpeg_segments")
+    head = '"ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+    rows = [f'"{n}","k","Occupancy","Achieved Occupancy","%","{50 + n}"' for n in (0, 1)]
+    text = "\n".join(["==PROF== connected", head, *rows, '"1","k","Occupancy","","",""'])
+    assert profiled.figures(text) == {"Occupancy: Achieved Occupancy": "51 %"}
+    assert profiled.figures("==PROF== nothing") == {}
+    launched: list[str] = []
+    with setting.launches(four.device) as spans:
+        profiled.main("cpu", str(four.folder), "4")
+    launched = [name for name, _ in spans]
+    assert all(launched.count(name) >= 2 for name in profiled.KERNELS if name != "jpeg_segments")  # small files
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding and encoding")  # of torchvision 0.29

@@ -39,6 +39,7 @@ def test_figures_are_those_of_the_results(page: Path) -> None:
     text = page.read_text()
     assert text == figures.filled(text), "run python -m bench figures"
     assert without_a_file(text) == []
+    assert figures.undisclosed(text) == []
 
 
 @pytest.mark.parametrize("name", picture.FILES)
@@ -70,6 +71,26 @@ def test_a_figure_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             figures.filled(text)
             == f"before <!-- = {what} -->{shown}<!-- / --> after <!-- = {what} -->{shown}<!-- / -->"
         )
+
+
+def test_a_gpu_files_commit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside figures that were made with uncommitted changes; and what was measured on two cards is not divided."""
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    (tmp_path / "gpu").mkdir()
+    for name, dirty, card in (("dirty-card", True, "one"), ("clean", False, "one"), ("another", False, "two")):
+        made = {"commit": "0123456789", "uncommitted changes": dirty, "device": card, "n": 4}
+        (tmp_path / "gpu" / f"{name.replace('-', '_')}.json").write_text(json.dumps(made))
+    said = figures.filled("<!-- = gpu/dirty_card.json : commit -->?<!-- / -->")
+    assert "with uncommitted changes at 01234567<" in said
+    assert ">at 01234567<" in figures.filled("<!-- = gpu/clean.json : commit -->?<!-- / -->")
+    figure = "<!-- = gpu/dirty_card.json > n : .0f -->4<!-- / -->"
+    assert figures.undisclosed(f"{figure} {said}") == figures.undisclosed(figure.replace("dirty_card", "clean")) == []
+    assert len(figures.undisclosed(f"{figure}\n\n{said}")) == 1
+    assert figures.undisclosed(f"{said}:\n\n| {figure} |") == [], "a table, and what introduces it"
+    one, *others = (f"gpu/{name}.json > n" for name in ("clean", "dirty_card", "another"))
+    assert ">1<" in figures.filled(f"<!-- = {one} / {others[0]} : .0f --><!-- / -->")
+    with pytest.raises(ValueError, match=r"of several cards: one, two"):
+        figures.filled(f"<!-- = {one} / {others[1]} : .0f --><!-- / -->")
 
 
 @pytest.mark.parametrize(

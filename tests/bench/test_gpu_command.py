@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from accel.backends.cuda import compile
+from accel.cli import machine
 from bench.gpu import __main__ as command
-from bench.gpu import gpus, processes, variants
+from bench.gpu import gpus, plan, processes, variants
 from bench.gpu.setting import Setting
 from bench.machine import ROOT
 from tests.support.cuda import needs_compiler
@@ -26,32 +27,100 @@ pytestmark = needs_compiler
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([]) == 2
+    assert command.main(["--plan"]) == 2
     assert "no CUDA device" in capsys.readouterr().err
 
 
-def told(of: Setting, part: str) -> dict[str, Any]:
-    options = {"device": "cpu", "batch": 1, "rounds": 1, "steps": 1, "seconds": 0.1, "match": "", "limit": 2}
-    function = f"tests.support.bad_parts:{part}"
-    return {**options, "data": str(of.folder), "variant": {}, "part": part, "function": function}
+OPTIONS = {"batch": 1, "rounds": 1, "steps": 1, "seconds": 0.1}
+STEPS = {"good": 0, "not there": 0, "error": 0, "crash": 0, "hang": 0, "last": 0}
 
 
+def told(of: Setting, part: str, **more: Any) -> dict[str, Any]:
+    identity = {"commit": "a", "sources": "b", "card": "host", "options": OPTIONS}
+    given = {"device": "cpu", "data": str(of.folder), "options": OPTIONS, "identity": identity, "limit": 60}
+    return {**given, "part": part, "steps": STEPS, **more}
+
+
+@pytest.fixture
+def bad_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes run ``tests.support.bad_parts`` by the parts' names there."""
+    monkeypatch.setattr(processes, "PART", ("-m", "tests.support.bad_parts"))
+
+
+@pytest.mark.usefixtures("bad_parts")
 def test_no_step_takes_others_with_it(four: Setting, tmp_path: Path, thorough: bool) -> None:
     how = "hang" if thorough else "crash"
     seconds = {"hang": 2, "crash": 60}[how]  # to start a process takes long on a busy machine
-    found = processes.run(tmp_path / "part.json", {**told(four, how), "limit": seconds}, 200)
+    found = processes.run(tmp_path / "part.json", told(four, how, limit=seconds), 200)
     assert found == json.loads((tmp_path / "part.json").read_text())
-    assert found["complete"]
     steps = found["steps"]
-    assert list(steps) == ["good", "not there", "error", how, "last"]
+    assert set(steps) == set(STEPS)
     assert (steps["good"], steps["last"]) == ({"images/s": 1}, {"images/s": 2})
     assert steps["not there"] == {"not installed": "that"}
+    assert steps["hang" if how == "crash" else "crash"] == {"left out": "there is no such step with these options"}
     assert "ZeroDivisionError" in steps["error"]["failed"]
     ended = {"crash": f"status {-signal.SIGABRT}", "hang": "took too long, status 1"}[how]
     assert steps[how]["failed"] == f"its process was ended: {ended}"
     assert any(f"in {how}" in line for line in steps[how]["says"]), "every thread says where it is"
     assert not alive(int((tmp_path / "child").read_text()))
-    assert {"versions", "commit", "machine", "device"} <= found.keys()
+    assert {"versions", "commit", "machine", "device", "identity"} <= found.keys()
+
+
+@pytest.mark.usefixtures("bad_parts")
+def test_a_later_call_goes_on(four: Setting, tmp_path: Path) -> None:
+    """Steps with results are not run again, unless they lacked a package and others are installed now."""
+    file = tmp_path / "part.json"
+    some = {"good": 0, "not there": 0}
+    processes.run(file, told(four, "counted", steps=some), 100)
+    found = processes.run(file, told(four, "counted", steps={"last": 0, "late": 1e9, **some}), 100)
+    assert set(found["steps"]) == {"good", "not there", "last"}, "there is no time for the late one"
+    assert (tmp_path / "ran").read_text().split() == ["good", "there", "last"]
+    file.write_text(json.dumps({**found, "versions": {"DALI": None}}))
+    assert plan.done(file, found["versions"]).keys() == {"good", "last"}
+    again = processes.run(file, told(four, "counted", steps=some), 100)
+    assert (tmp_path / "ran").read_text().split() == ["good", "there", "last", "there"]
+    assert again["versions"] == found["versions"]
+
+
+@pytest.mark.usefixtures("bad_parts")
+def test_a_step_that_calls_ended_in(four: Setting, tmp_path: Path) -> None:
+    """It is begun once more, and no third time."""
+    file = tmp_path / "part.json"
+    processes.run(file, told(four, "counted", steps={"good": 0}), 100)
+    for times in (1, 2):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "running": "last"}))
+        found = processes.run(file, told(four, "counted", steps={"last": 0}), 100)
+        assert found["interrupted"] == {"last": times}
+        assert "running" not in found
+        if times == 1:
+            assert found["steps"].pop("last") == {"images/s": 2}
+            file.write_text(json.dumps(found))
+    assert found["steps"]["last"] == {"failed": "its call was ended in it 2 times"}
+
+
+def test_results_of_something_else_have_a_file_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = plan.identity(torch.device("cpu"), OPTIONS)
+    assert plan.place(tmp_path, "part", ours) == tmp_path / "part.json"
+    (tmp_path / "part.json").write_text(json.dumps({"identity": ours, "steps": {}}))
+    assert plan.place(tmp_path, "part", json.loads(json.dumps(ours))) == tmp_path / "part.json"
+    for name in ours:
+        assert plan.place(tmp_path, "part", {**ours, name: "another"}) == tmp_path / "part.2.json", name
+    (tmp_path / "part.json").write_text(json.dumps({"steps": {}}))
+    assert plan.place(tmp_path, "part", ours) == tmp_path / "part.2.json", "an earlier version's"
+    (tmp_path / "checkout" / "accel").mkdir(parents=True)
+    digests = []
+    for text in ("one", "two", "one"):
+        (tmp_path / "checkout" / "accel" / "file.py").write_text(text)
+        digests.append(plan.sources(tmp_path / "checkout"))
+    assert digests[0] == digests[2] != digests[1], "uncommitted changes"
+
+
+def test_the_plan_has_every_step(four: Setting) -> None:
+    setting = four._replace(photos=four.photos * 128)
+    for part, function in plan.PARTS.items():
+        module, _, name = function.partition(":")
+        yielded = [step for step, _ in getattr(import_module(module), name)(setting)]
+        assert sorted(yielded) == sorted(each.step for each in plan.PLAN if each.part == part), part
 
 
 def alive(pid: int) -> bool:
@@ -61,8 +130,10 @@ def alive(pid: int) -> bool:
 
 
 ONE_PART = """
-from bench.gpu import __main__ as command
-command.PARTS = {"start": command.Part("tests.support.bad_parts:hang", 100, 300)}
+from bench.gpu import __main__ as command, plan, processes
+plan.PLAN = tuple(plan.Planned("start", step, 0) for step in ("good", "hang", "last"))
+plan.PARTS = {"start": "tests.support.bad_parts:hang"}
+processes.PART = ("-m", "tests.support.bad_parts", "hang")
 command.run()
 """
 
@@ -72,7 +143,7 @@ command.run()
 )
 def test_the_command_is_ended(number: signal.Signals, image_folder: Path, tmp_path: Path) -> None:
     """In the midst of a part: what was measured is there, and no process of the part's is."""
-    options = ("--device", "cpu", "--batch", "1", "--out", str(tmp_path), "--data", str(image_folder))
+    options = ("--plan", "--device", "cpu", "--batch", "1", "--out", str(tmp_path), "--data", str(image_folder))
     run = Process(ONE_PART, options)
     child = tmp_path / "child"
     try:
@@ -83,10 +154,8 @@ def test_the_command_is_ended(number: signal.Signals, image_folder: Path, tmp_pa
     assert run.returncode == (-number if number == signal.SIGKILL else 1)
     until(lambda: not alive(int(child.read_text())), 20)
     found = json.loads((tmp_path / "start.json").read_text())
-    assert found["steps"]["good"] == {"images/s": 1}
-    assert found["steps"]["hang"] == {"failed": "its process ended"}
-    assert "last" not in found["steps"]
-    assert "complete" not in found
+    assert found["steps"] == {"good": {"images/s": 1}}
+    assert found["running"] == "hang"
 
 
 def until(condition: Callable[[], bool], seconds: float) -> None:
@@ -102,35 +171,48 @@ def until(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.usefixtures("bad_parts")
 def test_a_part_ends_at_its_limit(four: Setting, tmp_path: Path) -> None:
     found = processes.run(tmp_path / "part.json", told(four, "never"), 6)
     assert "stopped after 6 s" in found["steps"]["its start"]["failed"]
+    assert not (tmp_path / "part.json").exists(), "the next call begins it"
 
 
-def test_parts_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    ran: dict[str, float] = {}
+def test_steps_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ran: list[tuple[str, dict[str, float]]] = []
 
-    def run(file: Path, options: dict[str, Any], limit: float, where: Path) -> dict[str, Any]:
-        ran[file.stem] = limit
-        steps = {"a": {"failed": "RED\nin line 7"} if file.stem == "start" else {"not installed": "it"}}
-        return {"steps": {} if options["match"] else steps}
+    def run(file: Path, told: dict[str, Any], limit: float, where: Path) -> dict[str, Any]:
+        ran.append((file.stem, told["steps"]))
+        bad = {"failed": "RED\nin line 7"} if told["part"] == "checks" else {"not installed": "it"}
+        steps = plan.done(file, machine.versions()) | dict.fromkeys(told["steps"], bad)
+        file.write_text(json.dumps({"identity": told["identity"], "versions": machine.versions(), "steps": steps}))
+        return {"steps": steps}
 
     monkeypatch.setattr(processes, "run", run)
-    data = ["--device", "cpu", "--out", str(tmp_path), "--data", str(tmp_path)]
-    assert command.main([*data, "--minutes", "5.01"]) == 1
-    assert list(ran) == ["start", "decode", "path", "emit", "augment", "sink", "overlap", "quality"]
-    assert max(ran.values()) <= 300.6
+    steps = (("start", "a", 1), ("emit", "b", 200), ("emit", "c", 20), ("path", "d", 100), ("start", "e", 2))
+    monkeypatch.setattr(plan, "PLAN", tuple(plan.Planned(*each) for each in steps))
+    given = ["--device", "cpu", "--out", str(tmp_path), "--data", str(tmp_path)]
+    assert command.main(given) == 0
+    assert not ran, "without a choice, the plan is shown"
+    assert "emit | b | 200" in " ".join(capsys.readouterr().out.split())
+    assert command.main([*given, "--plan", "--minutes", "1.5"]) == 0
+    assert ran == [("start", {"a": 1}), ("emit", {"b": 200, "c": 20}), ("start", {"e": 2})]
+    said = capsys.readouterr().out
+    assert "emit: c: not installed: it" in said
+    assert "on host" in said, "every call names the card"
+    assert "1 steps are left, which usually take 100 s" in said
+    ran.clear()
+    assert command.main([*given, "--plan"]) == 0
+    assert ran == [("path", {"d": 100})], "it goes on where the call before ended"
+    ran.clear()
+    assert command.main([*given, "--plan", "--rounds", "3", "--only", "emit", "--match", "c", "--patience", "3"]) == 0
+    assert ran == [("emit.2", {"c": 60})], "with other options, into another file"
+    monkeypatch.setattr(plan, "PLAN", (plan.Planned("checks", "kernels", 1),))
+    assert command.main([*given, "--only", "checks", "--variant", "blocks=4"]) == 1
+    assert ran[-1] == ("checks.blocks-4", {"kernels": 1})
     said = capsys.readouterr().out
     assert "FAILED: RED" in said
     assert "line 7" not in said, "a row is one line"
-    assert "sustained | left out: it may take 540 s" in " ".join(said.split())
-    ran.clear()
-    assert command.main([*data, "--only", "emit", "--only", "path", "--variant", "blocks=4", "--patience", "3"]) == 0
-    assert ran == {"path.blocks-4": 360, "emit.blocks-4": 180}
-    assert "not installed: it" in capsys.readouterr().out
-    assert command.main([*data, "--only", "emit", "--match", "float 128"]) == 1
-    assert list(ran)[-1] == "emit.float-128"
-    assert "no such step" in capsys.readouterr().out
 
 
 def test_backends_are_found_in_a_bare_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +296,8 @@ def test_a_variant_runs(
     few = ["--device", "cpu", "--batch", "2", "--rounds", "1", "--patience", "3", "--out", str(tmp_path)]
     only = ["--only", "decode", "--match", "photos, 1 at once", "--variant", f"subsequence={subsequence}"]
     assert command.main([*few, *only, "--data", str(image_folder)]) == 0
-    found = json.loads((tmp_path / f"decode.subsequence-{subsequence}.photos-1-at-once.json").read_text())
-    assert found["variant"] == {"subsequence": subsequence}
+    found = json.loads((tmp_path / f"decode.subsequence-{subsequence}.json").read_text())
+    assert found["identity"]["options"]["variant"] == {"subsequence": subsequence}
     assert found["kernels' sources"] != compile.key()
     assert found["steps"]["photos, 1 at once"]["images/s"] > 0
     assert "images/s" in capsys.readouterr().out

@@ -41,6 +41,15 @@ def submitting(loader: Any) -> Iterator[Any]:
         yield future.result(), labels
 
 
+def returning(loader: Any) -> Iterator[Any]:
+    """As a server submits: beside one that fails, so that what failed with it is submitted again."""
+    for images, labels in loader:
+        failing = F.resize(Image.open(BytesIO(helpers.undecodable())), images.shape[-2:])
+        found, error = accel.submit([images, torch.stack([F.pil_to_tensor(failing)])], errors="return").result()
+        assert isinstance(error, accel.DecodeError)
+        yield found, labels
+
+
 def sunk(loader: Any) -> Iterator[Any]:
     """A step that gives its batch back; in groups of one."""
     step = accel.sink(lambda images, labels: (images.clone(), labels + 0 * WEIGHT.bias.long()), 1)
@@ -50,7 +59,7 @@ def sunk(loader: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
-@pytest.mark.parametrize("entry", [queue, submitting, sunk])
+@pytest.mark.parametrize("entry", [queue, submitting, returning, sunk])
 def test_left_in_the_middle(device: TapeDevice, tmp_path: Path, entry: Entry, backend: str, workers: int) -> None:
     """Values of each batch, and all random states after some of them, with files that change meanwhile."""
     helpers.write_image_folder(tmp_path / "tree", 24)
@@ -73,7 +82,7 @@ def test_left_in_the_middle(device: TapeDevice, tmp_path: Path, entry: Entry, ba
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
-@pytest.mark.parametrize("entry", [queue, submitting, sunk])
+@pytest.mark.parametrize("entry", [queue, submitting, returning, sunk])
 def test_what_was_recorded_is_changed(device: TapeDevice, tmp_path: Path, entry: Entry, backend: str) -> None:
     """The file, the buffer and the tensor that a batch was made of, after it was recorded."""
 

@@ -118,6 +118,15 @@ class Recorder:
         own = _Stream(self, f"current of {threading.current_thread().name}")
         return getattr(self._current, "stream", own)
 
+    def is_initialized(self) -> bool:
+        return True
+
+    def set_device(self, index: int) -> None:
+        self._current.device = index
+
+    def current_device(self) -> int:
+        return getattr(self._current, "device", 0)
+
     def launch(self, *_: Any) -> None:
         self.log.append(("launch", self.current_stream().name))
 

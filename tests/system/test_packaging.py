@@ -34,7 +34,7 @@ PUBLIC = [
         "skip",
     ),
     *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "packs", "profile"),
-    *("ray", "set_image_backend", "stats", "submit", "summary", "wire"),
+    *("ray", "set_image_backend", "stats", "submit", "summary", "warm", "wire"),
 ]
 
 

@@ -1,6 +1,7 @@
 """The cuda backend around its kernels: options, errors, chunks, memory, threads, the device's decoder."""
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -120,8 +121,10 @@ class Asked(host.HostDevice):
 
 
 def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And again for a larger batch than before, or where memory ran out; a batch of 1,024 is not split."""
+    """And again for a larger batch than before, where memory ran out, and each second; 1,024 images are not split."""
     monkeypatch.setattr(picture_memory, "memory", lambda: 128 << 30)
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     planned, device = planned_files(), Asked()
     asked, runs = budget.Budget(device), list[int]()
 
@@ -144,6 +147,10 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     asked.in_chunks(planned, fails, lambda part: [1 << 20] * len(part.decodes), None)
     assert run(1 << 20) == 4
+    now[0] += 0.9
+    assert run(1 << 20) == 4
+    now[0] += 0.2
+    assert (run(1 << 20), run(1 << 20)) == (5, 5)
 
 
 @pytest.mark.parametrize(("left", "expected"), [(0, 0), (7 << 30, 7 << 30), (None, 4 << 30)])

@@ -1,16 +1,20 @@
 """Submission on a real device: that nothing waits which should not, and that memory lives as long as it is used."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import accel
-from tests.support.helpers import Files, assert_same
+from accel.runtime import streams
+from tests.support.helpers import Files, assert_same, undecodable
 from tests.support.loaders import batch
 from tests.support.processes import eventually, plain
 
@@ -127,6 +131,50 @@ def test_an_unchanged_loop(paths: list[str], options: dict[str, Any], method: st
         found = [on_gpu(images.to("cuda", non_blocking=True)) for images, _ in loader]
         assert_same(found, wanted)
     eventually(lambda: accel.stats()["in flight"] == 0)
+
+
+def test_each_result_or_its_error_on_a_stream_of_the_users(paths: list[str]) -> None:
+    """Not the current stream, which is busy, waits for the results."""
+    accel.set_image_backend("cuda", device="cuda")
+    images = [batch(paths[:2]), batch(paths[2:4])]
+    images.insert(1, torch.stack([SMALL(Image.open(BytesIO(undecodable())))] * 2))
+    accel.submit(batch(paths[:2])).result()  # kernels are compiled
+    stream = torch.cuda.Stream()
+    torch.cuda._sleep(BUSY)
+    busy = torch.cuda.current_stream().record_event()
+    first, error, last = accel.submit(images, errors="return", stream=stream).result()
+    with torch.cuda.stream(stream):
+        first, last = first * 1, last * 1
+    stream.synchronize()
+    assert not busy.query(), "the current stream was waited for"
+    assert isinstance(error, accel.DecodeError)
+    assert torch.equal(on_gpu(first), plain(lambda: batch(paths[:2])))
+    assert torch.equal(on_gpu(last), plain(lambda: batch(paths[2:4])))
+
+
+def test_small_requests_have_the_same_bits(paths: list[str]) -> None:
+    accel.set_image_backend("cuda", device="cuda")
+    wanted = plain(lambda: batch(paths[:1]))
+    before = on_gpu(accel.submit(batch(paths[:1])).result())
+    most = accel.warm("cuda", [(16, 375, 500)])
+    assert 0 <= most <= 16
+    assert torch.equal(on_gpu(accel.submit(batch(paths[:1])).result()), wanted)
+    assert torch.equal(before, wanted)
+
+
+def test_many_threads_take_the_memory_of_few(paths: list[str]) -> None:
+    """More threads than streams, each of which computes in place."""
+    accel.set_image_backend("cuda", device="cuda")
+    wanted = plain(lambda: batch(paths, 100))
+
+    def reserved(threads: int) -> int:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(lambda _: torch.equal(on_gpu(batch(paths, 100).to("cuda")), wanted), range(64)))
+        assert all(found)
+        return torch.cuda.memory_reserved()
+
+    few = reserved(streams.MOST)
+    assert reserved(32) <= 2 * few
 
 
 def test_several_devices(paths: list[str]) -> None:
