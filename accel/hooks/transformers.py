@@ -1,0 +1,75 @@
+"""Hugging Face transformers: its image processors on torchvision, ``TorchvisionBackend``, take images as lazy tensors.
+
+What a processor then does with torchvision's and torch's functions is recorded by their own hooks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from accel.hooks.patch import Function, body
+from accel.lazy.from_pixels import lazy_image, lazy_tensor
+from accel.lazy.image import LazyImage
+from accel.lazy.tensor import LazyTensor
+from accel.lazy.tensor_base import LazyTensorBase
+
+_CHANNELS = (1, 3, 4)  # of which transformers infers the order of an array
+
+
+def process_image(
+    original: Function,
+    self: Any,
+    image: Any,
+    do_convert_rgb: bool | None = None,
+    input_data_format: Any = None,
+    device: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """``TorchvisionBackend.process_image``: a lazy uint8 tensor [channels, height, width]."""
+    lazy = None
+    if device is None or torch.device(device).type == "cpu":
+        if isinstance(image, Image.Image):
+            lazy = _of_picture(image, bool(do_convert_rgb))
+        elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
+            lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
+    return original(self, image, do_convert_rgb, input_data_format, device, **kwargs) if lazy is None else lazy
+
+
+def _of_picture(image: Image.Image, to_rgb: bool) -> LazyTensorBase | None:
+    lazy = lazy_image(image)
+    if lazy is None or (to_rgb and lazy.is_transparent):  # transformers puts those before white
+        return None
+    converted = lazy.convert("RGB") if to_rgb else lazy
+    if not isinstance(converted, LazyImage) or converted.recipe is None:
+        return None
+    return converted.as_tensor(LazyTensor, ("pil_to_tensor", ()), torch.uint8)
+
+
+def _of_values(values: Any, to_rgb: bool, order: Any) -> LazyTensorBase | None:
+    """Values of one or three channels, in the order ("channels_first", "channels_last") given or inferred."""
+    if values.ndim != 3 or values.dtype not in (torch.uint8, np.dtype(np.uint8)):
+        return None
+    first, last = values.shape[0] in _CHANNELS, values.shape[2] in _CHANNELS
+    if order is None and first == last:
+        return None
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if (order if order is not None else "channels_first" if first else "channels_last") != "channels_first":
+        if isinstance(tensor, LazyTensorBase):
+            return None
+        tensor = tensor.permute(2, 0, 1)
+    lazy = lazy_tensor(tensor)
+    if lazy is None or (to_rgb and lazy.lazy.shape[0] != 3):
+        return None
+    return lazy.contiguous()  # type: ignore[return-value]
+
+
+MODULES = {
+    "transformers.image_processing_backends": lambda module: body(
+        module.TorchvisionBackend.process_image, lambda original: partial(process_image, original)
+    )
+}
