@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 
 from accel.hooks.patch import Function, body
+from accel.hooks.watching import Replace
+from accel.lazy import placed
 from accel.lazy.from_pixels import lazy_image, lazy_tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
@@ -68,8 +70,17 @@ def _of_values(values: Any, to_rgb: bool, order: Any) -> LazyTensorBase | None:
     return lazy.contiguous()  # type: ignore[return-value]
 
 
-MODULES = {
+def preprocess(original: Function, self: Any, images: Any, *args: Any, **kwargs: Any) -> Any:
+    """``BaseImageProcessor.preprocess``, in which what moves values of lazy images is recorded as well."""
+    with placed.recording():
+        return original(self, images, *args, **kwargs)
+
+
+MODULES: dict[str, Replace] = {
     "transformers.image_processing_backends": lambda module: body(
         module.TorchvisionBackend.process_image, lambda original: partial(process_image, original)
-    )
+    ),
+    "transformers.image_processing_utils": lambda module: body(
+        module.BaseImageProcessor.preprocess, lambda original: partial(preprocess, original)
+    ),
 }
