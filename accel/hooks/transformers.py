@@ -1,6 +1,6 @@
 """Hugging Face transformers: its image processors on torchvision, ``TorchvisionBackend``, take images as lazy tensors.
 
-What a processor then does with torchvision's and torch's functions is recorded by their own hooks.
+What they then do is recorded: torchvision's functions by their own hooks, moves of values by ``accel.lazy.placed``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from accel.hooks.watching import Replace
 from accel.lazy import placed
 from accel.lazy.from_pixels import lazy_image, lazy_tensor
 from accel.lazy.image import LazyImage
-from accel.lazy.tensor import LazyTensor
+from accel.lazy.placed import PlacedTensor
+from accel.lazy.tensor import LazyTensor, materialized_in_worker
 from accel.lazy.tensor_base import LazyTensorBase
+from accel.processes import switch
 
 _CHANNELS = (1, 3, 4)  # of which transformers infers the order of an array
 
@@ -34,11 +36,12 @@ def process_image(
 ) -> Any:
     """``TorchvisionBackend.process_image``: a lazy uint8 tensor [channels, height, width]."""
     lazy = None
-    if device is None or torch.device(device).type == "cpu":
-        if isinstance(image, Image.Image):
-            lazy = _of_picture(image, bool(do_convert_rgb))
-        elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
-            lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
+    if device is not None and torch.device(device).type != "cpu":
+        pass  # called by itself
+    elif isinstance(image, Image.Image):
+        lazy = _of_picture(image, bool(do_convert_rgb))
+    elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
+        lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
     return original(self, image, do_convert_rgb, input_data_format, device, **kwargs) if lazy is None else lazy
 
 
@@ -71,9 +74,32 @@ def _of_values(values: Any, to_rgb: bool, order: Any) -> LazyTensorBase | None:
 
 
 def preprocess(original: Function, self: Any, images: Any, *args: Any, **kwargs: Any) -> Any:
-    """``BaseImageProcessor.preprocess``, in which what moves values of lazy images is recorded as well."""
-    with placed.recording():
+    """``BaseImageProcessor.preprocess``, in which what moves values of lazy images is recorded as well.
+
+    Values are those that the processor computes on the CPU, whatever the ``device``: they are computed or sent there in
+    the end.
+    """
+    if switch.active() is None or getattr(self, "backend", None) != "torchvision":
         return original(self, images, *args, **kwargs)
+    device = torch.device(kwargs.get("device") or "cpu")
+    if device.type != "cpu":
+        kwargs["device"] = "cpu"
+    code = getattr(type(self)._preprocess, "__code__", None)
+    with placed.recording(zeros=code is not None and "zeros" in code.co_names):
+        made = original(self, images, *args, **kwargs)
+    if isinstance(getattr(made, "data", None), dict):
+        made.data = {name: _finished(name, value, device) for name, value in made.data.items()}
+    return made
+
+
+def _finished(name: str, value: Any, device: torch.device) -> Any:
+    """An item of a processor's result, with what it computes on the device there."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_finished(name, each, device) for each in value])
+    if isinstance(value, PlacedTensor):
+        value = materialized_in_worker(value, placed=True)
+    on_device = isinstance(value, torch.Tensor) and (value.is_floating_point() or "mask" in name)
+    return value.to(device) if on_device and device.type != "cpu" else value
 
 
 MODULES: dict[str, Replace] = {

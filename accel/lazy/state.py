@@ -112,11 +112,16 @@ class LazyState(Images):
 
     @property
     def recordable(self) -> bool:
-        """Whether steps may be recorded on it: computed values may have been changed in place."""
+        """Whether steps on images may be recorded on it."""
+        return self.unseen
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it has no values yet: computed ones may have been changed in place."""
         progress = self.progress
         if progress is None or isinstance(progress, TaskSlice):
             return True
-        return isinstance(progress, Whole) and bool(progress.lazy.recordable)
+        return isinstance(progress, Whole) and bool(progress.lazy.unseen)
 
     @property
     def loader(self) -> int:

@@ -249,10 +249,17 @@ def _first(handler: Callable[..., Any], then: Callable[..., Any]) -> Callable[..
     return handle
 
 
-_moves = {torch.Tensor.to: to, torch.Tensor.cuda: cuda, torch.Tensor.cpu: cpu}
-placed.PlacedTensor.handlers = placed.HANDLERS | _moves
+placed.PlacedTensor.handlers = {
+    **placed.HANDLERS,
+    torch.Tensor.to: to,
+    torch.Tensor.cuda: cuda,
+    torch.Tensor.cpu: cpu,
+    torch.Tensor.float: partial(_to_dtype, torch.float32),
+    torch.Tensor.half: partial(_to_dtype, torch.float16),
+    torch.Tensor.bfloat16: partial(_to_dtype, torch.bfloat16),
+}
 LazyTensor.handlers = {
-    torch.stack: stack_lazy,
+    torch.stack: _first(placed.stack_tiles, stack_lazy),
     torch.clone: clone,
     torch.Tensor.clone: clone,
     torch.Tensor.to: to,
@@ -276,5 +283,5 @@ LazyTensor.handlers = {
     **dict.fromkeys(LazyTensorBase.either, mixing.multiplied),
 }
 for _function, _handler in placed.HANDLERS.items():
-    _own = LazyTensor.handlers.get(_function)
-    LazyTensor.handlers[_function] = _handler if _own is None else _first(_own, _handler)
+    _images = LazyTensor.handlers.get(_function)
+    LazyTensor.handlers[_function] = _handler if _images is None else _first(_images, _handler)

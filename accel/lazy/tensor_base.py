@@ -210,7 +210,10 @@ def records(value: Any) -> bool:
     """Like ``is_lazy``; true also for tensors with images' values in other places, which record what moves values."""
     if isinstance(value, (list, tuple)):
         return all(map(records, value))
-    return is_lazy(value) or (getattr(value, "is_placed", False) and pending_state(value) is not None)
+    if not getattr(value, "is_placed", False):
+        return is_lazy(value)
+    lazy = peek(value)
+    return lazy is not None and lazy.unseen
 
 
 def pending_state(value: Any) -> LazyState | None:

@@ -10,7 +10,7 @@ import torch
 
 from accel.backend import HostBackend, host_of
 from accel.errors import only
-from accel.ops import OPS
+from accel.ops import OPS, shape_after
 from accel.planning import values
 from accel.planning.order import parts
 from accel.planning.places import Place
@@ -33,6 +33,7 @@ def on_host(placed: Sequence[Placed], selection: Selection, out: torch.Tensor) -
     Raises:
         DecodeError: a file cannot be decoded, and its backend's ``on_error`` is "raise".
     """
+    placed = _uncropped(placed)
     split = [parts(each.recipe.steps) for each in placed]
     tables = [
         None if after or values.erases(on_values) else values.table(each.size[0], on_values)
@@ -52,6 +53,28 @@ def on_host(placed: Sequence[Placed], selection: Selection, out: torch.Tensor) -
     host = host_of(selection)
     place = getattr(host, "place", partial(HostBackend.place, host))  # a backend of no class of accel's may lack it
     place(jobs, out)
+
+
+def _uncropped(placed: Sequence[Placed]) -> list[Placed]:
+    """The same, with tiles of one picture as parts of it, so that it is computed once: as a whole."""
+    found, tiles = list(placed), dict[Any, list[tuple[int, Placed]]]()
+    for number, ((source, steps), size, place) in enumerate(placed):
+        on_pixels, on_values, after = parts(steps)
+        if after or values.erases(on_values) or not on_pixels or on_pixels[-1][0] != "crop":
+            continue
+        *before, (_, (top, left, height, width)) = on_pixels
+        header = source.header
+        whole = shape_after((header.channels, header.height, header.width), *before)
+        if 0 <= top <= top + height <= whole[1] and 0 <= left <= left + width <= whole[2]:
+            channel, row, column = place.origin
+            place = place._replace(origin=(channel, row + top, column + left))
+            tile = Placed(Recipe(source, (*before, *on_values)), (size[0], *whole[1:]), place)
+            tiles.setdefault((id(source), *before), []).append((number, tile))
+    for several in tiles.values():
+        if len(several) > 1:
+            for number, tile in several:
+                found[number] = tile
+    return found
 
 
 def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed]) -> list[torch.Tensor]:

@@ -14,15 +14,12 @@ from accel.backends.cpu.simd import LANES, copy_bytes
 @njit
 def place_rows(
     pixels: Any,
-    first: int,
-    count: int,
+    span: Any,
     columns: Any,
-    run: int,
     rows: Any,
     channels: Any,
     copies: Any,
     table: Any,
-    item: int,
     factors: Any,
     out: Any,
     scratch: Any,
@@ -31,16 +28,17 @@ def place_rows(
 
     Args:
         pixels: uint8 [height, width, channels of the table].
-        first: the first column that is needed. count: how many are.
-        columns: int64 [runs, 2], the column that each run of ``run`` neighbours begins at, and what it adds.
+        span: the first column that is needed, how many are, the length of a run, the bytes of an item of the table.
+        columns: int64 [runs, 2], the column that each run of neighbours begins at, and what it adds.
         rows, channels: int64 [n, 2], positions, and what each adds. copies: [n, 2], of which only the latter is used.
-        table: [channels, 256] of items of ``item`` bytes. factors: the table's (``passes.factors_of``).
+        table: [channels, 256]. factors: the table's (``passes.factors_of``).
         out: uint8 [bytes]; what is added is in items. scratch: uint8 [bytes].
 
     Returns:
         0; with nothing written, the bytes of scratch that are necessary, or -1 if arguments do not fit.
     """
     depth, width = table.shape[0], pixels.shape[1]
+    first, count, run, item = span
     memory = np.int64(scratch.ctypes.data)
     line, target = memory + PROOF_SIZE, np.int64(out.ctypes.data)
     if pixels.shape[2] != depth or first < 0 or first + count > width:

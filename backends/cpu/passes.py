@@ -24,7 +24,7 @@ RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _RUN_BATCH = "u1[1] i8[2] i8[3] i8[1] i4[2]w u1[2] any[2] f4[2] any[4]w u1[1]w"
 _run_batch = UNIT.function("backends.cpu.pass_image", "run_batch", _RUN_BATCH)
-_PLACE_ROWS = "u1[3] int int i8[2] int i8[2] i8[2] i8[2] any[2] int f4[2] any[1]w u1[1]w"
+_PLACE_ROWS = "u1[3] i8[1] i8[2] i8[2] i8[2] i8[2] any[2] f4[2] any[1]w u1[1]w"
 _place_rows = UNIT.function("backends.cpu.pass_places", "place_rows", _PLACE_ROWS)
 
 MOST_RETAINED = 16 << 20

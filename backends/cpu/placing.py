@@ -37,9 +37,8 @@ def _calls(pixels: torch.Tensor, table: torch.Tensor, place: Place, memory: Any)
         run, columns = last[0].size, place._replace(digits=tuple([each for each in place.digits if each != last[0]]))
     starts = columns.axis(COLUMN)
     first = int(starts[:, 0].min())
-    count = int(starts[:, 0].max()) + run - first
+    span = np.array([first, int(starts[:, 0].max()) + run - first, run, values.itemsize], np.int64)
     rows, channels, copies = place.axis(ROW), place.axis(CHANNEL), place.axis(REPEATED)
     copies[:, 1] += place.offset
     for begin in range(0, len(rows), _ROWS):
-        part = rows[begin : begin + _ROWS]
-        yield image, first, count, starts, run, part, channels, copies, values, values.itemsize, factors, memory
+        yield image, span, starts, rows[begin : begin + _ROWS], channels, copies, values, factors, memory

@@ -42,8 +42,10 @@ def _call(name: str) -> Call:
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None if torchvision must run it."""
     op, lazy = tensor_op(name), image.lazy
-    if name == "v2.pad" and lazy.dtype.is_floating_point and (padded := _padded(image, *args, **kwargs)) is not None:
-        return padded
+    if name == "v2.pad" and lazy.dtype.is_floating_point:
+        padded: T | None = _padded(image, *args, **kwargs)
+        if padded is not None:
+            return padded
     steps = tensor_geometry.steps(lazy, name, args, kwargs)
     if steps is None:
         params = _accepted(lazy, op, args, kwargs)
@@ -58,7 +60,7 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
 
 
-def _padded(image: T, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Any:
+def _padded(image: LazyTensorBase, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Any:
     """``pad`` of values by a constant, where that is recorded as moving them (``placed.recording``); else None."""
     left, right, top, bottom = _geometry._parse_pad_padding(padding)
     if isinstance(fill, (list, tuple)):
