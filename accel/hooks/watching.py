@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -47,20 +48,22 @@ class _Finder:
 
     names: frozenset[str] = frozenset()
     call: Callable[[str], None] | None = None
-    _asks = False
+
+    def __init__(self) -> None:
+        self._asking = threading.local()  # whether this thread asks the other finders
 
     def imported(self, name: str) -> None:
         if self.call is not None:
             self.call(name)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.names or self.call is None or self._asks:
+        if name not in self.names or self.call is None or getattr(self._asking, "now", False):
             return None
-        self._asks = True
+        self._asking.now = True
         try:
             spec = find_spec(name)
         finally:
-            self._asks = False
+            self._asking.now = False
         if spec is not None and spec.loader is not None:
             spec.loader = Watched(spec.loader, self)  # type: ignore[assignment]
         return spec

@@ -2,6 +2,8 @@
 
 import contextvars
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -166,19 +168,67 @@ def test_threads_of_a_server(name: str) -> None:
         assert all(each.result().equal(expected[number % 4]) for number, each in enumerate(found))
 
 
-def test_hashed_before() -> None:
-    """A server hashes the pixels of an image first: the processor begins with these, and nothing is decoded again."""
+def fetched(file: bytes) -> Image.Image:
+    """As vLLM loads what it is sent."""
+    image = Image.open(BytesIO(file))
+    image.load()
+    return image.convert("RGB")
 
-    def run() -> Any:
-        images = opened()
-        digests = [hashlib.sha256(np.asarray(image).data).hexdigest() for image in images]
+
+def hashed(image: Image.Image, mode: str) -> str:
+    """As vLLM hashes an image, before it looks up whether it has seen it; some versions convert to "RGBA"."""
+    shown = image if image.mode == mode else image.convert(mode)
+    return f"{image.getexif().get(0xA420)} {hashlib.sha256(np.asarray(shown).data).hexdigest()}"
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_in_a_server(mode: str) -> None:
+    """What is served stays lazy to the end; after a hash, the processor begins with the pixels, nothing is decoded."""
+
+    def run(hashes: bool) -> Any:
+        images = [fetched(file) for file in FILES]
+        digests = [hashed(image, mode) for image in images] if hashes else []
         return digests, processed("Qwen2VLImageProcessor", images)
 
     before = accel.stats()
-    helpers.assert_equal_runs(run)
+    helpers.assert_equal_runs(lambda: run(False))
+    assert accel.stats()["computed early"] == before["computed early"]
+    helpers.assert_equal_runs(lambda: run(True))
     assert accel.stats()["computed early"] - before["computed early"] == len(FILES)
     with accel.image_backend("cpu"):
-        assert "pixel source" in accel.explain(run()[1]["pixel_values"])
+        assert "pixel source" in accel.explain(run(True)[1]["pixel_values"])
+        assert "from 1 file" in accel.explain(run(False)[1]["pixel_values"])
+
+
+SERVER = """
+import io, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+from PIL import Image
+from transformers import Qwen2VLImageProcessor  # which two threads cannot import at once
+
+def answer(file):
+    values = Qwen2VLImageProcessor()(Image.open(io.BytesIO(file)), return_tensors="pt")["pixel_values"]
+    return type(values).__name__, values.sum().item()
+
+if __name__ == "__main__":
+    files = [open(name, "rb").read() for name in sys.argv[1:]]
+    with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        print(*threads.map(answer, files), *processes.map(answer, files), sep="\\n")
+"""
+
+
+def test_accel_run_in_front_of_a_server(tmp_path: Path) -> None:
+    """Its threads, and a process that it spawns."""
+    files = [str(tmp_path / f"{number}.jpg") for number in range(2)]
+    for name, file in zip(files, FILES, strict=False):
+        Path(name).write_bytes(file)
+    (tmp_path / "server.py").write_text(SERVER)
+    command = [sys.executable, "-W", "ignore", "-m", "accel", "run", "--backend", "cpu", str(tmp_path / "server.py")]
+    done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    sums = [processed("Qwen2VLImageProcessor", Image.open(name))["pixel_values"].sum().item() for name in files]
+    assert done.stdout.splitlines() == [str(("PlacedTensor", each)) for each in [*sums, *sums]]
 
 
 class Samples(torch.utils.data.Dataset[Any]):
