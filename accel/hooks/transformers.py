@@ -36,12 +36,11 @@ def process_image(
 ) -> Any:
     """``TorchvisionBackend.process_image``: a lazy uint8 tensor [channels, height, width]."""
     lazy = None
-    if device is not None and torch.device(device).type != "cpu":
-        pass  # called by itself
-    elif isinstance(image, Image.Image):
-        lazy = _of_picture(image, bool(do_convert_rgb))
-    elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
-        lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
+    if torch.device(device or "cpu").type == "cpu":  # another only if somebody calls just this method
+        if isinstance(image, Image.Image):
+            lazy = _of_picture(image, bool(do_convert_rgb))
+        elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
+            lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
     return original(self, image, do_convert_rgb, input_data_format, device, **kwargs) if lazy is None else lazy
 
 

@@ -27,7 +27,9 @@ from accel.lazy.state import LazyState, Locating
 from accel.lazy.tensor_base import LazyTensorBase, records
 from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.planning import order
+from accel.processes import switch
 from accel.processes.sending import raised_by_receiver
+from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Step
 from accel.runtime import placing
 from accel.runtime.placing import Placed
@@ -56,6 +58,10 @@ class PlacedState(LazyState):
         self.content, self.recipes = content, tuple([piece.recipe for piece in content.pieces])
         places = tuple([piece[2:] for piece in content.pieces])
         self.after = (("placed", (tuple(content.like.shape), places)),)  # for those who compare what was recorded
+
+    @property
+    def selection(self) -> Selection:
+        return super().selection if self.recipes else switch.current()
 
     @property
     def recordable(self) -> bool:
@@ -309,7 +315,7 @@ def put(tensor: LazyTensorBase, index: Any, value: Any) -> Any:
     key = tuple([each % size for each, size in zip(ints, tensor.shape, strict=False)])
     alike = (room.shape, room.dtype) == (given.like.shape, given.like.dtype)
     new = key not in state.taken and {len(key)} >= {len(other) for other in state.taken}
-    if not alike or not new or (state.recipes and state.selection != value.lazy.selection):
+    if not alike or not new or state.selection != value.lazy.selection:
         return NotImplemented
     state.taken.add(key)
     state.show(pieces.put(state.content, given, indices))
