@@ -2,6 +2,7 @@
 
 import contextvars
 import hashlib
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -285,3 +286,35 @@ def test_outside_of_a_processor_moved_values_are_computed() -> None:
         batch = processed("CLIPImageProcessor", opened())["pixel_values"]
         assert not is_lazy(batch.permute(0, 2, 3, 1))
         assert type(batch) is torch.Tensor
+
+
+OTHERS = ("Text", "Audio", "LayoutLM", "LightGlue", "SuperGlue", "EfficientLoFTR", "VitMatte", "VitPose", "ImageGPT")
+
+
+@pytest.mark.sweep
+def test_all_processors_that_there_are() -> None:
+    """Equal with their defaults, whatever they do; most record all of it."""
+    base = importlib.import_module("transformers.image_processing_backends").TorchvisionBackend
+    names = [name for name in dir(transformers) if name.endswith("ImageProcessor") and not name.startswith(OTHERS)]
+    lazy, equal = set(), set()
+    for name in names:
+        kind = helpers.attempt(lambda name=name: getattr(transformers, name))
+        if not (isinstance(kind, type) and issubclass(kind, base)) or kind is base:
+            continue
+        processor = helpers.attempt(kind)
+        for images in (opened, lambda: opened()[:1]):  # some make tensors of single images only
+
+            def run(images: Any = images, processor: Any = processor) -> Any:
+                return dict(processor(images(), return_tensors="pt"))
+
+            expected = helpers.attempt(run)
+            if isinstance(expected, dict):
+                break
+        if isinstance(expected, dict):
+            with accel.image_backend("cpu"):
+                made = run()
+                lazy |= {name for value in made.values() if is_lazy(value)}
+                helpers.assert_same(made, expected)
+            equal.add(name)
+    assert len(equal) > 100
+    assert len(lazy) > 0.6 * len(equal)
