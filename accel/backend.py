@@ -21,6 +21,8 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.errors import BackendUnavailable, attempt, meant, only
@@ -123,12 +125,12 @@ class HostBackend(Backend):
         """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
         return [attempt(self.run, plan, allocate) for plan in plans]
 
-    def place(self, jobs: Sequence[tuple[torch.Tensor, torch.Tensor, Place]], out: torch.Tensor) -> None:
+    def place(self, jobs: Sequence[tuple[npt.NDArray[np.uint8], torch.Tensor, Place]], out: torch.Tensor) -> None:
         """Look up pixels of images, and put the values in their places in one tensor.
 
         Args:
-            jobs: for each image its pixels, uint8 [channels, height, width] strided [height, width, channels], a table
-                [channels, 256] of their values, of the dtype of ``out``, and the place. No two places meet.
+            jobs: for each image its pixels, uint8 [height, width, channels], C-contiguous, a table [channels, 256] of
+                their values, of the dtype of ``out``, and the place. No two places meet.
             out: a tensor on the host, of any shape and strides, whose memory the places are in.
         """
         for pixels, table, place in jobs:

@@ -5,7 +5,7 @@
 Each is made of its class, with the defaults of the published models, and given lists of files in memory, of three
 sizes: photos as they are, and enlarged to 1 and 12 megapixels. ``opened``: the images that ``Image.open`` returns, as
 for bytes that are served. ``hashed``: ``np.asarray(image)`` first, as vLLM hashes what it is given. Every field of the
-results must be equal in every bit. Both sides take turns, on one thread; times include opening, decoding and the first
+results must be equal in every bit. Both sides take turns, on one thread; CPU times include opening, decoding and the first
 use of all values.
 """
 
@@ -136,9 +136,9 @@ def _measured(processor: Processor, files: Sequence[bytes], length: int, rounds:
                         seen.append([dict(each) for each in results(way == "hashed", lambda made: made)])
                         [leaf.sum() for leaf in tree_leaves(seen[-1]) if isinstance(leaf, torch.Tensor)]
                         continue
-                    begin = time.perf_counter()
+                    begin = time.process_time()
                     results(way == "hashed", _used)
-                    times.append(time.perf_counter() - begin)
+                    times.append(time.process_time() - begin)
             if seen and not _equal(*seen):
                 raise Red(f"{processor.name}, {way}: results differ")
         plain, ours = (1e3 * median(times) / len(files) for times in spent.values())

@@ -57,6 +57,7 @@ class Place(NamedTuple):
         out.as_strided(sizes, [digit.stride for digit in self.digits], out.storage_offset() + self.offset).copy_(shown)
 
 
-def looked_up(pixels: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """The values of pixels, uint8 [channels, height, width], by a table [channels, 256]."""
-    return torch.stack([values[levels] for values, levels in zip(table, pixels.int(), strict=True)])
+def looked_up(pixels: npt.NDArray[np.uint8], table: torch.Tensor) -> torch.Tensor:
+    """The values [channels, height, width] of pixels [height, width, channels], by a table [channels, 256]."""
+    levels = torch.from_numpy(pixels.astype(np.int64)).permute(2, 0, 1)
+    return torch.stack([values[own] for values, own in zip(table, levels, strict=True)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from accel.backend import HostBackend, host_of
@@ -15,15 +16,20 @@ from accel.planning import values
 from accel.planning.order import parts
 from accel.planning.places import Place
 from accel.recipes.options import Selection
-from accel.recipes.recipe import Recipe
-from accel.runtime import compute, task
+from accel.recipes.recipe import Recipe, Step
+from accel.runtime import compute, first_pass, task
+from accel.runtime.memo import cached
+from accel.system import counters
+
+ImageShape = tuple[int, int, int]
+_PIXELS: tuple[Step, ...] = (("pil_to_tensor", ()),)
 
 
 class Placed(NamedTuple):
     """An image, the size (channels, height, width) of the recipe's result, and its place."""
 
     recipe: Recipe
-    size: tuple[int, int, int]
+    size: ImageShape
     place: Place
 
 
@@ -40,16 +46,17 @@ def on_host(placed: Sequence[Placed], selection: Selection, out: torch.Tensor) -
         for each, (_, on_values, after) in zip(placed, split, strict=True)
     ]
     recipes = [
-        each.recipe if table is None else Recipe(each.recipe.source, (*on_pixels, ("pil_to_tensor", ())))
+        each.recipe if table is None else Recipe(each.recipe.source, (*on_pixels, *_PIXELS))
         for each, (on_pixels, *_), table in zip(placed, split, tables, strict=True)
     ]
-    images = _computed(recipes, placed)
+    images = _computed(recipes, placed, selection)
     jobs = []
     for image, table, each in zip(images, tables, placed, strict=True):
         if table is None:
             each.place.put(image, out)
         else:
-            jobs.append((image, table, each.place))
+            pixels = image.permute(1, 2, 0).numpy() if isinstance(image, torch.Tensor) else image
+            jobs.append((pixels, table, each.place))
     host = host_of(selection)
     place = getattr(host, "place", partial(HostBackend.place, host))  # a backend of no class of accel's may lack it
     place(jobs, out)
@@ -77,22 +84,30 @@ def _uncropped(placed: Sequence[Placed]) -> list[Placed]:
     return found
 
 
-def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed]) -> list[torch.Tensor]:
-    """The results [channels, height, width] of recipes, each computed once; those of one size are one plan."""
-    numbers: dict[tuple[Any, ...], tuple[Any, int]] = {}
-    batches: dict[Any, list[Recipe]] = {}
+def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed], selection: Selection) -> list[Any]:
+    """The results of recipes, each computed once, in as few plans as possible.
+
+    A tensor [channels, height, width] or, of uint8 pixels, perhaps an array [height, width, channels].
+    """
+    sizes: dict[Any, tuple[Recipe, ImageShape]] = {}
     keys = []
     for recipe, each in zip(recipes, placed, strict=True):
-        key = id(recipe.source), tuple([id(step) if OPS[step[0]].holds_tensors else step for step in recipe.steps])
-        if key not in numbers:
-            kind = each.size, recipe.steps[-1]
-            batch = batches.setdefault(kind, [])
-            numbers[key] = kind, len(batch)
-            batch.append(recipe)
-        keys.append(key)
-    made = compute.several([(tuple(batch), True) for batch in batches.values()])
-    results = {kind: only([result]) for kind, result in zip(batches, made, strict=True)}
-    return [results[kind][number] for kind, number in map(numbers.__getitem__, keys)]
+        keys.append((id(recipe.source), *[id(step) if OPS[step[0]].holds_tensors else step for step in recipe.steps]))
+        sizes.setdefault(keys[-1], (recipe, each.size))
+    unique, made = [recipe for recipe, _ in sizes.values()], dict[Any, Any]()
+    together = [] if cached.in_use else first_pass.together(unique, host_of(selection), compute.on_host)
+    batches: dict[Any, list[Any]] = {}
+    for key, recipe, (before, size) in zip(sizes, together or unique, sizes.values(), strict=True):
+        if recipe is not before and recipe.steps == _PIXELS:  # nothing is left to do
+            channels, height, width = size
+            counters.images({before.source.way: 1})
+            made[key] = np.frombuffer(recipe.source.data, np.uint8).reshape(height, width, channels)
+        else:
+            batches.setdefault((size, recipe.steps[-1]), []).append(key)
+    results = compute.several([(tuple([sizes[key][0] for key in batch]), True) for batch in batches.values()])
+    for batch, result in zip(batches.values(), results, strict=True):
+        made.update(zip(batch, only([result]), strict=True))
+    return [made[key] for key in keys]
 
 
 def on_device(placed: Sequence[Placed], device: torch.device, out: torch.Tensor) -> None:

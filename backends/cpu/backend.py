@@ -112,7 +112,7 @@ class CpuBackend(HostBackend):
         failed.clear()  # the errors' tracebacks refer to it
         return results
 
-    def place(self, jobs: Sequence[tuple[torch.Tensor, torch.Tensor, Place]], out: torch.Tensor) -> None:
+    def place(self, jobs: Sequence[tuple[Pixels, torch.Tensor, Place]], out: torch.Tensor) -> None:
         placing.place(jobs, out, self._parallel)
 
     def _tasks(self, plan: Plan, target: npt.NDArray[Any]) -> Iterable[rows.Task]:

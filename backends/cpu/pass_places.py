@@ -10,6 +10,20 @@ from numba import njit
 from accel.backends.cpu.pass_rows import PROOF_SIZE, stands_in, write_blocks, write_run
 from accel.backends.cpu.simd import LANES, copy_bytes
 
+_BLOCK = 32
+"""Bytes that are copied by a few instructions."""
+
+
+@njit
+def _copy_run(source: int, target: int, count: int) -> None:
+    """Copy ``count`` bytes; a call of memcpy would take longer than a patch's row."""
+    if count < _BLOCK:
+        copy_bytes(source, target, count)
+        return
+    for at in range(0, count - _BLOCK, _BLOCK):
+        copy_bytes(source + at, target + at, 32)
+    copy_bytes(source + count - _BLOCK, target + count - _BLOCK, 32)  # it may overlap the one before
+
 
 @njit
 def place_rows(
@@ -58,5 +72,5 @@ def place_rows(
             for k in range(copies.shape[0]):
                 place = target + (rows[r, 1] + channels[c, 1] + copies[k, 1]) * item
                 for x in range(columns.shape[0]):
-                    copy_bytes(plane + columns[x, 0] * item, place + columns[x, 1] * item, run * item)
+                    _copy_run(plane + columns[x, 0] * item, place + columns[x, 1] * item, run * item)
     return 0

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from accel.backends.cpu import passes, stages
+from accel.backends.shared.pixels import Pixels
 from accel.planning.places import CHANNEL, COLUMN, REPEATED, ROW, Place
 from accel.planning.plan import bits
 from accel.runtime.parallel import ParallelFor
@@ -17,7 +18,7 @@ _ROWS = 64
 """The rows of an image that a thread places at a time."""
 
 
-def place(jobs: Sequence[tuple[torch.Tensor, torch.Tensor, Place]], out: torch.Tensor, parallel: ParallelFor) -> None:
+def place(jobs: Sequence[tuple[Pixels, torch.Tensor, Place]], out: torch.Tensor, parallel: ParallelFor) -> None:
     """``HostBackend.place``."""
     flat = out.as_strided((_extent(out),), (1,))
     memory = bits(flat).view(np.uint8)
@@ -28,8 +29,7 @@ def _extent(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _calls(pixels: torch.Tensor, table: torch.Tensor, place: Place, memory: Any) -> Iterator[tuple[Any, ...]]:
-    image = pixels.permute(1, 2, 0).numpy()
+def _calls(image: Pixels, table: torch.Tensor, place: Place, memory: Any) -> Iterator[tuple[Any, ...]]:
     values, factors = stages.value_table(table)
     run, columns = 1, place
     last = [digit for digit in place.digits if digit.axis == COLUMN and digit.size > 1][-1:]
