@@ -5,8 +5,8 @@
 Each is made of its class, with the defaults of the published models, and given lists of files in memory, of three
 sizes: photos as they are, and enlarged to 1 and 12 megapixels. ``opened``: the images that ``Image.open`` returns, as
 for bytes that are served. ``hashed``: ``np.asarray(image)`` first, as vLLM hashes what it is given. Every field of the
-results must be equal in every bit. Both sides take turns, on one thread; CPU times include opening, decoding and the first
-use of all values.
+results must be equal in every bit. Both sides take turns, on one thread; times are the CPU's, and include opening,
+decoding and the first use of all values.
 """
 
 from __future__ import annotations
