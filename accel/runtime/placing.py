@@ -19,10 +19,14 @@ from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Step
 from accel.runtime import compute, first_pass, task
 from accel.runtime.memo import cached
-from accel.system import counters
+from accel.system import counters, fork, memory
 
 ImageShape = tuple[int, int, int]
 _PIXELS: tuple[Step, ...] = (("pil_to_tensor", ()),)
+
+
+_between = memory.Results()  # for pixels, so that the memory of results stays for results
+fork.register(in_child=_between.__init__)  # type: ignore[misc]
 
 
 class Placed(NamedTuple):
@@ -104,7 +108,8 @@ def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed], selection: Se
             made[key] = np.frombuffer(recipe.source.data, np.uint8).reshape(height, width, channels)
         else:
             batches.setdefault((size, recipe.steps[-1]), []).append(key)
-    results = compute.several([(tuple([sizes[key][0] for key in batch]), True) for batch in batches.values()])
+    images = [(tuple([sizes[key][0] for key in batch]), True) for batch in batches.values()]
+    results = compute.several(images, _between.empty)
     for batch, result in zip(batches.values(), results, strict=True):
         made.update(zip(batch, only([result]), strict=True))
     return [made[key] for key in keys]
