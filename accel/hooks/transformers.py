@@ -5,24 +5,35 @@ What they then do is recorded: torchvision's functions by their own hooks, moves
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch.utils.data import get_worker_info
 
 from accel.hooks.patch import Function, body
 from accel.hooks.watching import Replace
-from accel.lazy import placed
+from accel.lazy import placed, search
 from accel.lazy.from_pixels import lazy_image, lazy_tensor
 from accel.lazy.image import LazyImage
 from accel.lazy.placed import PlacedTensor
 from accel.lazy.tensor import LazyTensor, materialized_in_worker
 from accel.lazy.tensor_base import LazyTensorBase
 from accel.processes import switch
+from accel.system import counters
 
 _CHANNELS = (1, 3, 4)  # of which transformers infers the order of an array
+
+
+class _Taken(threading.local):
+    images = 0
+
+
+_taken = _Taken()
+"""How many images this thread's call of a processor took as lazy tensors."""
 
 
 def process_image(
@@ -41,7 +52,10 @@ def process_image(
             lazy = _of_picture(image, bool(do_convert_rgb))
         elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
             lazy = _of_values(image, bool(do_convert_rgb), input_data_format)
-    return original(self, image, do_convert_rgb, input_data_format, device, **kwargs) if lazy is None else lazy
+    if lazy is None:
+        return original(self, image, do_convert_rgb, input_data_format, device, **kwargs)
+    _taken.images += 1
+    return lazy
 
 
 def _of_picture(image: Image.Image, to_rgb: bool) -> LazyTensorBase | None:
@@ -84,9 +98,12 @@ def preprocess(original: Function, self: Any, images: Any, *args: Any, **kwargs:
     if device.type != "cpu":
         kwargs["device"] = "cpu"
     code = getattr(type(self)._preprocess, "__code__", None)
+    _taken.images = 0
     with placed.recording(zeros=code is not None and "zeros" in code.co_names):
         made = original(self, images, *args, **kwargs)
     if isinstance(getattr(made, "data", None), dict):
+        if _taken.images and get_worker_info() is None and not search.lazy_tensors(made.data):
+            counters.fallback(f"{type(self).__name__} computes values before it returns")
         made.data = {name: _finished(name, value, device) for name, value in made.data.items()}
     return made
 

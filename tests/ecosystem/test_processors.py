@@ -281,6 +281,15 @@ def test_on_a_device(name: str) -> None:
     assert (after["computed early"], after["fallbacks"]) == (before["computed early"], before["fallbacks"])
 
 
+def test_a_processor_that_computes_on_the_way() -> None:
+    """It is equal, and counted: this one resizes floats."""
+    before = accel.stats()["fallbacks"]
+    helpers.assert_equal_runs(lambda: dict(transformers.DINOv3ViTImageProcessor()(opened(), return_tensors="pt")))
+    after = accel.stats()["fallbacks"]
+    assert after.keys() - before.keys() <= {"DINOv3ViTImageProcessor computes values before it returns"}
+    assert after["DINOv3ViTImageProcessor computes values before it returns"]
+
+
 def test_outside_of_a_processor_moved_values_are_computed() -> None:
     with accel.image_backend("cpu"):
         batch = processed("CLIPImageProcessor", opened())["pixel_values"]
