@@ -87,9 +87,11 @@ def _of_cache(recipes: Sequence[Recipe]) -> bool:
     return cached.in_use or sources[0].cached is not None
 
 
-def on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
+def on_host(
+    selection: Selection, plans: Sequence[Plan], allocate: Allocate = memory.results.empty
+) -> list[torch.Tensor | Exception]:
     """Run plans on the host backend of a selection; return for each its result, or its error."""
-    return _run_all(selection, plans, memory.results.empty)
+    return _run_all(selection, plans, allocate)
 
 
 def _host_plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:

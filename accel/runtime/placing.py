@@ -99,7 +99,8 @@ def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed], selection: Se
         keys.append((id(recipe.source), *[id(step) if OPS[step[0]].holds_tensors else step for step in recipe.steps]))
         sizes.setdefault(keys[-1], (recipe, each.size))
     unique, made = [recipe for recipe, _ in sizes.values()], dict[Any, Any]()
-    together = [] if cached.in_use else first_pass.together(unique, host_of(selection), compute.on_host)
+    run = partial(compute.on_host, allocate=_between.empty)
+    together = [] if cached.in_use else first_pass.together(unique, host_of(selection), run)
     batches: dict[Any, list[Any]] = {}
     for key, recipe, (before, size) in zip(sizes, together or unique, sizes.values(), strict=True):
         if recipe is not before and recipe.steps == _PIXELS:  # nothing is left to do
