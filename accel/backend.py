@@ -21,10 +21,13 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from accel.errors import BackendUnavailable, attempt, meant, only
 from accel.planning.columns import ColumnPlan
+from accel.planning.places import Place, looked_up
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
 from accel.recipes import options as plain
@@ -121,6 +124,17 @@ class HostBackend(Backend):
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
         """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
         return [attempt(self.run, plan, allocate) for plan in plans]
+
+    def place(self, jobs: Sequence[tuple[npt.NDArray[np.uint8], torch.Tensor, Place]], out: torch.Tensor) -> None:
+        """Look up pixels of images, and put the values in their places in one tensor.
+
+        Args:
+            jobs: for each image its pixels, uint8 [height, width, channels], C-contiguous, a table [channels, 256] of
+                their values, of the dtype of ``out``, and the place. No two places meet.
+            out: a tensor on the host, of any shape and strides, whose memory the places are in.
+        """
+        for pixels, table, place in jobs:
+            place.put(looked_up(pixels, table), out)
 
 
 class AcceleratorBackend(Backend):
@@ -282,7 +296,7 @@ def _load(entry: EntryPoint) -> type[Backend]:
     return loaded  # type: ignore[no-any-return]
 
 
-_OPTIONAL = ("supports", "on_host", "runs_columns", "runs_apart")
+_OPTIONAL = ("supports", "on_host", "runs_columns", "runs_apart", "place")
 """Members that a backend may lack if it derives from no class of accel's."""
 
 

@@ -27,6 +27,7 @@ from accel.hooks import (
     table,
     torch_compile,
     torch_profiler,
+    transformers,
     tv_datasets,
     tv_files,
     tv_functional,
@@ -34,6 +35,7 @@ from accel.hooks import (
     tv_transforms,
     v2_functional,
     v2_transforms,
+    watching,
 )
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
@@ -111,7 +113,7 @@ def install() -> None:
     name = ""
     try:
         _undo.append(pillow_open.unwatch)
-        _undo.append(job_runners.watch())
+        _undo.append(watching.watch({**job_runners.MODULES, **transformers.MODULES}))
         for row, place in places:
             name = row.name
             _undo.append(row.put(place))

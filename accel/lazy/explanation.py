@@ -12,6 +12,7 @@ from PIL import Image
 from accel.backend import backend_of
 from accel.codec.header import Raw
 from accel.lazy.image import LazyImage
+from accel.lazy.placed import PlacedState
 from accel.lazy.tensor_base import pending_state
 from accel.ops import OPS
 from accel.ops.helpers import THREADS
@@ -50,6 +51,9 @@ def explain(x: Any) -> str:
         title = f"lazy tensor {list(x.shape)} {_short(x.dtype)}"
         if lazy.part is not None:
             title += f", submitted ({lazy.part})"
+        if isinstance(lazy, PlacedState):
+            title += f", {_many(len(lazy.recipes), 'part')} of which come from images and are put in their places"
+            return _explain(f"{title}; the first", lazy.recipes[:1], True) if lazy.recipes else title
         return _explain(title, lazy.recipes, lazy.made[2], lazy.after)
     in_force = f"The image backend in force is {switch.current().name!r}."
     if isinstance(x, torch.Tensor):

@@ -73,6 +73,11 @@ class LazyImage(LazyImageBase):
         """The recipe; None once the pixels are computed."""
         return self._recipe if self._im is None else None
 
+    @property
+    def is_transparent(self) -> bool:
+        """Whether its ``info`` names a transparent colour; that of a file with a lazy image never does."""
+        return (self._info or {}).get("transparency") is not None
+
     @staticmethod
     def load_rgb(source: Source) -> LazyImage:
         """The image that ``Image.open(...).convert("RGB")`` returns."""

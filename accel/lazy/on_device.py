@@ -8,7 +8,7 @@ from torch.utils.data import get_worker_info
 from accel.lazy import shell
 from accel.lazy.batch import companions, submit
 from accel.lazy.state import Done, LazyState, Locating, peek
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.lazy.tensor_base import LazyTensorBase, records
 from accel.processes import uses
 from accel.recipes.options import AcceleratorOptions, Selection
 from accel.recipes.rows import Rows
@@ -34,7 +34,7 @@ def pin(tensor: LazyTensorBase) -> bool:
 
 def to_device(tensor: LazyTensorBase, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
     """The values as a plain tensor on a device; an accelerator backend computes there, and remembers the device."""
-    lazy = tensor.lazy if is_lazy(tensor) else None
+    lazy = tensor.lazy if records(tensor) else None
     if lazy is not None and prefetch.usable(lazy.selection, device):
         with log.flushing, lazy.lock:
             if peek(tensor) is not None and not isinstance(lazy.progress, Done):
@@ -74,7 +74,7 @@ def submitted_or_computed(lazy: LazyState, device: torch.device, part: TaskSlice
     value = lazy.take(part)
     if value is None:
         with Locating(lazy), shell.suspended():
-            value = lazy.shaped(task.compute_now(lazy.recipes, lazy.made[2], device))
+            value = lazy.computed_on(device)
     return value
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 
-from accel.ops.memory_layout import Layout, strides
 from accel.system import fork
 from accel.system.private_names import private
 
@@ -75,12 +74,10 @@ class Absent:
         raise AttributeError("lazy tensors are exported by __dlpack__")
 
 
-def make(
-    cls: type[T], lead: tuple[int, ...], shape: tuple[int, int, int], dtype: torch.dtype, layout: Layout, offset: int
-) -> T:
+def make(cls: type[T], shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, offset: int) -> T:
     """A tensor object of a class, on the CPU, shaped and strided as torchvision's; ``offset``: the storage offset."""
     tensor: T = torch.Tensor._make_wrapper_subclass(
-        cls, (*lead, *shape), strides=strides(lead, shape, layout), storage_offset=offset, dtype=dtype, device=_CPU
+        cls, shape, strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
     )
     _refuse_memory(tensor)
     return tensor

@@ -41,7 +41,7 @@ from accel.ops.helpers import in_memory
 from accel.ops.memory_layout import PLANAR, Layout
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
-from accel.runtime import compute, prefetch, torch_ops, worker_batches
+from accel.runtime import compute, prefetch, task, torch_ops, worker_batches
 from accel.runtime.prefetch import TaskSlice
 from accel.system import fork, log, memory
 from accel.system.memory import Allocate
@@ -112,11 +112,16 @@ class LazyState(Images):
 
     @property
     def recordable(self) -> bool:
-        """Whether steps may be recorded on it: computed values may have been changed in place."""
+        """Whether steps on images may be recorded on it."""
+        return self.unseen
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it has no values yet: computed ones may have been changed in place."""
         progress = self.progress
         if progress is None or isinstance(progress, TaskSlice):
             return True
-        return isinstance(progress, Whole) and bool(progress.lazy.recordable)
+        return isinstance(progress, Whole) and bool(progress.lazy.unseen)
 
     @property
     def loader(self) -> int:
@@ -147,6 +152,10 @@ class LazyState(Images):
             if images is None:
                 images = compute.tensors(self.recipes, interleaved=self.made[2], allocate=allocate)
             return self.shaped(images)
+
+    def computed_on(self, device: torch.device) -> torch.Tensor:
+        """The values, computed on a device of an accelerator backend now."""
+        return self.shaped(task.compute_now(self.recipes, self.made[2], device))
 
     def take(self, part: TaskSlice | None = None) -> torch.Tensor | None:
         """Take the values from the submission; None if it has none, or they were taken already.
@@ -244,11 +253,12 @@ def _same(value: torch.Tensor) -> torch.Tensor:
 
 
 def _part(batch: torch.Tensor, lazy: LazyState, index: Any) -> torch.Tensor:
-    """Part of a batch, which is computed as a whole for it."""
+    """Part of a batch, which is computed as a whole for it; ``index``: of it, or a function that shows it."""
     value = materialize(batch, memory.results.empty)
     with shell.suspended():
         alias = lazy.progress.alias if isinstance(lazy.progress, Done) else None
-        return (value.detach() if alias is None else alias)[index]
+        whole = value.detach() if alias is None else alias
+        return index(whole) if callable(index) else whole[index]
 
 
 def _references() -> int:

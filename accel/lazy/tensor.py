@@ -6,7 +6,7 @@ plain tensor there; anything else computes its values (``accel.lazy.tensor_base`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from accel.backend import backend_of
-from accel.lazy import mixing, views
+from accel.lazy import mixing, placed, views
 from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
@@ -178,6 +178,8 @@ def _cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
         return tensor
     if dtype not in _CASTS:
         return NotImplemented
+    if tensor.is_placed:
+        return placed.cast(tensor, dtype)
     step = ("to", (dtype,))
     return _onwards(tensor, tensor.then(step, dtype=dtype), step)
 
@@ -237,8 +239,27 @@ def is_pinned(tensor: LazyTensorBase, device: Any = None) -> bool:
     return tensor.lazy.part is not None  # pinning a submitted tensor gains nothing
 
 
+def _first(handler: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    """The first handler's result or, if it returns NotImplemented, the other's."""
+
+    def handle(*args: Any, **kwargs: Any) -> Any:
+        result = handler(*args, **kwargs)
+        return then(*args, **kwargs) if result is NotImplemented else result
+
+    return handle
+
+
+placed.PlacedTensor.handlers = {
+    **placed.HANDLERS,
+    torch.Tensor.to: to,
+    torch.Tensor.cuda: cuda,
+    torch.Tensor.cpu: cpu,
+    torch.Tensor.float: partial(_to_dtype, torch.float32),
+    torch.Tensor.half: partial(_to_dtype, torch.float16),
+    torch.Tensor.bfloat16: partial(_to_dtype, torch.bfloat16),
+}
 LazyTensor.handlers = {
-    torch.stack: stack_lazy,
+    torch.stack: _first(placed.stack_tiles, stack_lazy),
     torch.clone: clone,
     torch.Tensor.clone: clone,
     torch.Tensor.to: to,
@@ -261,3 +282,6 @@ LazyTensor.handlers = {
     torch.Tensor.double: partial(_to_dtype, torch.float64),
     **dict.fromkeys(LazyTensorBase.either, mixing.multiplied),
 }
+for _function, _handler in placed.HANDLERS.items():
+    _images = LazyTensor.handlers.get(_function)
+    LazyTensor.handlers[_function] = _handler if _images is None else _first(_images, _handler)

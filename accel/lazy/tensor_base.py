@@ -19,7 +19,7 @@ from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
 from accel.ops import OPS, shape_after, tensor_op
 from accel.ops.helpers import same_threads
-from accel.ops.memory_layout import PLANAR, Layout
+from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.planning import layouts
 from accel.recipes.recipe import Recipe, Step
 from accel.recipes.rows import then
@@ -45,11 +45,13 @@ class LazyTensorBase(torch.Tensor):
         lazy: its state. becomes: the class of tensor that it becomes.
         handlers: functions that keep it lazy; if one returns NotImplemented, the values are computed.
         either: those of them that also take a lazy tensor as the second argument.
+        is_placed: whether it has images' values in other places (``accel.lazy.placed``), and so no steps on images.
     """
 
     lazy: LazyState
     becomes: ClassVar[type[torch.Tensor]] = torch.Tensor
     handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    is_placed: ClassVar[bool] = False
     either: ClassVar[frozenset[Any]] = frozenset(
         {torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__}
     )
@@ -68,7 +70,7 @@ class LazyTensorBase(torch.Tensor):
         offset: int = 0,
     ) -> Self:
         """Make a lazy tensor of recipes; arguments as for ``LazyState``. ``offset``: its storage offset in a batch."""
-        tensor = shell.make(cls, lead, shape, dtype, layout, offset)
+        tensor = shell.make(cls, (*lead, *shape), strides(lead, shape, layout), dtype, offset)
         tensor.lazy = LazyState(recipes, lead, shape, dtype, layout, after, made)
         return tensor
 
@@ -132,16 +134,16 @@ class LazyTensorBase(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in shell.METADATA and is_lazy(args[0]):
+        if func in shell.METADATA and records(args[0]):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
         recorded = handler is not None and args and "out" not in kwargs
-        if recorded and (is_lazy(args[0]) or (func in cls.either and is_lazy(args[1]))):
+        if recorded and (records(args[0]) or (func in cls.either and is_lazy(args[1]))):
             try:
                 result = handler(*args, **kwargs)  # type: ignore[misc]
             except AttributeError:  # another thread may have computed it meanwhile
-                if all(map(is_lazy, args[:2])):
+                if all(map(records, args[:2])):
                     raise
                 result = NotImplemented
             if result is not NotImplemented:
@@ -202,6 +204,16 @@ def is_lazy(value: Any) -> bool:
         lazy = peek(value)
         return lazy is not None and (lazy.progress is None or lazy.recordable)
     return isinstance(value, (list, tuple)) and all(map(is_lazy, value))
+
+
+def records(value: Any) -> bool:
+    """Like ``is_lazy``; true also for tensors with images' values in other places, which record what moves values."""
+    if isinstance(value, (list, tuple)):
+        return all(map(records, value))
+    if not getattr(value, "is_placed", False):
+        return is_lazy(value)
+    lazy = peek(value)
+    return lazy is not None and lazy.unseen
 
 
 def pending_state(value: Any) -> LazyState | None:

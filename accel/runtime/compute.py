@@ -62,7 +62,7 @@ def several(
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
-            (results.applied(each, host_of(selection_of(each)), _on_host, planes.mark_affordable, pixels), interleaved)
+            (results.applied(each, host_of(selection_of(each)), on_host, planes.mark_affordable, pixels), interleaved)
             for each, interleaved in batches
         ]
     places: dict[tuple[Selection, bool], list[int]] = {}
@@ -87,13 +87,16 @@ def _of_cache(recipes: Sequence[Recipe]) -> bool:
     return cached.in_use or sources[0].cached is not None
 
 
-def _on_host(selection: Selection, plans: Sequence[Plan]) -> list[torch.Tensor | Exception]:
-    return _run_all(selection, plans, memory.results.empty)
+def on_host(
+    selection: Selection, plans: Sequence[Plan], allocate: Allocate = memory.results.empty
+) -> list[torch.Tensor | Exception]:
+    """Run plans on the host backend of a selection; return for each its result, or its error."""
+    return _run_all(selection, plans, allocate)
 
 
 def _host_plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
     if not isinstance(recipes, Rows):
-        recipes = first_pass.together(recipes, host_of(selection_of(recipes)), _on_host)
+        recipes = first_pass.together(recipes, host_of(selection_of(recipes)), on_host)
     return _plan(recipes, interleaved)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import HostBackend, Options
-from accel.backends.cpu import effects, passes, regions, rows, stages
+from accel.backends.cpu import effects, passes, placing, regions, rows, stages
 from accel.backends.cpu.shares import Share
 from accel.backends.shared.options import check_threads
 from accel.backends.shared.pixels import Pixels
@@ -23,6 +23,7 @@ from accel.codec.files import reader
 from accel.codec.jpeg import planes as jpeg_planes
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
+from accel.planning.places import Place
 from accel.planning.plan import Decode, Plan, bits
 from accel.recipes.sources import Files, Sources
 from accel.runtime import read
@@ -110,6 +111,9 @@ class CpuBackend(HostBackend):
             results[number] = failed[number, position]
         failed.clear()  # the errors' tracebacks refer to it
         return results
+
+    def place(self, jobs: Sequence[tuple[Pixels, torch.Tensor, Place]], out: torch.Tensor) -> None:
+        placing.place(jobs, out, self._parallel)
 
     def _tasks(self, plan: Plan, target: npt.NDArray[Any]) -> Iterable[rows.Task]:
         of = plan.shape[0]

@@ -24,6 +24,8 @@ RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
 _RUN_BATCH = "u1[1] i8[2] i8[3] i8[1] i4[2]w u1[2] any[2] f4[2] any[4]w u1[1]w"
 _run_batch = UNIT.function("backends.cpu.pass_image", "run_batch", _RUN_BATCH)
+_PLACE_ROWS = "u1[3] i8[1] i8[2] i8[2] i8[2] i8[2] any[2] f4[2] any[1]w u1[1]w"
+_place_rows = UNIT.function("backends.cpu.pass_places", "place_rows", _PLACE_ROWS)
 
 MOST_RETAINED = 16 << 20
 """The most bytes of workspace that a thread keeps."""
@@ -135,6 +137,15 @@ def run_batch(
     _with_workspace(_run_batch, pictures, parts, axes, words, windows, fills, table, factors, out)
 
 
+def place_rows(*given: Any) -> None:
+    """``pass_places.place_rows`` without its last argument.
+
+    Raises:
+        ValueError: arguments do not fit together; nothing was written.
+    """
+    _with_workspace(_place_rows, *given)
+
+
 def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
     dtype = out.dtype
     if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
@@ -193,6 +204,7 @@ _LEVELS = np.arange(256, dtype=np.float32)
 _SCALINGS = (
     (_LEVELS / np.float32(255), *_reciprocal(np.float32(255))),
     (_LEVELS * np.float32(1 / 255), np.float32(1 / 255), np.float32(0)),
+    (_LEVELS, np.float32(1), np.float32(0)),  # transformers multiplies mean and std instead
 )
 
 

@@ -81,9 +81,17 @@ def test_left_in_the_middle(device: TapeDevice, tmp_path: Path, entry: Entry, ba
     assert helpers.known(after) == helpers.known(states)
 
 
+def processed(images: list[Any]) -> Any:
+    """By a processor of transformers, which makes patches."""
+    return helpers.optional("transformers").Qwen2VLImageProcessor()(images, return_tensors="pt")["pixel_values"]
+
+
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize("collate", [torch.utils.data.default_collate, processed])
 @pytest.mark.parametrize("entry", [queue, submitting, returning, sunk])
-def test_what_was_recorded_is_changed(device: TapeDevice, tmp_path: Path, entry: Entry, backend: str) -> None:
+def test_what_was_recorded_is_changed(
+    device: TapeDevice, tmp_path: Path, entry: Entry, collate: Callable[[list[Any]], Any], backend: str
+) -> None:
     """The file, the buffer and the tensor that a batch was made of, after it was recorded."""
 
     def batches() -> Iterator[Any]:
@@ -93,7 +101,7 @@ def test_what_was_recorded_is_changed(device: TapeDevice, tmp_path: Path, entry:
             pixels = torch.full((3, 40, 40), number, dtype=torch.uint8)
             images = [F.pil_to_tensor(F.crop(Image.open(each), 2, 2, 20, 20)) for each in (path, buffer)]
             images.append(F.hflip(F.crop(pixels, 2, 2, 20, 20)))
-            batch = torch.utils.data.default_collate(images)
+            batch = collate(images)
             path.write_bytes(helpers.jpeg(40, 40, seed=99))
             buffer.getbuffer()[:] = bytes(len(buffer.getbuffer()))
             pixels += 1

@@ -15,6 +15,7 @@ import torch
 from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.images import Call
+from accel.lazy import placed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops import OPS, Params, tensor_op
@@ -24,6 +25,9 @@ from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import layouts, order
 from accel.recipes.recipe import Step
+from accel.system.private_names import private
+
+_geometry = private("torchvision.transforms.v2.functional._geometry", "_parse_pad_padding")
 
 T = TypeVar("T", bound=LazyTensorBase)
 
@@ -38,6 +42,10 @@ def _call(name: str) -> Call:
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None if torchvision must run it."""
     op, lazy = tensor_op(name), image.lazy
+    if name == "v2.pad" and lazy.dtype.is_floating_point:
+        padded: T | None = _padded(image, *args, **kwargs)
+        if padded is not None:
+            return padded
     steps = tensor_geometry.steps(lazy, name, args, kwargs)
     if steps is None:
         params = _accepted(lazy, op, args, kwargs)
@@ -50,6 +58,15 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         resized = name != "v2.resize" or new != size
         steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
     return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
+
+
+def _padded(image: LazyTensorBase, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Any:
+    """``pad`` of values by a constant, where that is recorded as moving them (``placed.recording``); else None."""
+    left, right, top, bottom = _geometry._parse_pad_padding(padding)
+    if isinstance(fill, (list, tuple)):
+        return None
+    padded = placed.pad(image, (left, right, top, bottom), padding_mode, fill)
+    return None if padded is NotImplemented else padded
 
 
 def _accepted(lazy: LazyState, op: TensorOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Params | None:
