@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -34,9 +35,10 @@ from torchvision.transforms.v2 import functional as F
 
 import accel
 from accel.cli.arguments import Red, command
+from accel.cli.data import folder
 from accel.cli.tables import Table, show
 from accel.system.imports import LazyModule
-from bench.epochs import photos
+from bench.epochs import linked, modules_not_collected
 from bench.machine import parser, write
 from bench.pipelines import MEAN, STD
 
@@ -331,8 +333,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--only", default="", metavar="TEXT", help="rows with this in their names")
     args = options.parse_args(argv)
     found: dict[str, Any] = {}
-    with photos(args.data, args.images) as given:
-        files = [str(given.root / "all" / f"{number:06}.jpg") for number in range(len(given.files))]
+    torch.set_num_threads(1)
+    with folder(args.data) as (root, _), tempfile.TemporaryDirectory() as made, modules_not_collected():
+        linked(sorted(map(str, root.rglob("*.jpg")))[: args.images], Path(made))
+        files = sorted(map(str, Path(made).rglob("*.jpg")))
         for path in files:
             mask = Image.open(path).convert("L").quantize(21)
             mask.save(Path(path).with_suffix(".png"))
