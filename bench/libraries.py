@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageFilter, ImageOps
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.transforms import functional as F1
@@ -63,7 +63,7 @@ def boxes_of(image: Any) -> dict[str, Any]:
     masks = torch.zeros(2, height, width, dtype=torch.uint8)
     for mask, (left, top, right, bottom) in zip(masks, places.int().tolist(), strict=True):
         mask[top:bottom, left:right] = 1
-    boxes = tv_tensors.BoundingBoxes(places, format="XYXY", canvas_size=(height, width))  # type: ignore[call-arg]
+    boxes = tv_tensors.BoundingBoxes(places, format="XYXY", canvas_size=(height, width))
     return {"boxes": boxes, "masks": tv_tensors.Mask(masks), "labels": torch.tensor([1, 2])}
 
 
@@ -204,8 +204,8 @@ def simclr(number: int) -> Sample:
 def multi_crop(number: int) -> Sample:
     """DINO's, of two large views and so many small ones."""
     bicubic = T.InterpolationMode.BICUBIC
-    large = [view(224, (0.4, 1.0), _DINO, *given, interpolation=bicubic) for given in ((1.0,), (0.1, 0.2))]
-    return views([*large, *[view(96, (0.05, 0.4), _DINO, 0.5, interpolation=bicubic)] * number])
+    large = [view(224, (0.4, 1.0), _DINO, *given, None, bicubic) for given in ((1.0, 0.0), (0.1, 0.2))]
+    return views([*large, *[view(96, (0.05, 0.4), _DINO, 0.5, 0.0, None, bicubic)] * number])
 
 
 # -- other libraries ----------------------------------------------------------------------------------------
@@ -235,27 +235,26 @@ def huggingface(transform: Any, files: Sequence[str]) -> Any:
     return DataLoader(rows, _BATCH, collate_fn=lambda rows: torch.stack([transform(row["image"]) for row in rows]))
 
 
+class Samples(Dataset[Any]):
+    """A dataset of one's own."""
+
+    def __init__(self, files: Sequence[str], sample: Sample) -> None:
+        self.files, self.sample = files, sample
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.sample(self.files[number])
+
+
 def listed(sample: Sample, files: Sequence[str]) -> Any:
-    """A list of samples, as detection's collate function makes it."""
-    return DataLoader(
-        [_Made(path, sample) for path in files], _BATCH, collate_fn=lambda made: [each() for each in made]
-    )
-
-
-class _Made:
-    def __init__(self, path: str, sample: Sample) -> None:
-        self.path, self.sample = path, sample
-
-    def __call__(self) -> Any:
-        return self.sample(self.path)
+    """Lists of samples, as detection's collate function makes them."""
+    return DataLoader(Samples(files, sample), _BATCH, collate_fn=_same)
 
 
 def stacked(sample: Sample, files: Sequence[str]) -> Any:
-    return DataLoader(
-        [_Made(path, sample) for path in files],
-        _BATCH,
-        collate_fn=lambda made: torch.utils.data.default_collate([each() for each in made]),
-    )
+    return DataLoader(Samples(files, sample), _BATCH)
 
 
 _PIL, _TV = _same, tv_tensors.Image
