@@ -4,8 +4,9 @@
 
 Each row is an epoch over the same photos, as a library's documentation or a paper's repository writes it: detection and
 segmentation as in torchvision's references, with two boxes and their masks or with a mask in a PNG file; a letterbox;
-the views of self-supervised training; WebDataset and Hugging Face datasets. CPU time of one thread, with accel and
-without in turns; all tensors and the random states are compared first. A library that is not installed is named.
+the views of self-supervised training; WebDataset, Hugging Face datasets, timm, LitData and fastai. Lightning and
+Accelerate iterate over a DataLoader, which ``python -m bench`` measures. CPU time of one thread, with accel and without
+in turns; all tensors and the random states are compared first. A library that is not installed is named.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ Sample = Callable[[str], Any]
 """Makes a sample of a file's name; the mask lies beside it."""
 
 _BATCH = 16
-_wds, _datasets = LazyModule("webdataset"), LazyModule("datasets")
+_wds, _datasets, _litdata = LazyModule("webdataset"), LazyModule("datasets"), LazyModule("litdata")
+_timm, _fastai = LazyModule("timm.data"), LazyModule("fastai.vision.all")
 
 
 def opened(path: str) -> Image.Image:
@@ -235,6 +237,53 @@ def huggingface(transform: Any, files: Sequence[str]) -> Any:
     return DataLoader(rows, _BATCH, collate_fn=lambda rows: torch.stack([transform(row["image"]) for row in rows]))
 
 
+def timm(is_training: bool, files: Sequence[str]) -> Any:
+    """``create_loader`` as timm's scripts call it: its transforms, ``fast_collate``, normalised behind the loader."""
+    photos = Path(files[0]).with_name("timm")
+    if not photos.exists():
+        linked(files, photos)
+    dataset, cpu = _timm.ImageDataset(str(photos)), torch.device("cpu")
+    options = {"num_workers": 0, "persistent_workers": False, "device": cpu, "is_training": is_training}
+    return _timm.create_loader(dataset, 224, _BATCH, **options)
+
+
+def _columns(path: str) -> dict[str, Any]:
+    return {"image": Image.open(path), "label": len(path)}
+
+
+def litdata(transform: Any, files: Sequence[str]) -> Any:
+    """Chunks of JPEG files, which come as uint8 tensors."""
+    chunks = Path(files[0]).with_name("litdata")
+    if not chunks.exists():
+        options = {"chunk_bytes": "64MB", "num_workers": 1, "start_method": "fork"}
+        _litdata.optimize(_columns, inputs=list(files), output_dir=str(chunks), **options)
+    dataset = _litdata.StreamingDataset(str(chunks), transform=partial(_of_image, transform))
+    return _litdata.StreamingDataLoader(dataset, batch_size=_BATCH)
+
+
+def _of_image(transform: Any, row: dict[str, Any]) -> Any:
+    return transform(row["image"]), row["label"]
+
+
+def fastai(files: Sequence[str]) -> Any:
+    """``ImageDataLoaders`` with a crop of each image and batch transforms."""
+    return _fastai.ImageDataLoaders.from_path_func(
+        Path(files[0]).parent,
+        list(map(Path, files)),
+        _parity,
+        valid_pct=0,
+        item_tfms=_fastai.RandomResizedCrop(224),
+        batch_tfms=_fastai.Normalize.from_stats(MEAN, STD, cuda=False),
+        bs=_BATCH,
+        num_workers=0,
+        device=torch.device("cpu"),
+    ).train
+
+
+def _parity(path: Path) -> str:
+    return str(len(path.read_bytes()) % 2)
+
+
 class Samples(Dataset[Any]):
     """A dataset of one's own."""
 
@@ -293,6 +342,10 @@ ROWS: dict[str, tuple[str | None, Callable[[Sequence[str]], Any]]] = {
     "WebDataset, torchrgb": ("webdataset", partial(webdataset, "torchrgb", v2.Compose([*_CROP, _TO_FLOAT[1]]))),
     "WebDataset, pil": ("webdataset", partial(webdataset, "pil", v2.Compose([*_CROP, v2.ToImage(), *_TO_FLOAT]))),
     'datasets, set_format("torch")': ("datasets", partial(huggingface, v2.Compose([*_CROP, *_TO_FLOAT]))),
+    "timm, create_loader, training": ("timm", partial(timm, True)),
+    "timm, create_loader, evaluation": ("timm", partial(timm, False)),
+    "LitData, StreamingDataLoader": ("litdata", partial(litdata, v2.Compose([*_CROP, *_TO_FLOAT]))),
+    "fastai, ImageDataLoaders": ("fastai", fastai),  # the last one: fastai adds to Pillow's class
 }
 
 
@@ -310,6 +363,7 @@ def epoch(make: Callable[[Sequence[str]], Any], files: Sequence[str], seed: int)
 def measured(name: str, make: Callable[[Sequence[str]], Any], files: Sequence[str], rounds: int) -> dict[str, float]:
     """Milliseconds an image without accel and with it."""
     spent: dict[str, list[float]] = {"torchvision": [], "accel": []}
+    make(files)  # a library's own files are written, which may draw random numbers
     for seed in range(rounds + 1):
         expected_in, expected = epoch(make, files, seed)
         with accel.image_backend("cpu", threads=1, cache=None):

@@ -77,7 +77,10 @@ def test_an_example(name: str, tmp_path: Path) -> None:
     assert text.count(switch) == 1
     plain.write_text(text.replace(switch, off))
     *expected, summary = printed(plain, tmp_path)
-    assert summary == "accel is off: no image was computed by it yet."
+    assert summary.startswith("accel is off: ")
+    assert ("no image was computed" in summary) == (
+        name != "train_ray"
+    )  # accel computes what was recorded, in any case
     assert len(values) == (9 if name.startswith("server") else 1)
     assert values == expected
 
