@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -404,7 +405,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     columns = "torchvision", "accel", "ratio"
     rows = [[name, *(f"{each[key]:.2f}" if key in each else "" for key in columns)] for name, each in found.items()]
     show(Table("ms of CPU time an image, one thread", ("", *columns), rows))
-    write(args.out, {"images": args.images, "rounds": args.rounds, "rows": found})
+    used = {library for name, (library, _) in ROWS.items() if library is not None and "ratio" in found.get(name, {})}
+    about = {"images": args.images, "rounds": args.rounds, "libraries": {name: version(name) for name in sorted(used)}}
+    write(args.out, {**about, "rows": found})
     return 0
 
 
