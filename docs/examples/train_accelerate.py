@@ -1,6 +1,6 @@
-"""Accelerate: its training loop, by one process or by several.
+"""Accelerate: its training loop, on the CPU.
 
-python train_accelerate.py          accelerate launch --num_processes 2 train_accelerate.py
+python train_accelerate.py          accelerate launch train_accelerate.py
 """
 
 import tempfile
