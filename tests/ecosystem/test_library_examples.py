@@ -94,4 +94,4 @@ def test_a_notebook_is_short_and_has_no_output() -> None:
 
 def test_each_is_linked_from_a_page() -> None:
     pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    assert [file.name for file in EXAMPLES.iterdir() if f"(examples/{file.name})" not in pages] == []
+    assert [file.name for file in EXAMPLES.glob("*.*") if f"(examples/{file.name})" not in pages] == []
