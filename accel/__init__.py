@@ -16,6 +16,7 @@ from accel import functional, packs, ray, wire
 from accel.errors import AccelError, BackendUnavailable, DecodeError, ResumeError
 from accel.lazy.explanation import explain, summary
 from accel.lazy.image import LazyImage
+from accel.lazy.per_image import per_image
 from accel.lazy.submit import Future, submit
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.warming import warm
@@ -48,6 +49,7 @@ __all__ = [
     "image_backend",
     "image_backends",
     "packs",
+    "per_image",
     "profile",
     "ray",
     "set_image_backend",

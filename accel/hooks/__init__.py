@@ -32,10 +32,12 @@ from accel.hooks import (
     tv_files,
     tv_functional,
     tv_io,
+    tv_tensors,
     tv_transforms,
     v2_functional,
     v2_transforms,
     watching,
+    wrapped_arrays,
 )
 from accel.hooks.compiled import single
 from accel.hooks.patch import Patch, Undo
@@ -49,6 +51,7 @@ _HOOKED: tuple[Any, ...] = (
     tv_datasets,
     tv_files,
     tv_io,
+    tv_tensors,
     tv_transforms,
     tv_functional,
     v2_transforms,
@@ -113,7 +116,7 @@ def install() -> None:
     name = ""
     try:
         _undo.append(pillow_open.unwatch)
-        _undo.append(watching.watch({**job_runners.MODULES, **transformers.MODULES}))
+        _undo.append(watching.watch({**job_runners.MODULES, **transformers.MODULES, **wrapped_arrays.MODULES}))
         for row, place in places:
             name = row.name
             _undo.append(row.put(place))

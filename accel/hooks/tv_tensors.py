@@ -1,4 +1,4 @@
-"""``torchvision.tv_tensors``: an ``Image`` with lazy values. It replaces nothing there."""
+"""``torchvision.tv_tensors``: an ``Image`` with lazy values, which ``Image(...)`` makes of lazy images and tensors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
 import torch
+from PIL import Image
 from torchvision import tv_tensors
 
-from accel.lazy import mixing
+from accel.hooks.patch import Body, Function
+from accel.lazy import mixing, views
+from accel.lazy.from_pixels import lazy_image
 from accel.lazy.loader_batch import send
 from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_lazy, to
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
@@ -66,5 +69,24 @@ class LazyTVImage(LazyTensorBase, tv_tensors.Image):  # type: ignore[misc]
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         return self.clone()  # torchvision's deepcopy, too, copies no attributes
 
+
+def of_image(inpt: Any) -> LazyTVImage | None:
+    """The lazy ``tv_tensors.Image`` of a Pillow image, or of a lazy tensor with its memory; None: there is none."""
+    if isinstance(inpt, Image.Image):
+        image = lazy_image(inpt)
+        return None if image is None else image.as_uint8_tensor(LazyTVImage)
+    return views.of_class(inpt, LazyTVImage) if type(inpt) is LazyTensor and is_lazy(inpt) else None
+
+
+def _new(
+    original: Function, cls: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = None
+) -> Any:
+    """``tv_tensors.Image(data)``; one with a dtype, a device or for gradients is torchvision's own."""
+    plain = cls is tv_tensors.Image and dtype is None and device is None and requires_grad is None
+    lazy = of_image(data) if plain else None
+    return original(cls, data, dtype=dtype, device=device, requires_grad=requires_grad) if lazy is None else lazy
+
+
+PATCHES = (Body("torchvision.tv_tensors.Image.__new__", _new),)
 
 ForkingPickler.register(LazyTVImage, send)

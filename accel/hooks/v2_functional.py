@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms.functional import pil_modes_mapping
 from torchvision.transforms.v2 import functional as F
@@ -22,8 +21,7 @@ from accel.hooks.patch import Body, Function, Item, Shortcut
 from accel.hooks.recording import images, tensor_geometry, tensor_values
 from accel.hooks.recording.tensors import recorded, then
 from accel.hooks.tv_functional import resized_crop
-from accel.hooks.tv_tensors import LazyTVImage
-from accel.lazy.from_pixels import lazy_image
+from accel.hooks.tv_tensors import LazyTVImage, of_image
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
 from accel.ops.accept import NotFinite, are_numbers
@@ -77,10 +75,8 @@ def kernels(functional: Function, record: Function) -> tuple[Item, ...]:
 
 def to_image(original: Function, inpt: Any) -> Any:
     """``torchvision.transforms.v2.functional.to_image``, lazy on Pillow images and lazy tensors."""
-    image = lazy_image(inpt) if isinstance(inpt, Image.Image) else None
-    if image is not None:
-        return image.as_uint8_tensor(LazyTVImage)
-    return inpt.as_lazy(LazyTVImage) if type(inpt) is LazyTensor and is_lazy(inpt) else original(inpt)
+    lazy = of_image(inpt)
+    return original(inpt) if lazy is None else lazy
 
 
 def convert_image_dtype(original: Function, image: Any, dtype: Any = torch.float32) -> Any:

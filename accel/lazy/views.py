@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,8 @@ from accel.lazy.tensor_base import LazyTensorBase
 from accel.ops import tensor_op
 from accel.recipes.recipe import Recipe
 from accel.recipes.rows import then
+
+T = TypeVar("T", bound=LazyTensorBase)
 
 
 def item(batch: LazyTensorBase, index: Any) -> Any:
@@ -59,6 +61,11 @@ def unsqueeze(tensor: LazyTensorBase, dim: int) -> Any:
     return _view(tensor, tensor.of(lazy.recipes, lead, lazy.shape, lazy.dtype, lazy.layout, offset=offset), None)
 
 
+def of_class(tensor: LazyTensorBase, kind: type[T]) -> T | None:
+    """A lazy tensor of another class with the same memory; None if that must be computed."""
+    return _view(tensor, tensor.as_lazy(kind), ...) if _can_be_divided(tensor) else None
+
+
 def _can_be_divided(batch: LazyTensorBase) -> bool:
     """Whether the values will be computed in this process, each image's from its own recipe alone."""
     lazy = batch.lazy
@@ -81,7 +88,7 @@ def _part(batch: LazyTensorBase, chosen: int | range, index: Any) -> LazyTensorB
     return _view(batch, batch.of(recipes, lead, lazy.shape, lazy.dtype, lazy.layout, offset=offset), index)
 
 
-def _view(of: LazyTensorBase, part: LazyTensorBase, index: Any) -> LazyTensorBase:
+def _view(of: LazyTensorBase, part: T, index: Any) -> T:
     part.lazy.progress = Whole(of, of.lazy, index)
     part.lazy.aliased = of.lazy.aliased = True
     return part

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
+from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
 from tests.support.ecosystem import proven
+from tests.support.helpers import is_lazy
 from tests.support.loaders import TRAIN
 
 datasets = helpers.optional("datasets")
@@ -79,21 +81,26 @@ def test_with_transform(rows: Any, workers: int) -> None:
 
 
 def test_formatted_rows(rows: Any) -> None:
-    """``set_format("torch")`` makes an array of every image, one by one: whole pictures, as uint8 tensors."""
+    """``set_format("torch")``: whole pictures, as uint8 tensors; rows, columns and batches of them, with transforms."""
 
     def run() -> Any:
         made = rows.with_format(None)
         made.set_format("torch")
-        return [made[index] for index in range(len(made))]
+        crop = v2.RandomCrop(24)
+        return [[crop(row["image"]) for row in batch] for batch in DataLoader(made, 4, collate_fn=list)]
 
-    early = proven(run, images=12, early=12)
+    proven(run, images=12)
 
-    def instead() -> Any:
-        made = rows.with_transform(lambda rows: {**rows, "image": [T.PILToTensor()(each) for each in rows["image"]]})
-        return [row for batch in DataLoader(made, 4, collate_fn=list) for row in batch]
+    def whole() -> Any:
+        made = rows.with_format("torch")
+        return [made[0]["image"], *made["image"][2:4], *made[4:8]["image"]]
 
-    for row, other in zip(early, proven(instead, images=12), strict=True):
-        assert torch.equal(row["image"], other["image"])
+    proven(whole, images=7, early=7)  # as each is used by itself
+    with accel.image_backend("cpu"):
+        image = rows.with_format("torch")[0]["image"]
+        assert is_lazy(image)
+        assert not is_lazy(rows.with_format("torch", dtype=torch.float32)[0]["image"])
+        assert torch.equal(image, rows.with_format("torch", dtype=torch.float32)[0]["image"].byte())
 
 
 @pytest.mark.parametrize("transform", [T.Compose([]), T.RandomCrop(24)], ids=["as they are", "cropped"])

@@ -4,14 +4,16 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torchvision import transforms as T
+from PIL import Image, UnidentifiedImageError
+from torchvision.transforms import v2
 
 import accel
 from tests.support import helpers
 from tests.support.ecosystem import proven
+from tests.support.helpers import is_lazy
 from tests.support.loaders import TRAIN
 
 wds = helpers.optional("webdataset")
@@ -68,20 +70,41 @@ def test_a_pipeline_of_data(shards: str, workers: int) -> None:
     assert len(proven(run, images=12)) == 3
 
 
-@pytest.mark.parametrize(
-    ("early", "instead"), [("torchrgb", T.ToTensor()), ("torchrgb8", T.PILToTensor())], ids=lambda each: str(each)
-)
-def test_arrays_of_pixels(shards: str, early: str, instead: Any) -> None:
-    """An image that leaves Pillow at once is computed at once, one by one; what the documentation writes instead."""
-
-    def run(decoded: str, transform: Any = identity) -> Any:
+@pytest.mark.parametrize("transform", [identity, v2.RandomResizedCrop(24)], ids=["whole", "cropped"])
+@pytest.mark.parametrize("decoded", ["torchrgb", "torchrgb8", "torch"])
+def test_tensors(shards: str, decoded: str, transform: Any) -> None:
+    def run() -> Any:
         dataset = wds.WebDataset(shards, shardshuffle=False).decode(decoded).to_tuple("jpg", "cls")
         loader = wds.WebLoader(dataset.map_tuple(transform, identity), batch_size=4, collate_fn=list)
         return [sample for batch in loader for sample in batch]
 
-    wanted = proven(lambda: run(early), images=12, early=12)
-    for (image, _), (other, _) in zip(wanted, proven(lambda: run("pilrgb", instead), images=12), strict=True):
-        assert torch.equal(image, other)
+    proven(run, images=12)
+
+
+@pytest.mark.parametrize("decoded", ["l8", "rgb", "rgba8", "torchl", "torchl8", "torchrgba", "torchrgba8", "pill"])
+def test_what_computes_images_early(shards: str, decoded: str) -> None:
+    def run() -> Any:
+        dataset = wds.WebDataset(shards, shardshuffle=False).decode(decoded).to_tuple("jpg", "cls")
+        return [torch.tensor(np.asarray(image)) for image, _ in dataset]
+
+    helpers.assert_equal_runs(run)
+
+
+def test_torchrgb_divides() -> None:
+    """Values times 1 / 255, as ``ToDtype`` has them, would be others."""
+    levels = torch.arange(256, dtype=torch.float32)
+    assert not torch.equal(levels / 255, levels * (1 / 255))
+    content = helpers.jpeg(40, 30)
+    expected = wds.autodecode.ImageHandler("torchrgb")("jpg", content)
+    with accel.image_backend("cpu"):
+        handler = wds.autodecode.ImageHandler("torchrgb")
+        found, level = handler(".jpg", content), v2.functional.to_dtype(expected, torch.uint8, scale=True)
+        assert is_lazy(found)
+        assert torch.equal(found, expected)
+        assert not torch.equal(v2.functional.to_dtype(level, torch.float32, scale=True), expected)
+        assert handler(".cls", b"3") is None
+        with pytest.raises(UnidentifiedImageError):
+            handler(".jpg", b"no image")
 
 
 def test_what_is_written(paths: list[str], tmp_path: Path) -> None:

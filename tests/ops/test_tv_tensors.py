@@ -77,6 +77,52 @@ def test_uses(name: str) -> None:
     assert_equal_runs(uses)
 
 
+ALIASES: dict[str, Callable[[Any, Any], Any]] = {
+    "tensor": lambda x, y: x.add_(1),
+    "image": lambda x, y: y.add_(1),
+    "tensor, a row": lambda x, y: x[0].zero_(),
+    "tensor, after a step": lambda x, y: [F.resize(y, [20, 21]), x.add_(1)],
+    "image, used before": lambda x, y: [y.sum(), x.add_(1)],
+    "tensor, used before": lambda x, y: [x.sum(), y.mul_(2)],
+    "tensor, stacked before": lambda x, y: [torch.stack([y, y]), x.add_(1)],
+    "nothing": lambda x, y: [x.data_ptr() == y.data_ptr(), x is y],
+}
+
+
+@pytest.mark.parametrize("make", [F.to_image, tv_tensors.Image], ids=["to_image", "Image"])
+@pytest.mark.parametrize("name", ALIASES)
+def test_an_image_of_a_tensor_shares_its_memory(name: str, make: Callable[[Any], Any]) -> None:
+    def changed() -> Any:
+        tensor = v1.pil_to_tensor(Image.open(BytesIO(FILE)))
+        image = make(tensor)
+        return known([ALIASES[name](tensor, image), tensor, image])
+
+    assert_equal_runs(changed)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "1", "I;16"])
+def test_an_image_of_a_pillow_image(mode: str) -> None:
+    def made() -> Any:
+        whole = Image.open(BytesIO(FILE))
+        image = whole.convert(mode) if mode != "I;16" else Image.new(mode, (4, 3))
+        every = [tv_tensors.Image(image), tv_tensors.Image(image, dtype=torch.float32), tv_tensors.Image(data=image)]
+        return known([(each, each.stride()[-2:]) for each in every])
+
+    assert_equal_runs(made)
+    with accel.image_backend("cpu"):
+        assert is_lazy(tv_tensors.Image(Image.open(BytesIO(FILE))))
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'"):
+            tv_tensors.Image(Image.open(BytesIO(FILE)), other=None)
+
+
+class Own(tv_tensors.Image):  # type: ignore[misc]
+    pass
+
+
+def test_a_class_of_ones_own() -> None:
+    assert_equal_runs(lambda: known(Own(Image.open(BytesIO(FILE)))))
+
+
 def test_the_return_types_differ() -> None:
     """So that the wrong one would be noticed above."""
     with accel.image_backend("cpu"):

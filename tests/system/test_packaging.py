@@ -33,7 +33,7 @@ PUBLIC = [
         "sink",
         "skip",
     ),
-    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "packs", "profile"),
+    *("explain", "functional", "get_image_backend", "image_backend", "image_backends", "packs", "per_image", "profile"),
     *("ray", "set_image_backend", "stats", "submit", "summary", "warm", "wire"),
 ]
 
