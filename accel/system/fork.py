@@ -2,7 +2,8 @@
 
 A forked child has only the thread that forked. What other threads were doing is never finished there, and locks that
 they held would be held for ever. So a ``Lock`` is new in the child, which is right if the state that it guards is
-consistent at every moment. If that may be half made, ``wait_for`` has the fork wait for the lock.
+consistent at every moment. If that may be half made, ``wait_for`` has the fork wait for the lock. ``cached_property``
+has no lock.
 
 A watched child holds one end of a pipe that nobody writes to: when it and all processes that it forked have ended, the
 other end reads end-of-file.
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 Hook = Callable[[], object]
 
@@ -64,6 +65,29 @@ class Lock:
             _locks[threading.get_ident()].remove(self)
 
     __enter__, __exit__ = acquire, release
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property:
+        """``functools.cached_property`` without its lock (up to Python 3.11), one for all objects of a class, which
+        would be held for ever in a child that was forked while any thread computed the property of any of them.
+
+        Threads that ask at the same time may each compute it, and all get the same value.
+        """
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self._function = function
+            self._name = function.__name__
+            self.__doc__ = function.__doc__
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = self._function(instance)
+            return instance.__dict__.setdefault(self._name, value)
 
 
 def holds_any() -> bool:

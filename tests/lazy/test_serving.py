@@ -19,6 +19,7 @@ from torchvision.transforms import functional as F
 
 import accel
 from accel.errors import emptied
+from accel.lazy import submit as submitting
 from accel.runtime import compute
 from tests.support import inside
 from tests.support.fake_accelerator import CPU, Fake, Recorder, installed
@@ -172,8 +173,47 @@ def test_wrong_arguments(paths: list[str]) -> None:
         accel.submit(good(), errors="ignore")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="stream must be a stream of a device, got 3"):
         accel.submit(good(), stream=3)
+    for stream in (torch.zeros(1), torch.Stream, torch.device("cpu")):  # the first two have a ``device``, of a kind
+        with pytest.raises(TypeError, match="stream must be a stream of a device, got"):
+            accel.submit(good(), stream=stream)
+    with pytest.raises(TypeError, match="or a list or tuple of such, got <generator"):
+        accel.submit(good(seed) for seed in range(2))
+    for images in ([good(0), [good(1)]], [(None, good(0))]):
+        with pytest.raises(
+            TypeError, match=r"each image must be one lazy image or tensor, got a (list of 1|tuple of 2)"
+        ):
+            accel.submit(images)
+    assert returned([[1, 2], ()]) == [[1, 2], ()]
     with pytest.raises(ValueError, match="results are on the host, and cannot be used on a stream of cuda:0"):
         accel.submit(good(), stream=types.SimpleNamespace(device=torch.device("cuda", 0)))
+
+
+def test_a_device_that_does_not_exist_is_not_learned(fake: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fake, "devices", ("cpu", "cuda"))
+    fake(device="cpu")
+    number = torch.cuda.device_count() + 3
+    for use in (lambda: accel.submit(good(), f"cuda:{number}"), lambda: good().to(f"cuda:{number}")):
+        with pytest.raises(RuntimeError, match=f"there is no device cuda:{number}: torch finds"):
+            use()
+        assert_same(returned(good()), expected())
+
+
+def test_what_cannot_be_submitted_again_is_computed_by_who_asks(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without memory: the future is done all the same, with each item's result or its error."""
+    calls: list[int] = []
+
+    def full(coalesce: Any, states: Any) -> Any:
+        calls.append(len(states))
+        if len(calls) > 1:
+            raise MemoryError("no memory to submit again")
+        return coalesce(states)
+
+    inside.wrap(monkeypatch, submitting, "coalesce", full)
+    found = returned([good(0), bad(1), good(2)])
+    assert calls == [3, 1, 2]
+    assert_same(found[0], expected(0))
+    assert is_error(found[1])
+    assert_same(found[2], expected(2))
 
 
 # -- what an error keeps ------------------------------------------------------------------------------------
