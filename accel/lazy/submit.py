@@ -13,7 +13,7 @@ from accel.errors import DecodeError, emptied
 from accel.lazy.batch import coalesce
 from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
-from accel.lazy.state import LazyState
+from accel.lazy.state import LazyState, peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops.memory_layout import INTERLEAVED
 from accel.recipes.options import Selection
@@ -70,8 +70,9 @@ def lazy_of(image: Any) -> LazyState | None:
     """The state of a lazy image or tensor; None for other values."""
     if isinstance(image, (list, tuple)) and any(isinstance(each, LazyTensorBase) for each in image):
         raise TypeError(f"each image must be one lazy image or tensor, got a {type(image).__name__} of {len(image)}")
-    if isinstance(image, LazyTensorBase) and is_lazy(image):
-        return image.lazy
+    if isinstance(image, LazyTensorBase):
+        lazy = peek(image)  # another thread may use it at any moment
+        return lazy if is_lazy(image) else None
     recipe = image.recipe if isinstance(image, LazyImage) else None
     if recipe is None:
         return None
@@ -268,12 +269,12 @@ class Future(concurrent.futures.Future[Any]):
         image, lazy = self._items[number]
         if lazy is None:
             return LazyTensorBase.materialize(image) if isinstance(image, LazyTensorBase) else image
-        part, is_tensor = self._parts[number], isinstance(image, LazyTensorBase)
+        part, is_tensor = self._parts[number], isinstance(image, torch.Tensor)  # a plain one if it was used meanwhile
         queue = part.submission.queue
         if queue is not None and queue.device is not None and not part.submission.foreign:
             with lazy.lock:  # from this part, not from its twin, which would copy
                 value = submitted_or_computed(lazy, queue.device, part)
-            value = value.as_subclass(image.becomes) if is_tensor else value
+            value = value.as_subclass(getattr(image, "becomes", None) or type(image)) if is_tensor else value
         else:
             value = LazyTensorBase.materialize(image) if is_tensor else lazy.compute(memory.results.empty)
         return value if self._device is None else value.to(self._device)

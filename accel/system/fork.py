@@ -2,8 +2,7 @@
 
 A forked child has only the thread that forked. What other threads were doing is never finished there, and locks that
 they held would be held for ever. So a ``Lock`` is new in the child, which is right if the state that it guards is
-consistent at every moment. If that may be half made, ``wait_for`` has the fork wait for the lock. ``cached_property``
-has no lock.
+consistent at every moment. If that may be half made, ``wait_for`` has the fork wait for the lock.
 
 A watched child holds one end of a pipe that nobody writes to: when it and all processes that it forked have ended, the
 other end reads end-of-file.
@@ -13,15 +12,17 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 Hook = Callable[[], object]
+Value = TypeVar("Value")
 
 
 def register(**hooks: Hook) -> None:
@@ -39,6 +40,7 @@ def leave_to_parent(owned: object, keep: Any = ctypes.pythonapi.Py_IncRef, of: A
 # -- locks that are new in a child --------------------------------------------------------------------------
 
 _locks: dict[int, list[Lock]] = {}  # by thread: the locks that it holds, and the one that it waits for
+_properties: list[Any] = []
 
 
 class Lock:
@@ -67,27 +69,14 @@ class Lock:
     __enter__, __exit__ = acquire, release
 
 
-if TYPE_CHECKING:
-    from functools import cached_property as cached_property
-else:
+class cached_property(functools.cached_property[Value]):
+    """One whose lock is new in a forked child: before Python 3.12 all objects of a class share one, held while any
+    thread computes the property of any of them."""
 
-    class cached_property:
-        """``functools.cached_property`` without its lock (up to Python 3.11), one for all objects of a class, which
-        would be held for ever in a child that was forked while any thread computed the property of any of them.
-
-        Threads that ask at the same time may each compute it, and all get the same value.
-        """
-
-        def __init__(self, function: Callable[[Any], Any]) -> None:
-            self._function = function
-            self._name = function.__name__
-            self.__doc__ = function.__doc__
-
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            if instance is None:
-                return self
-            value = self._function(instance)
-            return instance.__dict__.setdefault(self._name, value)
+    def __init__(self, function: Callable[[Any], Value]) -> None:
+        super().__init__(function)
+        if hasattr(self, "lock"):
+            _properties.append(self)
 
 
 def holds_any() -> bool:
@@ -103,6 +92,8 @@ def _renew_locks() -> None:
             lock.__dict__.pop("_inner", None)
     _locks.clear()
     _locks[thread] = own
+    for each in _properties:
+        each.lock = threading.RLock()
 
 
 # -- locks that a fork waits for ----------------------------------------------------------------------------

@@ -15,7 +15,9 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel.errors import emptied
@@ -158,6 +160,21 @@ def test_errors_of_the_users_own_transforms(backend: str) -> None:
     found = returned([opened(0), opened(1)])
     assert isinstance(found[0], ZeroDivisionError)
     assert_same(found[1], expected(1))
+
+
+def test_an_image_that_is_used_first_is_not_computed_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = v2.Compose([v2.ToImage(), v2.CenterCrop(20)])
+    images = [good(0), good(1, steps), torch.stack([good(2), good(3)])]
+    future = accel.submit(images, errors="return")
+    for image in images:
+        image.sum()
+    eventually(future.done)
+    runs = [inside.spy(monkeypatch, compute, name) for name in ("tensors", "tensors_on")]
+    found = future.result()
+    assert runs == [[], []]
+    assert_same(found, [expected(0), expected(1, steps), plain(lambda: torch.stack([good(2), good(3)]))])
+    assert type(found[1]) is tv_tensors.Image
+    assert all((one is image) == (backend == "cpu") for one, image in zip(found, images, strict=True))
 
 
 def test_replaced_files_are_no_errors() -> None:
