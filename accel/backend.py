@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, cast
 
@@ -92,7 +91,7 @@ class Backend:
         plan that it gets may leave places of the batch unfilled."""
         return None
 
-    @cached_property
+    @fork.cached_property
     def on_host(self) -> HostBackend:
         """The instance of the backend ``host``, with the options that both have."""
         return companion(self.host, self.options)

@@ -13,7 +13,7 @@ from accel.errors import DecodeError, emptied
 from accel.lazy.batch import coalesce
 from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
-from accel.lazy.state import LazyState
+from accel.lazy.state import LazyState, peek
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops.memory_layout import INTERLEAVED
 from accel.recipes.options import Selection
@@ -48,23 +48,31 @@ def submit(
         [channels, height, width]; for a list or tuple, of a list of such. See ``Future``.
 
     Raises:
+        TypeError: ``images`` is an iterator, or one of its items is a list or tuple of lazy tensors.
         ValueError: an accelerator backend does not know its device yet; ``errors`` is neither; or results on the host
             or on another device were to be used on ``stream``.
     """
     if errors not in ("raise", "return"):
         raise ValueError(f"errors must be 'raise' or 'return', got {errors!r}")
-    if stream is not None and not hasattr(stream, "device"):
+    if stream is not None and (
+        isinstance(stream, torch.Tensor) or not isinstance(getattr(stream, "device", None), torch.device)
+    ):
         raise TypeError(f"stream must be a stream of a device, got {stream!r}")
     listed = isinstance(images, (list, tuple))
-    items = [(image, _lazy(image)) for image in (images if listed else [images])]
+    if isinstance(images, Iterator):
+        raise TypeError(f"images must be one lazy image or tensor, or a list or tuple of such, got {images!r}")
+    items = [(image, lazy_of(image)) for image in (images if listed else [images])]
     with log.flushing:
         return Future(items, None if device is None else torch.device(device), listed, errors == "return", stream)
 
 
-def _lazy(image: Any) -> LazyState | None:
+def lazy_of(image: Any) -> LazyState | None:
     """The state of a lazy image or tensor; None for other values."""
-    if is_lazy(image):
-        return image.lazy  # type: ignore[no-any-return]
+    if isinstance(image, (list, tuple)) and any(isinstance(each, LazyTensorBase) for each in image):
+        raise TypeError(f"each image must be one lazy image or tensor, got a {type(image).__name__} of {len(image)}")
+    if isinstance(image, LazyTensorBase):
+        lazy = peek(image)  # another thread may use it at any moment
+        return lazy if is_lazy(image) else None
     recipe = image.recipe if isinstance(image, LazyImage) else None
     if recipe is None:
         return None
@@ -134,28 +142,36 @@ class Future(concurrent.futures.Future[Any]):
         for each in submission.tasks:
             each.hurried = True
         self._unfinished.update(submission.tasks)
-        if queue is None:
-            task.start_on_host(submission.tasks)
-        else:
-            queue.add(submission)
-            queue.start_now(submission)
+        try:
+            if queue is None:
+                task.start_on_host(submission.tasks)
+            else:
+                queue.add(submission)
+                queue.start_now(submission)
+        except BaseException:
+            self._unfinished.difference_update(submission.tasks)
+            raise
         for number, lazy, part in zip(numbers, states, parts, strict=True):
             self._parts[number] = part
             lazy.submitted(part.twin())
         return submission.tasks
 
     def _task_done(self, done: Task) -> None:
-        again = self._launch_apart(done) if self._returns_errors else []
+        for group, queue in self._apart_from(done) if self._returns_errors else ():
+            try:
+                again = self._launch(group, queue)
+            except Exception:  # as memory ran out: then whoever asks for the results computes these images
+                continue
+            for each in again:
+                each.call_when_done(self._task_done)
         with self._lock:
             self._unfinished.discard(done)
             finished = not self._unfinished
-        for each in again:
-            each.call_when_done(self._task_done)
         if finished:
             self._finish()
 
-    def _launch_apart(self, done: Task) -> list[Task]:
-        """Start again what failed together: without the image that the error names, or else one by one."""
+    def _apart_from(self, done: Task) -> list[tuple[list[int], PrefetchQueue | None]]:
+        """What failed together, to start again: without the image that the error names, or else one by one."""
         error = done.error()
         if error is None or done.owners < 2:
             return []
@@ -167,7 +183,7 @@ class Future(concurrent.futures.Future[Any]):
             groups = [[bad], [number for number in parts if number != bad]]
         self._apart.update(parts)
         queue = next(iter(parts.values())).submission.queue
-        return [each for group in groups for each in self._launch(group, queue)]
+        return [(group, queue) for group in groups]
 
     def _position(self, error: BaseException | None, number: int, part: TaskSlice) -> int | None:
         """The place, among an item's images, of the one that a task's error is about; None if that is another's."""
@@ -253,12 +269,12 @@ class Future(concurrent.futures.Future[Any]):
         image, lazy = self._items[number]
         if lazy is None:
             return LazyTensorBase.materialize(image) if isinstance(image, LazyTensorBase) else image
-        part, is_tensor = self._parts[number], isinstance(image, LazyTensorBase)
+        part, is_tensor = self._parts[number], isinstance(image, torch.Tensor)  # a plain one if it was used meanwhile
         queue = part.submission.queue
         if queue is not None and queue.device is not None and not part.submission.foreign:
             with lazy.lock:  # from this part, not from its twin, which would copy
                 value = submitted_or_computed(lazy, queue.device, part)
-            value = value.as_subclass(image.becomes) if is_tensor else value
+            value = value.as_subclass(getattr(image, "becomes", None) or type(image)) if is_tensor else value
         else:
             value = LazyTensorBase.materialize(image) if is_tensor else lazy.compute(memory.results.empty)
         return value if self._device is None else value.to(self._device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from torchvision import transforms as T
 
 from accel.backend import backend_of
 from accel.lazy.on_device import queue_of
-from accel.lazy.submit import submit
+from accel.lazy.submit import lazy_of, submit
 from accel.processes import switch
 from accel.recipes.options import Selection
 from accel.runtime import small_requests, streams
@@ -26,6 +27,7 @@ from accel.system import fork
 _VALUES = T.ToTensor(), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 _EVALUATION = T.Compose([T.Resize(256), T.CenterCrop(224), *_VALUES])
 _ROUNDS, _FILES = 5, 8
+_LONGEST = 65500  # of the sides of a JPEG file that libjpeg writes
 _measuring = fork.Lock()
 
 
@@ -52,9 +54,15 @@ def warm(
         The most images that the host computes for the device; 0 if the device was always faster, or for a host backend.
 
     Raises:
-        ValueError: a shape is not three numbers of at least 1; or the device is not known.
+        ValueError: a shape is not three numbers of at least 1, or no JPEG file can be as large; or the device is not
+            known.
+        TypeError: ``shapes`` cannot be iterated over, or ``transform`` cannot be called.
         BackendUnavailable: the backend cannot run here.
     """
+    if not isinstance(shapes, Iterable):
+        raise TypeError(f"shapes must be a list of (images, height, width), got {shapes!r}")
+    if not (transform is None or callable(transform)):
+        raise TypeError(f"transform must be a function of an image, got {transform!r}")
     requests = [_checked(shape) for shape in shapes]
     in_force = nullcontext() if switch.current().name == backend else switch.image_backend(backend)
     with in_force, _measuring, _random_states_kept():
@@ -62,13 +70,23 @@ def warm(
         if selection.steps_aside:
             raise ValueError(f"backend {backend!r} has nothing to warm")
         backend_of(selection).prepare()
-        return min([_warmed(selection, shape, transform or _EVALUATION, device) for shape in requests], default=0)
+        found = [_warmed(selection, shape, transform or _EVALUATION, device) for shape in requests]
+        queue = queue_of(selection, 0)
+        if found and queue is not None and queue.device is not None:
+            small_requests.learned[selection, queue.device] = min(found)
+        return min(found, default=0)
 
 
 def _checked(shape: Sequence[int]) -> tuple[int, int, int]:
-    if len(shape) != 3 or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise ValueError(f"a shape is (images, height, width), each at least 1, got {tuple(shape)}")
-    return shape[0], shape[1], shape[2]
+    try:
+        count, height, width = map(operator.index, shape)
+    except (TypeError, ValueError):
+        count = height = width = 0
+    if min(count, height, width) < 1:
+        raise ValueError(f"a shape is (images, height, width), each at least 1, got {shape!r}")
+    if max(height, width) > _LONGEST:
+        raise ValueError(f"a JPEG file's height and width are at most {_LONGEST}, got {shape!r}")
+    return count, height, width
 
 
 def _warmed(selection: Selection, shape: tuple[int, int, int], transform: Callable[[Any], Any], device: Any) -> int:
@@ -85,6 +103,8 @@ def _warmed(selection: Selection, shape: tuple[int, int, int], transform: Callab
     for future in [submit(request(most), device) for _ in range(2 * streams.MOST)]:  # each stream has its memory
         future.result()
     if queue is None or queue.device is None or not selection.options.exact:
+        return 0
+    if all(lazy_of(image) is None for image in request(1)):  # the transform leaves nothing to accel
         return 0
     found = 0
     try:

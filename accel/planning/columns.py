@@ -6,7 +6,7 @@ a crop of that. Rows of any other structure, or with a crop that reaches beyond 
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from accel.planning.order import Steps, parts
 from accel.planning.plan import Decode, Item, Plan
 from accel.planning.stages import Axis, Pass, Stage
 from accel.recipes.rows import Ahead, Form, Numbers, Rows, Slot, Structure
+from accel.system.fork import cached_property
 from accel.system.memory import Allocate
 from accel.system.native import units
 

@@ -138,11 +138,21 @@ def current_index(kind: str) -> int:
 
 
 def indexed(device: torch.device) -> torch.device:
-    """The device with an index, by default that of the current device of its type."""
+    """The device with an index, by default that of the current device of its type.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
     index: Any = device.index  # an int according to torch's stubs
-    if index is not None or device.type == "cpu":
+    if device.type == "cpu":
         return device
-    return torch.device(device.type, torch.get_device_module(device).current_device())
+    module = torch.get_device_module(device)
+    if index is None:
+        return torch.device(device.type, module.current_device())
+    count = getattr(module, "device_count", lambda: None)()
+    if count is not None and index >= count:
+        raise RuntimeError(f"there is no device {device}: torch finds {count} of type {device.type!r}")
+    return device
 
 
 def memory(device: torch.device) -> int:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
 
 Hook = Callable[[], object]
+Value = TypeVar("Value")
 
 
 def register(**hooks: Hook) -> None:
@@ -38,6 +40,7 @@ def leave_to_parent(owned: object, keep: Any = ctypes.pythonapi.Py_IncRef, of: A
 # -- locks that are new in a child --------------------------------------------------------------------------
 
 _locks: dict[int, list[Lock]] = {}  # by thread: the locks that it holds, and the one that it waits for
+_properties: list[Any] = []
 
 
 class Lock:
@@ -66,6 +69,16 @@ class Lock:
     __enter__, __exit__ = acquire, release
 
 
+class cached_property(functools.cached_property[Value]):
+    """One whose lock is new in a forked child: before Python 3.12 all objects of a class share one, held while any
+    thread computes the property of any of them."""
+
+    def __init__(self, function: Callable[[Any], Value]) -> None:
+        super().__init__(function)
+        if hasattr(self, "lock"):
+            _properties.append(self)
+
+
 def holds_any() -> bool:
     """Whether this thread holds a ``Lock``."""
     return any(lock._inner is not None and lock._inner._is_owned() for lock in _locks.get(threading.get_ident(), ()))
@@ -79,6 +92,8 @@ def _renew_locks() -> None:
             lock.__dict__.pop("_inner", None)
     _locks.clear()
     _locks[thread] = own
+    for each in _properties:
+        each.lock = threading.RLock()
 
 
 # -- locks that a fork waits for ----------------------------------------------------------------------------

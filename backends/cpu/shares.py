@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
-from functools import cached_property
 from operator import is_
 from time import thread_time
 from typing import Any
@@ -23,6 +22,7 @@ from accel.backends.shared.pixels import Pixels
 from accel.planning.columns import Columns
 from accel.runtime import read
 from accel.runtime.memo import cached
+from accel.system.fork import cached_property
 from accel.system.native import units
 from accel.system.native.calls import Call
 from accel.system.timing.clocks import DECODE, TRANSFORM

@@ -33,8 +33,8 @@ async def compute(requests: Requests) -> None:
 
 async def serve(requests: Requests, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        body = await reader.readexactly(min(int(head.partition("content-length:")[2].split("\r\n")[0]), LARGEST))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().partition("\r\ncontent-length:")[2]
+        body = await reader.readexactly(min(int(head.split("\r\n")[0]), LARGEST))
         image = STEPS(Image.open(io.BytesIO(body)).convert("RGB"))  # recorded; only the header is read
         answer = asyncio.get_running_loop().create_future()
         requests.put_nowait((image, answer))  # which raises if 1,000 wait already
@@ -53,7 +53,7 @@ async def main(port: int) -> None:
     server = await asyncio.start_server(lambda *streams: serve(requests, *streams), "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
-        await asyncio.gather(compute(requests), compute(requests))  # while one batch is computed, another gathers
+        await asyncio.gather(compute(requests), compute(requests))  # one is submitted while another is computed
 
 
 if __name__ == "__main__":

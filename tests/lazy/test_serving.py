@@ -15,10 +15,13 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 import accel
 from accel.errors import emptied
+from accel.lazy import submit as submitting
 from accel.runtime import compute
 from tests.support import inside
 from tests.support.fake_accelerator import CPU, Fake, Recorder, installed
@@ -159,6 +162,21 @@ def test_errors_of_the_users_own_transforms(backend: str) -> None:
     assert_same(found[1], expected(1))
 
 
+def test_an_image_that_is_used_first_is_not_computed_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = v2.Compose([v2.ToImage(), v2.CenterCrop(20)])
+    images = [good(0), good(1, steps), torch.stack([good(2), good(3)])]
+    future = accel.submit(images, errors="return")
+    for image in images:
+        image.sum()
+    eventually(future.done)
+    runs = [inside.spy(monkeypatch, compute, name) for name in ("tensors", "tensors_on")]
+    found = future.result()
+    assert runs == [[], []]
+    assert_same(found, [expected(0), expected(1, steps), plain(lambda: torch.stack([good(2), good(3)]))])
+    assert type(found[1]) is tv_tensors.Image
+    assert all((one is image) == (backend == "cpu") for one, image in zip(found, images, strict=True))
+
+
 def test_replaced_files_are_no_errors() -> None:
     with accel.image_backend("cpu", on_error="replace"):
         images = [good(0), bad(1)]
@@ -172,8 +190,47 @@ def test_wrong_arguments(paths: list[str]) -> None:
         accel.submit(good(), errors="ignore")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="stream must be a stream of a device, got 3"):
         accel.submit(good(), stream=3)
+    for stream in (torch.zeros(1), torch.Stream, torch.device("cpu")):  # the first two have a ``device``, of a kind
+        with pytest.raises(TypeError, match="stream must be a stream of a device, got"):
+            accel.submit(good(), stream=stream)
+    with pytest.raises(TypeError, match="or a list or tuple of such, got <generator"):
+        accel.submit(good(seed) for seed in range(2))
+    for images in ([good(0), [good(1)]], [(None, good(0))]):
+        with pytest.raises(
+            TypeError, match=r"each image must be one lazy image or tensor, got a (list of 1|tuple of 2)"
+        ):
+            accel.submit(images)
+    assert returned([[1, 2], ()]) == [[1, 2], ()]
     with pytest.raises(ValueError, match="results are on the host, and cannot be used on a stream of cuda:0"):
         accel.submit(good(), stream=types.SimpleNamespace(device=torch.device("cuda", 0)))
+
+
+def test_a_device_that_does_not_exist_is_not_learned(fake: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fake, "devices", ("cpu", "cuda"))
+    fake(device="cpu")
+    number = torch.cuda.device_count() + 3
+    for use in (lambda: accel.submit(good(), f"cuda:{number}"), lambda: good().to(f"cuda:{number}")):
+        with pytest.raises(RuntimeError, match=f"there is no device cuda:{number}: torch finds"):
+            use()
+        assert_same(returned(good()), expected())
+
+
+def test_what_cannot_be_submitted_again_is_computed_by_who_asks(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without memory: the future is done all the same, with each item's result or its error."""
+    calls: list[int] = []
+
+    def full(coalesce: Any, states: Any) -> Any:
+        calls.append(len(states))
+        if len(calls) > 1:
+            raise MemoryError("no memory to submit again")
+        return coalesce(states)
+
+    inside.wrap(monkeypatch, submitting, "coalesce", full)
+    found = returned([good(0), bad(1), good(2)])
+    assert calls == [3, 1, 2]
+    assert_same(found[0], expected(0))
+    assert is_error(found[1])
+    assert_same(found[2], expected(2))
 
 
 # -- what an error keeps ------------------------------------------------------------------------------------

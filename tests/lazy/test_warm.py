@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -74,6 +75,21 @@ def test_the_host_computes_what_it_computes_sooner(
     assert [count for count in (1, 2, 3, 4, 5, 16, 17) if runs(count) == 0] == [
         count for count in (1, 2, 3, 4, 5, 16) if count <= most
     ]
+
+
+@pytest.mark.parametrize("counts", [(1, 16), (16, 1)])
+def test_of_several_shapes_the_least_counts(fake: Choose, clock: dict[str, float], counts: tuple[int, int]) -> None:
+    """What is returned is what holds, in whichever order they are given."""
+    fake(device="cpu")
+    assert accel.warm("fake", [(count, 30, 40) for count in counts], STEPS) == 1
+    assert [runs(count) for count in (1, 2)] == [0, 1]
+
+
+def test_what_is_not_lazy_says_nothing_about_either(fake: Choose, clock: dict[str, float]) -> None:
+    fake(device="cpu")
+    clock["batch"] = 100.0
+    assert accel.warm("fake", SHAPES, np.asarray) == 0
+    assert runs(1) == 1
 
 
 def test_explain_says_so(fake: Choose, clock: dict[str, float]) -> None:
@@ -149,6 +165,18 @@ def test_wrong_arguments(fake: Choose) -> None:
     for shape in [(1, 2), (0, 20, 20), (1, 20, 20.0), (1, 2, 3, 4)]:
         with pytest.raises(ValueError, match=r"a shape is \(images, height, width\), each at least 1, got"):
             accel.warm("cpu", [shape])  # type: ignore[list-item]
+    for shapes in [(32, 375, 500), [32], "abc", [("2", "30", "40")]]:
+        with pytest.raises(ValueError, match=r"a shape is \(images, height, width\), each at least 1, got"):
+            accel.warm("cpu", shapes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a JPEG file's height and width are at most 65500, got"):
+        accel.warm("cpu", [(1, 70_000, 3)])
+    with pytest.raises(TypeError, match=r"shapes must be a list of \(images, height, width\), got 32"):
+        accel.warm("cpu", 32)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="transform must be a function of an image, got 'steps'"):
+        accel.warm("cpu", SHAPES, "steps")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="each image must be one lazy image or tensor, got a tuple of 2"):
+        accel.warm("cpu", SHAPES, lambda image: (STEPS(image), 1))
+    assert accel.warm("cpu", np.array(SHAPES), STEPS) == 0
     with pytest.raises(ValueError, match="unknown image backend 'gone'"):
         accel.warm("gone", SHAPES)
     with pytest.raises(ValueError, match="backend 'torchvision' has nothing to warm"):

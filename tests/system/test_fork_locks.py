@@ -287,6 +287,42 @@ def test_locks_know_of_forks() -> None:
             pytest.fail(f"{name}: use fork.Lock")
 
 
+def test_no_property_has_a_lock() -> None:
+    """Those of functools had one before Python 3.12, for all objects of the class."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "functools" and path.name != "fork.py":
+                names = [name.name for name in node.names]
+                assert "cached_property" not in names, f"{path}: use fork.cached_property"
+
+
+def test_a_property_that_another_thread_computes_is_computed_by_the_child() -> None:
+    begun, done, parent = threading.Event(), threading.Event(), os.getpid()
+
+    class Slow:
+        @fork.cached_property
+        def value(self) -> object:
+            if os.getpid() == parent:
+                begun.set()
+                done.wait(60)
+            return object()
+
+    slow, found = Slow(), []
+    threads = [threading.Thread(target=lambda: found.append(slow.value)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(30)
+    try:
+        assert in_child(lambda: Slow().value is not slow.value)()
+    finally:
+        done.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 2
+    assert slow.value is slow.value
+    assert slow.value in found
+
+
 def test_an_interrupt_while_a_fork_waits_reaches_who_forks() -> None:
     script = """
 import os, signal, threading, time

@@ -6,7 +6,7 @@ Which first steps come each time, so that their results are kept, is learnt from
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from accel.runtime.memo.result_entries import (
     variant,
 )
 from accel.runtime.memo.result_pixels import Compute, StoredResult, converted, split
+from accel.system.fork import cached_property
 from accel.system.memory import Key
 
 _LEARNT, _CHECKED = 16, 2
