@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from accel.errors import DecodeError, emptied
-from accel.lazy.batch import coalesce
+from accel.lazy.batch import Whole, coalesce
 from accel.lazy.image import LazyImage
 from accel.lazy.on_device import queue_of, submitted_or_computed
 from accel.lazy.state import LazyState, peek
@@ -153,7 +153,8 @@ class Future(concurrent.futures.Future[Any]):
             raise
         for number, lazy, part in zip(numbers, states, parts, strict=True):
             self._parts[number] = part
-            lazy.submitted(part.twin())
+            if not isinstance(lazy.progress, Whole):  # a view stays one
+                lazy.submitted(part.twin())
         return submission.tasks
 
     def _task_done(self, done: Task) -> None:

@@ -449,3 +449,18 @@ def test_late_is_told(paths: list[str], fake: Choose) -> None:
     first.to("cpu")
     second.to("cpu")
     assert (accel.stats()["in flight"], accel.stats()["waiting"]) == (0, 0)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_a_view_that_is_submitted_stays_one(paths: list[str], backend: str) -> None:
+    def changed(submits: bool) -> torch.Tensor:
+        whole = torch.stack([F.pil_to_tensor(open_rgb(path).resize((20, 16))) for path in paths[:3]])
+        view = whole[1]
+        if submits:
+            accel.submit([view]).result()
+        whole.add_(1)
+        return view + 0
+
+    expected = changed(False)
+    with accel.image_backend(backend, **({"device": "cpu"} if backend == "cuda" else {})):
+        assert torch.equal(changed(True), expected)
