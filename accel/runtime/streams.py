@@ -144,9 +144,9 @@ def indexed(device: torch.device) -> torch.device:
         RuntimeError: there is no such device.
     """
     index: Any = device.index  # an int according to torch's stubs
-    if device.type == "cpu":
+    module = _module(device)
+    if module is None:
         return device
-    module = torch.get_device_module(device)
     if index is None:
         return torch.device(device.type, module.current_device())
     count = getattr(module, "device_count", lambda: None)()
@@ -171,8 +171,8 @@ def usable(device: torch.device) -> bool:
 
 
 def _module(device: torch.device) -> Any:
-    """torch's module for the device's type; None for the host, which has no streams."""
-    return None if device.type == "cpu" else torch.get_device_module(device)
+    """torch's module for the device's type; None for the host, and for "meta", which have no streams."""
+    return None if device.type in ("cpu", "meta") else torch.get_device_module(device)
 
 
 def _leave() -> None:
