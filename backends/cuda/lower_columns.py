@@ -137,7 +137,7 @@ def lower(
         resampled = (axes[0, n, LENGTH] != axes[0, n, SIZE], axes[1, n, LENGTH] != axes[1, n, SIZE])
         seen = spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]  # else all of it is the fill colour
         resamples = seen and (resampled[0] or resampled[1])
-        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT | np.int64(0)) + size * n
+        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT) + size * n
         own[_P.table // 2], own[_P.fills // 2] = numbers[VALUES], numbers[COLOURS]
         own_words[_P.height], own_words[_P.width], own_words[_P.across] = shown[0], shown[1], across
         own_words[_P.itemsize], own_words[_P.planar], own_words[_P.first_block] = (
