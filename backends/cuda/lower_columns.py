@@ -56,23 +56,25 @@ def _span(axis: Any, shown: Any) -> tuple[Any, Any]:
 
 
 @njit
-def _list(axis: Any, resampled: Any, out: Any) -> None:
-    """List the positions that an axis shows, -1 where that is the fill colour."""
+def _list(axis: Any, seen: Any, resampled: Any, out: Any) -> None:
+    """List the positions that an axis shows, -1 where that is the fill colour: everywhere if nothing is ``seen``."""
     for k in range(len(out)):
         at = axis[WINDOW] + axis[WINDOW_STEP] * k
-        if at < 0 or at >= axis[SIZE]:
+        if not seen or at < 0 or at >= axis[SIZE]:
             out[k] = -1
         else:
             out[k] = at if resampled else axis[START] + axis[STEP] * at
 
 
 @njit
-def _describe(axis: Any, stride: Any, resampled: Any, place: Any, listed: Any, long: Any, words: Any) -> None:
+def _describe(
+    axis: Any, stride: Any, seen: Any, resampled: Any, place: Any, listed: Any, long: Any, words: Any
+) -> None:
     """Fill in the fields of an axis: the positions shown, of the input itself if nothing is resampled."""
     start, step = axis[WINDOW], axis[WINDOW_STEP]
     long[_A.stride // 2] = stride * (axis[STEP] if resampled else 1)
     if len(listed):
-        _list(axis, resampled, listed)
+        _list(axis, seen, resampled, listed)
         long[_A.window // 2], words[_A.step] = place, 1
     elif resampled:
         words[_A.start], words[_A.step] = start, step
@@ -133,8 +135,9 @@ def lower(
         own, own_words = long[n], words[n]
         spans = _span(axes[0, n], shown[0]), _span(axes[1, n], shown[1])
         resampled = (axes[0, n, LENGTH] != axes[0, n, SIZE], axes[1, n, LENGTH] != axes[1, n, SIZE])
-        resamples = (resampled[0] or resampled[1]) and spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]
-        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT | np.int64(0)) + size * n
+        seen = spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]  # else all of it is the fill colour
+        resamples = seen and (resampled[0] or resampled[1])
+        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT) + size * n
         own[_P.table // 2], own[_P.fills // 2] = numbers[VALUES], numbers[COLOURS]
         own_words[_P.height], own_words[_P.width], own_words[_P.across] = shown[0], shown[1], across
         own_words[_P.itemsize], own_words[_P.planar], own_words[_P.first_block] = (
@@ -153,7 +156,7 @@ def lower(
             own_axis, own_axis_words = own[at // 2 :], own_words[at:]
             listed = of_rows[n] if a == 0 else of_columns[n]
             place = numbers[WINDOWS + a] + 4 * len(listed) * n
-            _describe(axis, strides[a], resamples, place, listed, own_axis, own_axis_words)
+            _describe(axis, strides[a], seen, resamples, place, listed, own_axis, own_axis_words)
             if resamples:
                 first, last = spans[a]
                 number = _known(table, job_words, axis, first, last - first, count)

@@ -108,8 +108,10 @@ class Chosen(NamedTuple):
     packed: Mapping[int, PackedPlanes] = {}
 
     def moved(self, gather: Gather) -> Chosen:
-        """The same files in other memory."""
-        return self._replace(content=gather([self.content])[0])
+        """The same files in other memory, without what lies between them."""
+        places = zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        content, starts, sizes = gather([self.content[start : start + size] for start, size in places])
+        return self._replace(content=content, starts=starts, sizes=sizes)
 
 
 Gather = Callable[[Sequence[Any]], tuple[npt.NDArray[np.uint8], Numbers, Numbers]]

@@ -11,6 +11,7 @@ import torch
 import accel
 from accel.backends.cuda import budget, columns, finished
 from accel.backends.cuda.backend import CudaBackend, CudaOptions
+from accel.backends.cuda.execution import HostMemory
 from accel.backends.cuda.finished import Finished, Section
 from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.layout import PICTURE
@@ -27,7 +28,7 @@ from accel.recipes.sources import Files
 from accel.runtime import picture_memory, worker_batches
 from accel.system import memory
 from tests.backends.cuda.cropped import COLOUR, CROP, DAMAGED, FILES, cropped, outcome, sources, values
-from tests.support import helpers
+from tests.support import helpers, inside
 from tests.support.cuda import needs_compiler, watch_finished_work
 from tests.support.helpers import assert_same
 from tests.support.rows import random_rows
@@ -147,6 +148,27 @@ def test_files_that_the_host_decodes_are_holes(made: list[str]) -> None:
         assert torch.equal(values(found), values(list(rows)))
         assert made[0] == "finished"
         assert set(found.sources._made) == {2, len(rows) - 1}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_only_files_for_the_device_are_copied(count: int, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory that is not locked, where a worker has finished nothing."""
+    copied: list[bytes] = []
+
+    def noted(gather: Any, memory: HostMemory, contents: Any) -> Any:
+        copied.extend(map(bytes, contents))
+        return gather(memory, contents)
+
+    monkeypatch.setattr(CudaBackend, "room_ahead", lambda *_: 0)
+    progressive = helpers.jpeg(48, 40, progressive=True)
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = cropped([each for file in COLOUR[:count] for each in (progressive, file)] or [progressive])
+        found, expected = sent(rows), values(list(rows))
+        assert isinstance(found.sources, Files)
+        inside.wrap(monkeypatch, HostMemory, "gather", noted)
+        assert torch.equal(values(found), expected)
+    assert copied == COLOUR[:count]
+    assert made[-1] == ("files" if count else "pixels")
 
 
 def test_a_damaged_file_is_named_with_its_place(made: list[str]) -> None:

@@ -12,7 +12,7 @@ from accel.planning import columns as planning
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import plan
 from accel.processes.switch import active
-from accel.recipes.rows import Pictures, Rows
+from accel.recipes.rows import Form, Pictures, Rows, Slot, Structure
 from tests.backends.cuda.cropped import COLOUR, DAMAGED, FILES, cropped, outcome, sources, values
 from tests.support.rows import lacking, random_rows
 
@@ -97,3 +97,21 @@ def test_steps_that_some_images_lack(by_columns: list[ColumnPlan]) -> None:
     with accel.image_backend("cuda", device="cpu", threads=1):
         equal(lacking(sources(files)), lacking(sources(files)), False)
     assert by_columns
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 6), (6, 1), (3, 3)])
+def test_windows_that_show_nothing_of_a_picture(height: int, width: int, by_columns: list[ColumnPlan]) -> None:
+    """Along one axis, both or neither, in one batch; some show a part that is away from the picture's corner."""
+    corners = [(top, left) for top in (0, 5, 8, 10, 15) for left in (0, 5, 8, 10, 15)]
+    steps = (
+        Form("convert", ("RGB",)),
+        Form("resize", (height, width, 4)),
+        Form("pad", (8, 8, 8, 8, "constant", (7, 8, 9))),
+        Form("crop", (Slot(0), Slot(1), height, width)),
+        Form("pil_to_tensor"),
+    )
+    files = [FILES[n % len(FILES)] for n in range(len(corners))]
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        rows = Rows(sources(files), Structure.of(*steps), np.array(corners, np.int64))
+        equal(rows, rows, False)
+    assert len(by_columns) == 1
