@@ -20,7 +20,7 @@ from typing import Any
 from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, markdown
-from bench import dali, picture, processors, report, serving
+from bench import dali, libraries, picture, processors, report, serving
 from bench.gpu import resources
 from bench.machine import RESULTS, ROOT
 from bench.ops import __main__ as ops
@@ -191,6 +191,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving": lambda: markdown(serving.table(content("serving.json")["requests"])),
     "in short": _short,
     "ops": lambda: ops.text(content("ops.json")),
+    "libraries": lambda: markdown(libraries.table(content("libraries.json")["rows"])),
     "processors": lambda: markdown(processors.table(content("processors.json"))),
     "DALI's differences": lambda: markdown(
         dali.apart([row for row in content("dali-cpu.json")["differences"] if not row["left"]])

@@ -381,6 +381,18 @@ def measured(name: str, make: Callable[[Sequence[str]], Any], files: Sequence[st
     return {**result, "ratio": median(a / b for a, b in zip(*spent.values(), strict=True))}
 
 
+def table(rows: dict[str, Any]) -> Table:
+    """Milliseconds of CPU time an image, and what is not installed."""
+    columns = "torchvision, ms", "accel, ms", "times as fast"
+    cells = {
+        name: [f"{each[key]:.{digits}f}" for key, digits in (("torchvision", 2), ("accel", 2), ("ratio", 1))]
+        if "ratio" in each
+        else ["not installed", "", ""]
+        for name, each in rows.items()
+    }
+    return Table("CPU time an image, one thread", ("", *columns), [[name, *each] for name, each in cells.items()])
+
+
 @command("libraries")
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser("bench.libraries", str(__doc__).partition("\n")[0], out="libraries.json", images=96, rounds=5)
@@ -402,9 +414,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             found[name] = measured(name, make, files, args.rounds)
             print(f"{name}: {found[name]['ratio']:.2f}", flush=True)
-    columns = "torchvision", "accel", "ratio"
-    rows = [[name, *(f"{each[key]:.2f}" if key in each else "" for key in columns)] for name, each in found.items()]
-    show(Table("ms of CPU time an image, one thread", ("", *columns), rows))
+    show(table(found))
     used = {library for name, (library, _) in ROWS.items() if library is not None and "ratio" in found.get(name, {})}
     about = {"images": args.images, "rounds": args.rounds, "libraries": {name: version(name) for name in sorted(used)}}
     write(args.out, {**about, "rows": found})
