@@ -26,6 +26,11 @@ from accel.processes import switch
 from accel.system import counters
 
 _CHANNELS = (1, 3, 4)  # of which transformers infers the order of an array
+_BY_MODEL = ("Aria", "Fuyu", "Gemma4", "Gemma4Unified", "GraniteDocling", "LayoutLMv2", "LayoutLMv3", "Lfm2Vl")
+_PLACED_OTHERWISE = frozenset(
+    f"{model}ImageProcessor" for model in (*_BY_MODEL, "Llama4", "Mllama", "Molmo2", "Siglip2")
+)
+"""Processors that put other fields on the ``device`` than ``_finished`` does."""
 
 
 class _Taken(threading.local):
@@ -47,7 +52,9 @@ def process_image(
 ) -> Any:
     """``TorchvisionBackend.process_image``: a lazy uint8 tensor [channels, height, width]."""
     lazy = None
-    if torch.device(device or "cpu").type == "cpu":  # another only if somebody calls just this method
+    if torch.compiler.is_compiling():
+        return original(self, image, do_convert_rgb, input_data_format, device, **kwargs)
+    if is_cpu(device):  # another only if somebody calls just this method
         if isinstance(image, Image.Image):
             lazy = _of_picture(image, bool(do_convert_rgb))
         elif type(image) in (torch.Tensor, np.ndarray, LazyTensor):
@@ -90,12 +97,16 @@ def preprocess(original: Function, self: Any, images: Any, *args: Any, **kwargs:
     """``BaseImageProcessor.preprocess``, in which what moves values of lazy images is recorded as well.
 
     Values are those that the processor computes on the CPU, whatever the ``device``: they are computed or sent there in
-    the end.
+    the end. The processor does that itself where fields lie elsewhere than ``_finished`` puts them.
     """
-    if switch.active() is None or getattr(self, "backend", None) != "torchvision":
+    if switch.active() is None or getattr(self, "backend", None) != "torchvision" or torch.compiler.is_compiling():
         return original(self, images, *args, **kwargs)
-    device = torch.device(kwargs.get("device") or "cpu")
-    if device.type != "cpu":
+    device = torch.device("cpu")
+    if not is_cpu(kwargs.get("device")):
+        otherwise = any(cls.__name__ in _PLACED_OTHERWISE for cls in type(self).__mro__)
+        if otherwise or any(map(_has_values, (*args, *(kwargs.get("image_like_kwargs") or {}).values()))):
+            return original(self, images, *args, **kwargs)
+        device = torch.device(kwargs["device"])
         kwargs["device"] = "cpu"
     code = getattr(type(self)._preprocess, "__code__", None)
     _taken.images = 0
@@ -106,6 +117,18 @@ def preprocess(original: Function, self: Any, images: Any, *args: Any, **kwargs:
             counters.fallback(f"{type(self).__name__} computes values before it returns")
         made.data = {name: _finished(name, value, device) for name, value in made.data.items()}
     return made
+
+
+def is_cpu(device: Any) -> bool:
+    """Whether a processor's ``device`` is the CPU; an int is an accelerator's number."""
+    return device is None or (not isinstance(device, int) and torch.device(device).type == "cpu")
+
+
+def _has_values(given: Any) -> bool:
+    """Whether what a processor is given beside images is annotations, maps or the like, and not a setting."""
+    if isinstance(given, (list, tuple)):
+        return any(map(_has_values, given))
+    return isinstance(given, (dict, torch.Tensor, np.ndarray, Image.Image))
 
 
 def _finished(name: str, value: Any, device: torch.device) -> Any:

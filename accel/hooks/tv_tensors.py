@@ -15,7 +15,7 @@ from accel.lazy import mixing, views
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.loader_batch import send
 from accel.lazy.tensor import LazyTensor, clone, cpu, cuda, is_pinned, pin_memory, stack_lazy, to
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, takes
 from accel.system.private_names import private
 
 _helpers = private("torchvision.tv_tensors._torch_function_helpers", "_must_return_subclass")
@@ -30,7 +30,7 @@ def as_pure_tensor(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Adapt LazyTensor's handler to a function that returns plain tensors for torchvision's tv_tensors."""
 
     def handle(image: Any, *args: Any, **kwargs: Any) -> Any:
-        result = NotImplemented if keeps_class() else handler(image, *args, **kwargs)
+        result = NotImplemented if keeps_class() or not takes(handler, kwargs) else handler(image, *args, **kwargs)
         if result is NotImplemented or type(result) is LazyTensor:
             return result
         if not is_lazy(result):

@@ -20,10 +20,10 @@ from accel.system.caller import caller
 _POLICIES = ("torchvision.transforms.autoaugment.", "torchvision.transforms.v2._auto_augment.")
 
 
-def view(tensor: LazyTensorBase, *size: Any) -> Any:
+def view(tensor: LazyTensorBase, *size: Any, **kwargs: Any) -> Any:
     """``torch.Tensor.view`` of a lazy image [C, H, W] as a batch of one, or back."""
     lazy = tensor.lazy
-    if lazy.dtype not in DTYPES or not caller().startswith(_POLICIES):
+    if kwargs or lazy.dtype not in DTYPES or not caller().startswith(_POLICIES):
         return NotImplemented
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (list, tuple)) else size
     if len(lazy.recipes) > 1 or lazy.after or any(type(length) is not int for length in shape):

@@ -107,7 +107,7 @@ def _with_axis(piece: Piece, dim: int, start: int = 0) -> Piece:
     return piece._replace(start=(*starts[:dim], start, *starts[dim:]), axes=(*axes[:dim], (), *axes[dim:]))
 
 
-def expanded(content: Content, like: torch.Tensor, function: Any, *args: Any) -> Moved:
+def expanded(content: Content, like: torch.Tensor, function: Any, *args: Any, **kwargs: Any) -> Moved:
     if like.ndim != content.like.ndim:
         return None
     grown = [() if old == new else ((new, 0),) for old, new in zip(content.like.shape, like.shape, strict=True)]
@@ -117,7 +117,7 @@ def expanded(content: Content, like: torch.Tensor, function: Any, *args: Any) ->
     ]
 
 
-def reshaped(content: Content, like: torch.Tensor, function: Any, *args: Any) -> Moved:
+def reshaped(content: Content, like: torch.Tensor, function: Any, *args: Any, **kwargs: Any) -> Moved:
     whole = content.whole
     left = [] if whole is None else [digit for axis in whole.axes for digit in axis if digit[0] > 1][::-1]
     axes: list[Digits] = []

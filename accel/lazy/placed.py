@@ -24,7 +24,7 @@ from accel.lazy import pieces, shell
 from accel.lazy.batch import Whole
 from accel.lazy.pieces import CHANNEL_CODE, ROW_CODE, Content, Moved, Piece
 from accel.lazy.state import LazyState, Locating
-from accel.lazy.tensor_base import LazyTensorBase, records
+from accel.lazy.tensor_base import LazyTensorBase, records, takes
 from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.planning import order
 from accel.processes import switch
@@ -149,8 +149,10 @@ class _Zeros(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        given = kwargs.keys() - {"size", "dtype", "device"}
-        if func is not torch.zeros or given or torch.device(kwargs.get("device") or "cpu").type != "cpu":
+        if func is not torch.zeros or kwargs.keys() - {"size", "dtype", "device"}:
+            return func(*args, **kwargs)
+        device = kwargs.get("device")
+        if torch.device(torch.get_default_device() if device is None else device).type != "cpu":
             return func(*args, **kwargs)
         like = torch.zeros(*args, **{**kwargs, "device": "meta"})
         if like.ndim > 3 and like.is_floating_point() and like.numel():
@@ -183,7 +185,7 @@ def _content(tensor: Any) -> Content | None:
 
 def moved(move: Callable[..., Moved], function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """A function of torch's that shows a tensor's values in other places; NotImplemented outside of ``recording``."""
-    content = _content(tensor) if _recording.on else None
+    content = _content(tensor) if _recording.on and takes(move, kwargs) else None
     if content is None:
         return NotImplemented
     try:
@@ -195,20 +197,27 @@ def moved(move: Callable[..., Moved], function: Any, tensor: Any, *args: Any, **
     shows = None if like.dtype != content.like.dtype else move(content, like, function, *args, **kwargs)
     if shows is None:
         return NotImplemented
-    is_view = like.untyped_storage()._cdata == content.like.untyped_storage()._cdata
-    shown = partial(_call, function, args, kwargs)
-    return _settled(content._replace(pieces=tuple(shows), like=like), tensor if is_view else None, shown)
+    shown = content._replace(pieces=tuple(shows), like=like)
+    if like.untyped_storage()._cdata != content.like.untyped_storage()._cdata:
+        return _settled(shown)
+    begin = int(tensor.storage_offset()) - int(content.like.storage_offset())
+    return _settled(shown, tensor, partial(_call, function, args, kwargs), begin)
 
 
 def _call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: torch.Tensor) -> torch.Tensor:
     return function(tensor, *args, **kwargs)  # type: ignore[no-any-return]
 
 
-def _settled(content: Content, of: LazyTensorBase | None = None, shown: Callable[..., Any] | None = None) -> Any:
-    """The tensor with a content, of images if it is a batch of such; ``of``: what it is a view of, by ``shown``."""
-    progress, offset = _COPIED, int(content.like.storage_offset())
+def _settled(
+    content: Content, of: LazyTensorBase | None = None, shown: Callable[..., Any] | None = None, begin: int = 0
+) -> Any:
+    """The tensor with a content, of images if it is a batch of such; ``of``: what it is a view of, by ``shown``.
+
+    ``begin``: where the memory of ``content.like`` begins in that of ``of``.
+    """
+    progress, offset = _COPIED, begin + int(content.like.storage_offset())
     if of is not None:
-        progress, offset = Whole(of, of.lazy, shown), offset + int(of.storage_offset())
+        progress = Whole(of, of.lazy, shown)
         of.lazy.aliased = True
     tensor = _as_images(content, offset)
     if tensor is None:
@@ -293,9 +302,10 @@ def pad(tensor: LazyTensorBase, pad: Sequence[int], mode: str = "constant", valu
         return NotImplemented
     try:
         like = torch.nn.functional.pad(content.like, list(pad), mode, value)
+        fill = torch.full((), float(value or 0), dtype=like.dtype, device="cpu").item()  # as that dtype has it
     except Exception:
         return NotImplemented  # the function itself raises the right error
-    content = pieces.padded(content, like, pad[::2], float(value or 0))
+    content = pieces.padded(content, like, pad[::2], fill)
     return NotImplemented if content is None else _settled(content)
 
 
@@ -305,7 +315,11 @@ def put(tensor: LazyTensorBase, index: Any, value: Any) -> Any:
     indices = pieces.spelled(index, tensor.ndim)
     if given is None or indices is None or None in indices or not given.is_full:
         return NotImplemented
+    if any(isinstance(each, slice) and each.step not in (None, 1) for each in indices):
+        return NotImplemented
     if not isinstance(state, PlacedState) or state.progress is not _COPIED or state.aliased:
+        return NotImplemented
+    if state.recipes and not state.taken:  # images are in it that were not put there
         return NotImplemented
     try:
         room = state.content.like[index]
@@ -335,7 +349,8 @@ def cast(tensor: LazyTensorBase, dtype: torch.dtype) -> Any:
     shows = [
         piece._replace(recipe=Recipe(piece.recipe.source, (*piece.recipe.steps, step))) for piece in content.pieces
     ]
-    return _made(content._replace(pieces=tuple(shows), like=content.like.to(dtype)))
+    fill = torch.full((), content.fill, dtype=tensor.dtype, device="cpu").to(dtype).item()
+    return _made(content._replace(pieces=tuple(shows), like=content.like.to(dtype), fill=fill))
 
 
 def _handlers() -> dict[Any, Callable[..., Any]]:

@@ -23,7 +23,7 @@ from accel.lazy.batch import compute_together
 from accel.lazy.loader_batch import send
 from accel.lazy.on_device import pin, to_device
 from accel.lazy.state import LazyState
-from accel.lazy.tensor_base import LazyTensorBase, is_lazy
+from accel.lazy.tensor_base import LazyTensorBase, is_lazy, takes
 from accel.ops.memory_layout import INTERLEAVED, PLANAR
 from accel.processes import slot_pool
 from accel.recipes.drawn import gathered
@@ -243,8 +243,10 @@ def _first(handler: Callable[..., Any], then: Callable[..., Any]) -> Callable[..
     """The first handler's result or, if it returns NotImplemented, the other's."""
 
     def handle(*args: Any, **kwargs: Any) -> Any:
-        result = handler(*args, **kwargs)
-        return then(*args, **kwargs) if result is NotImplemented else result
+        result = handler(*args, **kwargs) if takes(handler, kwargs) else NotImplemented
+        if result is NotImplemented and takes(then, kwargs):
+            return then(*args, **kwargs)
+        return result
 
     return handle
 

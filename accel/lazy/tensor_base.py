@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import cache
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -138,7 +140,7 @@ class LazyTensorBase(torch.Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         handler = cls.handlers.get(func)
-        recorded = handler is not None and args and "out" not in kwargs
+        recorded = handler is not None and args and "out" not in kwargs and takes(handler, kwargs)
         if recorded and (records(args[0]) or (func in cls.either and is_lazy(args[1]))):
             try:
                 result = handler(*args, **kwargs)  # type: ignore[misc]
@@ -193,6 +195,20 @@ def _to_layout(lazy: LazyState) -> tuple[Step, ...]:
     """The step that lays values out as the tensor's; () if they are, as it was neither copied nor part of a batch."""
     source, before = lazy.recipes[0]
     return () if layouts.of(before, source.header) in (None, lazy.layout) else (("in_memory", lazy.layout),)
+
+
+def takes(handler: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a handler knows these keyword arguments: torch's functions may have others, as ``axis`` for ``dim``."""
+    names = _named(handler) if kwargs else None
+    return names is None or kwargs.keys() <= names
+
+
+@cache
+def _named(handler: Callable[..., Any]) -> frozenset[str] | None:
+    """The names of a handler's parameters; None: it takes any."""
+    parameters = signature(handler).parameters
+    takes_any = any(each.kind == Parameter.VAR_KEYWORD for each in parameters.values())
+    return None if takes_any else frozenset(parameters)
 
 
 def is_lazy(value: Any) -> bool:

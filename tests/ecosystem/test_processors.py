@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from torchvision.io import decode_image
 
 import accel
+from accel.hooks import transformers as hook
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
 from tests.support import helpers
 from tests.support.cuda import DEVICE, needs_compiler
@@ -279,6 +280,68 @@ def test_on_a_device(name: str) -> None:
         assert with_device["pixel_values"].device.type == "meta"
     after = accel.stats()
     assert (after["computed early"], after["fallbacks"]) == (before["computed early"], before["fallbacks"])
+
+
+ANNOTATIONS = [
+    {"image_id": 1, "annotations": [{"image_id": 1, "category_id": 2, "bbox": [1, 2, 10, 12], "area": 120.0}]}
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        *[(f"{model}ImageProcessor", {}) for model in ("Aria", "Siglip2", "LlavaOnevision", "Qwen2VL")],
+        ("LayoutLMv2ImageProcessor", {"apply_ocr": False}),
+        ("CLIPImageProcessor", {"device": torch.device("meta")}),
+    ],
+)
+def test_fields_are_on_the_devices_that_the_processor_puts_them_on(name: str, more: dict[str, Any]) -> None:
+    def run() -> Any:
+        made = getattr(transformers, name)()(opened()[:1], **{"return_tensors": "pt", "device": "meta", **more})
+        return {key: value.device for key, value in made.items()}
+
+    expected = run()
+    with accel.image_backend("cpu"):
+        assert run() == expected
+
+
+def test_the_processor_itself_puts_annotations_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def preprocess(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs["device"])
+        raise KeyError
+
+    monkeypatch.setattr(transformers.DetrImageProcessor, "_preprocess_image_like_inputs", preprocess)
+    for annotations in (None, ANNOTATIONS, ANNOTATIONS[0]):
+        with accel.image_backend("cpu"), pytest.raises(KeyError):
+            transformers.DetrImageProcessor()(opened()[:1], annotations=annotations, device="meta")
+    assert asked == ["cpu", "meta", "meta"]
+
+
+def test_the_number_of_a_device_is_no_cpu() -> None:
+    assert [hook.is_cpu(device) for device in (None, "cpu", torch.device("cpu"), 0, 1, "cuda:0")] == [True] * 3 + [
+        False
+    ] * 3
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, of what it does not compile
+@pytest.mark.parametrize("name", ["CLIPImageProcessor", "Qwen2VLImageProcessor"])
+def test_in_a_compiled_function(name: str) -> None:
+    """It is the library's own."""
+    processor = getattr(transformers, name)(**PROCESSORS[name])
+    processor(opened(), return_tensors="pt")  # what it makes once cannot be compiled
+
+    def run() -> Any:
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda images: processor(images, return_tensors="pt")["pixel_values"] * 2, backend="eager"
+        )
+        return compiled(opened())
+
+    expected = run()
+    with accel.image_backend("cpu"):
+        helpers.assert_same(run(), expected)
 
 
 def test_a_processor_that_computes_on_the_way() -> None:

@@ -158,6 +158,84 @@ def test_put_in_zeros() -> None:
         assert torch.equal(torch.zeros(2, 2, 3, 4, 5), torch.zeros(240).view(2, 2, 3, 4, 5))
 
 
+def part_of(values: torch.Tensor) -> torch.Tensor:
+    return torch.cat([values, values[:, :, :5]], 2)
+
+
+OTHER_PUTS: dict[str, Callable[[], torch.Tensor]] = {
+    "every second": lambda: put(torch.zeros(1, 3, 16, 24), (0, ..., slice(None, None, 2)), image(16, 12)),
+    "over images that were joined": lambda: put(part_of(image(8, 12)), 0, part_of(image(8, 12, seed=1))[0]),
+    "over an image that was padded": lambda: put(
+        torch.nn.functional.pad(image(8, 12), [1, 1, 1, 1]), (..., slice(0, 8), slice(0, 12)), image(8, 12, seed=1)
+    ),
+}
+
+
+def put(values: torch.Tensor, index: Any, value: torch.Tensor) -> torch.Tensor:
+    values[index] = value
+    return values
+
+
+@pytest.mark.parametrize("name", OTHER_PUTS)
+def test_other_puts(name: str) -> None:
+    expected = OTHER_PUTS[name]()
+    with accel.image_backend("cpu"), recording(zeros=True):
+        helpers.assert_same(OTHER_PUTS[name](), expected)
+
+
+NAMED: dict[str, Move] = {
+    "flatten": lambda values: torch.flatten(values, start_dim=1),
+    "reshape": lambda values: values.reshape(shape=(3, -1)),
+    "view": lambda values: values.view(size=(3, -1)),
+    "view as": lambda values: values.view(dtype=torch.int32),
+    "expand": lambda values: values.unsqueeze(dim=0).expand(size=(2, 3, 8, 12)),
+    "cat": lambda values: torch.cat([values, values], axis=2),  # type: ignore[call-overload]
+    "stack": lambda values: torch.stack([values, values], axis=0),  # type: ignore[call-overload]
+    "unsqueeze": lambda values: torch.unsqueeze(values, axis=0),  # type: ignore[call-overload]
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_arguments(name: str) -> None:
+    """In a processor and outside; torch takes NumPy's ``axis`` for ``dim``."""
+    expected = NAMED[name](image(8, 12))
+    with accel.image_backend("cpu"):
+        helpers.assert_same(NAMED[name](image(8, 12)), expected)
+        with recording():
+            helpers.assert_same(NAMED[name](image(8, 12)), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_padding_is_rounded_as_values_are(dtype: torch.dtype) -> None:
+    def run(floats: bool) -> torch.Tensor:
+        value = 0.1 if dtype == torch.float64 else 1e6
+        return torch.nn.functional.pad(image(8, 12, floats=floats), [1, 1], value=value).to(dtype)
+
+    expected = run(True)
+    with accel.image_backend("cpu"), recording():
+        helpers.assert_same(run(True), expected)
+        if dtype == torch.float16:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                run(False)
+
+
+def test_a_view_of_a_view_knows_where_it_begins() -> None:
+    def run() -> list[int]:
+        view = part_of(image(8, 12))[1:]
+        return [int(each.storage_offset()) for each in (view, view[1:], view[1:, 2:])]
+
+    expected = run()
+    with accel.image_backend("cpu"), recording():
+        assert run() == expected
+
+
+def test_zeros_are_where_torch_makes_them() -> None:
+    with accel.image_backend("cpu"), recording(zeros=True), torch.device("meta"):
+        assert torch.zeros(1, 2, 3, 4).is_meta
+        assert torch.zeros(2).is_meta
+        assert not torch.zeros(2, device="cpu").is_meta
+
+
 def test_what_cannot_be_recorded_raises_as_without() -> None:
     with accel.image_backend("cpu"), recording():
         with pytest.raises(RuntimeError, match=r"view size is not compatible"):
