@@ -223,10 +223,11 @@ def _placed(error: DecodeError, whole: TailedPlans, number: int) -> DecodeError:
         for each in whole.plans[number].decodes
         if any(item.position == error.position for item in each.items)
     )
-    return _located(error, source, position, len(whole.tails))
+    return located(error, source, position, len(whole.tails))
 
 
-def _located(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
+def located(error: DecodeError, source: Source, position: int, count: int) -> DecodeError:
+    """The error of a source, with its position among ``count``."""
     reason = error.__cause__ if isinstance(error.__cause__, DecodeError) else error
     placed = type(error)(
         f"{source.name}: {reason}" + (f" (image {position} of a batch of {count})" if count > 1 else "")
@@ -245,7 +246,7 @@ def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
     for (key, source), result in zip(lazy.items(), made, strict=True):
         if isinstance(result, DecodeError):
             position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
-            raise _located(result, source, position, len(recipes))
+            raise located(result, source, position, len(recipes))
         if isinstance(result, Exception):
             raise result
         pixels = result[0].permute(1, 2, 0).numpy().tobytes()

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from accel.backend import HostBackend, host_of
-from accel.errors import only
+from accel.errors import DecodeError, only
 from accel.ops import OPS, shape_after
 from accel.planning import values
 from accel.planning.order import parts
 from accel.planning.places import Place
 from accel.recipes.options import Selection
-from accel.recipes.recipe import Recipe, Step
+from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime import compute, first_pass, task
 from accel.runtime.memo import cached
 from accel.system import counters, fork, memory
@@ -112,8 +112,18 @@ def _computed(recipes: Sequence[Recipe], placed: Sequence[Placed], selection: Se
     images = [(tuple([sizes[key][0] for key in batch]), True) for batch in batches.values()]
     results = compute.several(images, _between.empty)
     for batch, result in zip(batches.values(), results, strict=True):
+        if isinstance(result, DecodeError):
+            raise _located(result, [sizes[key][0].source for key in batch], placed)
         made.update(zip(batch, only([result]), strict=True))
     return [made[key] for key in keys]
+
+
+def _located(error: DecodeError, sources: Sequence[Source], placed: Sequence[Placed]) -> DecodeError:
+    """The error of one of these sources, with its position among all that are placed, each counted once."""
+    if error.position is None:
+        return error
+    source, every = sources[error.position], list(dict.fromkeys(id(each.recipe.source) for each in placed))
+    return compute.located(error, source, every.index(id(source)), len(every))
 
 
 def on_device(placed: Sequence[Placed], device: torch.device, out: torch.Tensor) -> None:
@@ -122,6 +132,9 @@ def on_device(placed: Sequence[Placed], device: torch.device, out: torch.Tensor)
     for each in placed:
         batches.setdefault(each.size, []).append(each)
     for batch in batches.values():
-        images = task.compute_now([each.recipe for each in batch], False, device)
+        try:
+            images = task.compute_now([each.recipe for each in batch], False, device)
+        except DecodeError as error:
+            raise _located(error, [each.recipe.source for each in batch], placed) from error.__cause__
         for each, image in zip(batch, images, strict=True):
             each.place.put(image, out)
