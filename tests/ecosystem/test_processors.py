@@ -256,7 +256,7 @@ def test_workers_of_a_loader(name: str, backend: str) -> None:
 
 
 def test_a_damaged_file() -> None:
-    """It raises where values are used, with the reason and the image's number; the others of the request are computed afterwards."""
+    """It raises where values are used, with the reason and the image's number; the others can be computed."""
     with accel.image_backend("cpu"):
         images = [*opened(), Image.open(BytesIO(helpers.undecodable()))]
         values = processed("Qwen2VLImageProcessor", images)["pixel_values"]
