@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 
 MOST = 4  # for each device: the launchers' (``prefetch``), and one for threads that compute in place
 
+_WITHOUT = "cpu", "meta"  # types of devices that have no streams
+
 _side: dict[Any, Any] = {}  # by device: ``_Streams``; by device and thread: the stream of its ``beside``
 
 
@@ -144,9 +146,9 @@ def indexed(device: torch.device) -> torch.device:
         RuntimeError: there is no such device.
     """
     index: Any = device.index  # an int according to torch's stubs
-    module = _module(device)
-    if module is None:
+    if device.type in _WITHOUT:
         return device
+    module = torch.get_device_module(device)
     if index is None:
         return torch.device(device.type, module.current_device())
     count = getattr(module, "device_count", lambda: None)()
@@ -171,8 +173,8 @@ def usable(device: torch.device) -> bool:
 
 
 def _module(device: torch.device) -> Any:
-    """torch's module for the device's type; None for the host, and for "meta", which have no streams."""
-    return None if device.type in ("cpu", "meta") else torch.get_device_module(device)
+    """torch's module for the device's type; None if it has no streams."""
+    return None if device.type in _WITHOUT else torch.get_device_module(device)
 
 
 def _leave() -> None:
