@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
-from accel.backends.cuda.schedule import ALIGNED, Schedule
+from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
+from accel.backends.cuda.schedule import Schedule
 from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import LENGTH, SIZE
 from accel.planning.columns import ColumnPlan

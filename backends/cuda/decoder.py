@@ -22,7 +22,7 @@ class Decoder:
     """The decoder of one device. It queues work on torch's current stream there; threads may share it.
 
     Attributes:
-        files, programs: pinned memory, also for what is not only decoded.
+        files, programs: pools of pinned memory, which have whole batches' files and programs.
     """
 
     def __init__(self, device: Device) -> None:

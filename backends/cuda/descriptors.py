@@ -59,6 +59,9 @@ class Region(IntEnum):
     DECODED = 5  # pixels from the JPEG decoder
 
 
+ALIGNED = 64
+"""What each file and each part of a program begins at a multiple of, in bytes."""
+
 _SHIFT = 56
 _OFFSET = (1 << _SHIFT) - 1
 

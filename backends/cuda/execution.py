@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from accel.backends.cuda.descriptors import ALIGNED
 from accel.backends.cuda.device import ROOM, Device, Work
 from accel.backends.cuda.finished import Finished, Section, fill_upload
 from accel.backends.cuda.jpeg import Decoding
@@ -23,7 +24,7 @@ from accel.system import counters
 from accel.system.page_locks import Block
 
 Bytes = npt.NDArray[np.uint8]
-_ALIGNED, _MOVES = 64, 4
+_MOVES = 4
 _TOGETHER = 16  # files that a thread copies at a time
 _ALONE = ParallelFor(1, "accel-cuda")
 
@@ -71,7 +72,7 @@ class HostMemory:
 
 def begin_of(report: int) -> int:
     """The offset in the host memory of what is sent, behind a report of so many bytes."""
-    return -(-report // _ALIGNED) * _ALIGNED
+    return -(-report // ALIGNED) * ALIGNED
 
 
 class Execution:

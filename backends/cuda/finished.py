@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, Region, offset_of, place
+from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, PASS, Region, offset_of, place
 from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import ALIGNED, Described, describe, places
+from accel.backends.cuda.jpeg.described import Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
 from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.descriptors import COEFFICIENT_JOB, Region, offset_of, packer, place
+from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, Region, offset_of, packer, place
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.stages import Levels
 from accel.system.native import units
@@ -62,9 +62,6 @@ class CoefficientJob(NamedTuple):
             return 1
         scale = 1.0 if self.resample >= Aten.BILINEAR_POINT else max(self.span / self.size, 1.0)
         return math.ceil(SUPPORT[self.resample & 7] * scale) * 2 + 1
-
-
-ALIGNED = 64
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from accel.backends.cuda.descriptors import ALIGNED
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
@@ -17,7 +18,6 @@ from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.stream_index import Indexes
 
-ALIGNED = 64
 _NOTHING: Mapping[int, PackedPlanes] = {}
 
 
