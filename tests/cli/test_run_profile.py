@@ -281,7 +281,7 @@ def test_what_a_second_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for change, profile, _ in expected:
         found, other = run_profile._changes(Advice("text", change, 1.0, 2.0, "", True), report)
         assert found == profile
-        arguments = argparse.Namespace(backend="cpu", option=[("exact", True)], limit_threads=False)
+        arguments = argparse.Namespace(backend="cpu", option=[("exact", True)], limit_threads=False, tune_file=None)
         run_profile._measured([], partial(run.variables_for, arguments), found, **other)
     assert [(each["backend"], each["options"]) for each in told] == [row[2] for row in expected]
     assert [each["profile"].get("loader") for each in told] == [row[1].get("loader") for row in expected]
