@@ -352,7 +352,8 @@ def test_a_thousand_requests_leave_nothing(fake: Choose) -> None:
         for number in range(1000):
             once(number)
         eventually(lambda: accel.stats()["in flight"] == 0)
-        eventually(lambda: all(now <= then for now, then in zip(counted(), before, strict=True)))
+        # the threads that may start meanwhile hold the exception with which they last stopped waiting
+        eventually(lambda: all(now <= then + 4 for now, then in zip(counted(), before, strict=True)))
         assert threading.active_count() <= threads + 2  # of a queue's, which start as they are needed
     finally:
         gc.enable()
