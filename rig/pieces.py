@@ -12,10 +12,11 @@ from unittest import mock
 
 import numpy as np
 
-from accel.backends.cuda.descriptors import ALIGNED, offset_of
+from accel.backends.cuda.descriptors import offset_of
 from accel.backends.cuda.execution import Execution
 from accel.backends.cuda.finished import Finished, Section
 from accel.backends.cuda.jpeg.described import places
+from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Arena
 
 GAP = 64

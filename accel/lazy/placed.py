@@ -27,6 +27,7 @@ from accel.lazy.state import LazyState, Locating
 from accel.lazy.tensor_base import LazyTensorBase, records, takes
 from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.planning import order
+from accel.planning.places import extent
 from accel.processes import switch
 from accel.processes.sending import raised_by_receiver
 from accel.recipes.options import Selection
@@ -92,8 +93,7 @@ class PlacedState(LazyState):
 
     def _empty(self, allocate: Callable[[int], torch.Tensor]) -> torch.Tensor:
         like = self.content.like
-        size = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
-        out = allocate(size)
+        out = allocate(extent(like))
         return (out if self.content.is_full else out.fill_(self.content.fill)).as_strided(like.shape, like.stride())
 
 

@@ -57,6 +57,11 @@ class Place(NamedTuple):
         out.as_strided(sizes, [digit.stride for digit in self.digits], out.storage_offset() + self.offset).copy_(shown)
 
 
+def extent(tensor: torch.Tensor) -> int:
+    """The items of memory from a tensor's first value to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def looked_up(pixels: npt.NDArray[np.uint8], table: torch.Tensor) -> torch.Tensor:
     """The values [channels, height, width] of pixels [height, width, channels], by a table [channels, 256]."""
     levels = torch.from_numpy(pixels.astype(np.int64)).permute(2, 0, 1)

@@ -10,7 +10,7 @@ import torch
 
 from accel.backends.cpu import passes, stages
 from accel.backends.shared.pixels import Pixels
-from accel.planning.places import CHANNEL, COLUMN, REPEATED, ROW, Place
+from accel.planning.places import CHANNEL, COLUMN, REPEATED, ROW, Place, extent
 from accel.planning.plan import bits
 from accel.runtime.parallel import ParallelFor
 
@@ -20,13 +20,9 @@ _ROWS = 64
 
 def place(jobs: Sequence[tuple[Pixels, torch.Tensor, Place]], out: torch.Tensor, parallel: ParallelFor) -> None:
     """``HostBackend.place``."""
-    flat = out.as_strided((_extent(out),), (1,))
+    flat = out.as_strided((extent(out),), (1,))
     memory = bits(flat).view(np.uint8)
     parallel.each((call for job in jobs for call in _calls(*job, memory)), lambda call: passes.place_rows(*call))
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _calls(image: Pixels, table: torch.Tensor, place: Place, memory: Any) -> Iterator[tuple[Any, ...]]:

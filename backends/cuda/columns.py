@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS, TILE_ROWS
+from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Schedule
 from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import LENGTH, SIZE
@@ -21,7 +22,7 @@ from accel.planning.plan import bits
 from accel.recipes.rows import Numbers
 from accel.system.native import units
 
-_OWN = ("lower_columns.py", "declarations.py", "pass.h", "tile.h")
+_OWN = ("lower_columns.py", "regions.py", "declarations.py", "pass.h", "tile.h")
 UNIT = units.Unit("lowered", *(f"backends/cuda/{name}" for name in _OWN), "planning/column_fields.py", seconds=1.5)
 """Compiled code that lowers plans, and makes programs of descriptors."""
 _MODULE = "backends.cuda.lower_columns"

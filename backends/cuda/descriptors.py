@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from accel.backends.cuda.declarations import constant, entries, enumerators, structure
+from accel.backends.cuda.regions import OFFSET, SHIFT, Region
 
 COEFFICIENT_JOB, PASS = structure("pass.h", "CoefficientJob"), structure("pass.h", "Pass")
 EFFECT, PATCH = structure("effects/effect.h", "Effect"), structure("patch.cu", "Patch")
@@ -48,29 +48,11 @@ _CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8"
 """The codes of ``struct`` for NumPy's."""
 
 
-class Region(IntEnum):
-    """Regions of memory for places. NOWHERE: the offset is already an address (or null)."""
-
-    NOWHERE = 0
-    UPLOAD = 1  # sent by the host: descriptors, tables, pixels
-    SCRATCH = 2  # working memory of the kernels
-    RESULT = 3
-    FILES = 4  # encoded files, sent by the host
-    DECODED = 5  # pixels from the JPEG decoder
-
-
-ALIGNED = 64
-"""What each file and each part of a program begins at a multiple of, in bytes."""
-
-_SHIFT = 56
-_OFFSET = (1 << _SHIFT) - 1
-
-
 def place(region: Region, offset: int) -> int:
     """The place of an offset in a region."""
-    return region << _SHIFT | offset
+    return region << SHIFT | offset
 
 
 def offset_of(where: int) -> int:
     """The offset of a place in its region."""
-    return where & _OFFSET
+    return where & OFFSET

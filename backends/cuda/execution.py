@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backends.cuda.descriptors import ALIGNED
 from accel.backends.cuda.device import ROOM, Device, Work
 from accel.backends.cuda.finished import Finished, Section, fill_upload
 from accel.backends.cuda.jpeg import Decoding
@@ -19,6 +18,7 @@ from accel.backends.cuda.jpeg.described import places
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
+from accel.backends.cuda.regions import ALIGNED
 from accel.runtime.parallel import ParallelFor
 from accel.system import counters
 from accel.system.page_locks import Block

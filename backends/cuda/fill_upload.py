@@ -9,12 +9,12 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
+from accel.backends.cuda.regions import OFFSET, SHIFT, Region
 from accel.system.native.intrinsics import emitted
 from accel.system.native.memory import advanced, pointer_to
 
-_SHIFT = np.uint64(56)  # of the region in a place, see descriptors.py
-_OFFSET = np.uint64((1 << 56) - 1)
-_UPLOAD, _SCRATCH, _RESULT, _FILES = 1, 2, 3, 4  # of the regions
+_SHIFT, _OFFSET = np.uint64(SHIFT), np.uint64(OFFSET)
+_UPLOAD, _SCRATCH, _RESULT, _FILES = map(int, (Region.UPLOAD, Region.SCRATCH, Region.RESULT, Region.FILES))
 _BEHIND, _WORKING, _CLEARED, _CLEARED_END, _REPORT, _REPORT_SIZE = 1, 3, 5, 6, 7, 8  # of ``finished.Summary``
 _TO_DEVICE, _FILL, _TO_HOST = 1, 2, 3  # of ``driver.Call``
 

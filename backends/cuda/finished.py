@@ -19,12 +19,13 @@ import numpy.typing as npt
 
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
-from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, PASS, Region, offset_of, place
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, offset_of, place
 from accel.backends.cuda.jpeg import requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
+from accel.backends.cuda.regions import ALIGNED, Region
 from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed
 from accel.codec.engines import Box
 from accel.codec.jpeg import SOURCES
@@ -38,7 +39,7 @@ from accel.system.native import units
 
 _NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
-UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", *SOURCES, seconds=1)
+UNIT = units.Unit("upload", "backends/cuda/fill_upload.py", "backends/cuda/regions.py", *SOURCES, seconds=1)
 _MODULE = "backends.cuda.fill_upload"
 _FILL = "u1[1] i8[1] i8[2] i8[2] u1[1] i4[1] i8[1] u1[1]w u8[2]w"
 fill_upload = UNIT.function(_MODULE, "fill_upload", _FILL)

@@ -8,17 +8,15 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cuda.declarations import constant, enumerators, positions, structure
+from accel.backends.cuda.regions import ALIGNED, OFFSET, SHIFT, Region
 from accel.planning.column_fields import LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
 
 _PASS, _AXIS, _JOB = (structure("pass.h", name) for name in ("Pass", "Axis", "CoefficientJob"))
 _MODES = enumerators("pass.h", "Mode")
 _COPY, _COLUMNS_FIRST, _ROWS_FIRST = (_MODES[name] for name in ("COPY", "COLUMNS_FIRST", "ROWS_FIRST"))
 _TILE_ROWS, _TILE_COLUMNS = constant("tile.h", "ROWS"), constant("tile.h", "COLUMNS")
-_ALIGNED = 64
-_RESULT, _SCRATCH = 3, 2  # of the regions
-_SHIFT = 56
-_REGION, _OFFSET = np.uint64(_SHIFT), np.uint64((1 << _SHIFT) - 1)
-
+_RESULT, _SCRATCH = int(Region.RESULT), int(Region.SCRATCH)
+_REGION, _OFFSET = np.uint64(SHIFT), np.uint64(OFFSET)
 
 _P, _A, _J = positions(_PASS), positions(_AXIS), positions(_JOB)
 _AXES = _P.rows, _P.columns
@@ -33,7 +31,7 @@ def _sizes(axis: Any, support: float, shown: Any) -> tuple[Any, Any]:
     taps = np.int64(1)
     if axis[LENGTH] != axis[SIZE]:
         taps = np.int64(np.ceil(support * max(axis[LENGTH] / axis[SIZE], 1.0))) * 2 + 1
-    bounds = (4 * (2 * shown + 1) + _ALIGNED - 1) & -_ALIGNED
+    bounds = (4 * (2 * shown + 1) + ALIGNED - 1) & -ALIGNED
     return bounds, bounds + 4 * taps * shown
 
 
@@ -137,7 +135,7 @@ def lower(
         resampled = (axes[0, n, LENGTH] != axes[0, n, SIZE], axes[1, n, LENGTH] != axes[1, n, SIZE])
         seen = spans[0][1] > spans[0][0] and spans[1][1] > spans[1][0]  # else all of it is the fill colour
         resamples = seen and (resampled[0] or resampled[1])
-        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << _SHIFT) + size * n
+        own[_P.source // 2], own[_P.target // 2] = sources[n], (np.int64(_RESULT) << SHIFT) + size * n
         own[_P.table // 2], own[_P.fills // 2] = numbers[VALUES], numbers[COLOURS]
         own_words[_P.height], own_words[_P.width], own_words[_P.across] = shown[0], shown[1], across
         own_words[_P.itemsize], own_words[_P.planar], own_words[_P.first_block] = (
@@ -164,7 +162,7 @@ def lower(
                 if number == count:
                     bounds, whole = _sizes(axis, support, last - first)
                     made[_J.bounds // 2], made[_J.coefficients // 2] = free, free + bounds
-                    free += (whole + _ALIGNED - 1) & -_ALIGNED
+                    free += (whole + ALIGNED - 1) & -ALIGNED
                     job_spans[number, _J.span // 2] = axis[LENGTH]
                     made_words[_J.resample], made_words[_J.length] = numbers[RESAMPLE], axis[LENGTH]
                     made_words[_J.size], made_words[_J.first], made_words[_J.count] = axis[SIZE], first, last - first

@@ -21,10 +21,10 @@ from accel.backends.cuda.descriptors import (
     PATCH,
     TILE_COLUMNS,
     TILE_ROWS,
-    Region,
     packer,
     place,
 )
+from accel.backends.cuda.regions import Region
 from accel.backends.cuda.schedule import CoefficientJob, Pixels, Schedule, sizes_of
 from accel.backends.shared.identity_cache import IdentityCache
 from accel.backends.shared.index_maps import onto_view, through

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from accel.backends.cuda.descriptors import ALIGNED, COEFFICIENT_JOB, Region, offset_of, packer, place
+from accel.backends.cuda.descriptors import COEFFICIENT_JOB, offset_of, packer, place
+from accel.backends.cuda.regions import ALIGNED, Region
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.stages import Levels
 from accel.system.native import units

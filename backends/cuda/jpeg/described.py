@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accel.backends.cuda.descriptors import ALIGNED
 from accel.backends.cuda.jpeg import headers, index, layout
 from accel.backends.cuda.jpeg.headers import Integers
 from accel.backends.cuda.jpeg.index import Known
 from accel.backends.cuda.jpeg.layout import PictureBatch
+from accel.backends.cuda.regions import ALIGNED
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import planes
 from accel.codec.jpeg.planes import PackedPlanes

@@ -14,7 +14,7 @@ MAX_FILE = 1 << 27
 """The bytes that a file must be below, so that the numbers of all its bits fit in 31 bits."""
 
 _OWN = ("read_files.py", "lay_out_files.py", "batch_fields.py", "*.h")
-_DECLARED = ("backends/cuda/declarations.py", "backends/cuda/shim.h")
+_DECLARED = ("backends/cuda/declarations.py", "backends/cuda/regions.py", "backends/cuda/shim.h")
 UNIT = units.Unit("described", *_DECLARED, *(f"backends/cuda/jpeg/{name}" for name in _OWN), *SOURCES, seconds=4)
 """Compiled code that describes files for the kernels (``headers``, ``index``, ``layout``)."""
 _read_headers = UNIT.function(

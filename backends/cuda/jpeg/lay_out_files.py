@@ -9,6 +9,7 @@ from numba import njit
 
 from accel.backends.cuda.declarations import constant, positions, structure
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
+from accel.backends.cuda.regions import ALIGNED, SHIFT, Region
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
 from accel.codec.jpeg.layout import needed_mcus
@@ -23,9 +24,7 @@ _THREADS = constant("shim.h", "THREADS")
 _COMPONENTS, _BLOCK, _GROUP, _PIXELS, _SUBSEQUENCE, _SPAN = (
     constant("jpeg/picture.h", name) for name in ("COMPONENTS", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
 )
-_UPLOAD, _SCRATCH, _FILES = 1, 2, 4  # descriptors.Region
-_SHIFT = 56
-_ALIGNED = 64
+_UPLOAD, _SCRATCH, _FILES = int(Region.UPLOAD), int(Region.SCRATCH), int(Region.FILES)
 _AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
 
 
@@ -150,7 +149,7 @@ def _points(header: Any, words: Any, known: Any) -> Any:
     count, wanted = np.int64(words[_P.mcus]), known[2] != 0
     words[_P.segment_count] = known[1]
     if known[1] > 0:
-        _put(words, _P.segments, np.int64(_UPLOAD) << _SHIFT | known[0] * _SEGMENT_SIZE)
+        _put(words, _P.segments, np.int64(_UPLOAD) << SHIFT | known[0] * _SEGMENT_SIZE)
     points = point_up_to(header, count - 1) + 1 if wanted else np.int64(0)
     words[_P.point_count] = points
     for k in range(len(_PLACING)):
@@ -167,7 +166,7 @@ def _lay_out_file(
     """Describe a picture; returns its number of blocks for each of LAUNCHES, and its bytes of each of PIECES."""
     in_mcu, needed = scratch[:3], scratch[3:]
     size, is_file, counts = file[1], file[3] == 0, known[1]
-    _put(words, _P.file, np.int64(_FILES) << _SHIFT | file[0])
+    _put(words, _P.file, np.int64(_FILES) << SHIFT | file[0])
     words[_P.size], words[_P.channels], words[_P.band], words[_P.first_part] = size, file[2], file[3], file[4]
     for k in range(4):
         words[_BOX[k]] = box[k]
@@ -227,9 +226,9 @@ def _place(pictures: Any, memory: Any, ends: Any) -> Any:
             offsets[k, n] = end
             size = sizes[k, n]
             if size > 0:
-                _put(pictures[n], at, np.int64(_SCRATCH) << _SHIFT | end)
-            end += size if k in (_STATE, _POINTS) else (size // _ALIGNED + 2) * _ALIGNED
-        end = _ceil(end, _ALIGNED) * _ALIGNED
+                _put(pictures[n], at, np.int64(_SCRATCH) << SHIFT | end)
+            end += size if k in (_STATE, _POINTS) else (size // ALIGNED + 2) * ALIGNED
+        end = _ceil(end, ALIGNED) * ALIGNED
     return end
 
 
