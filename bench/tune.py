@@ -50,8 +50,9 @@ from accel.backends.cpu.backend import CpuBackend
 from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.tables import Table, show
-from accel.hooks import prefetching, tuned, tv_files
+from accel.hooks import prefetching, tv_files
 from accel.planning.plan import Plan
+from accel.processes.launch import environment
 from accel.system import cores, memory, worker_threads
 from bench.epochs import alike, photos
 from bench.machine import parser, write
@@ -162,7 +163,7 @@ def stalling() -> Iterator[None]:
 
 def tunes(folder: str) -> AbstractContextManager[Any]:
     """Have what is found kept in a file of this folder."""
-    return patch.dict(os.environ, {tuned.VARIABLE: os.path.join(folder, "tuned")})
+    return patch.dict(os.environ, {environment.TUNE_FILE: os.path.join(folder, "tuned")})
 
 
 def in_bursts(folder: str, workers: int, rounds: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import accel
 from accel import backend as registry
 from accel.backends.cuda import host
 from accel.backends.cuda.jpeg import requests
-from accel.hooks import tuned
+from accel.processes.launch import environment
 from accel.runtime.memo import pace
 from accel.system import counters
 from accel.system.native import units
@@ -31,7 +31,7 @@ _PIL_LOADER = folder.pil_loader.__code__
 
 torch.set_num_threads(1)  # the tests' tensors are small
 _FOUND = tempfile.TemporaryDirectory()
-os.environ[tuned.VARIABLE] = os.path.join(_FOUND.name, "tuned")  # no run begins with what another one found
+os.environ[environment.TUNE_FILE] = os.path.join(_FOUND.name, "tuned")  # no run begins with what another one found
 
 if os.name != "nt":
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

@@ -122,7 +122,7 @@ def variables_for(
 ) -> dict[str, str]:
     """The environment of the script; ``backend``, ``options``: in place of, and besides, those of the command line."""
     own = dict(args.option) if backend in (None, args.backend) else {}
-    tuned = {"ACCEL_TUNE_FILE": os.path.abspath(args.tune_file)} if args.tune_file else {}
+    tuned = {environment.TUNE_FILE: os.path.abspath(args.tune_file)} if args.tune_file else {}
     return environment.with_settings(
         {**os.environ, **tuned}, backend or args.backend, {**own, **options}, profile, args.limit_threads
     )

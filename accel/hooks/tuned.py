@@ -17,10 +17,9 @@ from typing import Any, cast
 
 from torch.utils.data import DataLoader
 
+from accel.processes.launch.environment import TUNE_FILE
 from accel.system import cores, counters, log
 from accel.system.native import object_cache
-
-VARIABLE = "ACCEL_TUNE_FILE"
 
 Found = dict[str, list[int]]
 """By loader: how many batches are under way, and the bytes of the largest one."""
@@ -63,7 +62,7 @@ def keep(loader: str, batches: int, size: int) -> None:
 
 def path() -> Path | None:
     """The script's file; None: what is typed in is not recognised again, or there is no folder."""
-    if chosen := os.environ.get(VARIABLE):
+    if chosen := os.environ.get(TUNE_FILE):
         return Path(chosen).absolute()
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is None:
@@ -74,10 +73,10 @@ def path() -> Path | None:
 
 
 def _here() -> Found:
-    file = path()
-    key = file, *_cores()
+    key = os.environ.get(TUNE_FILE), *_cores()
     if key not in _found:
-        _found[key] = _read(file) if file is not None else {}
+        file = path()
+        _found[key] = {} if file is None else _read(file)
     return _found[key]
 
 

@@ -144,9 +144,8 @@ class Task:
 
     def call_when_done(self, function: Callable[[Task], None]) -> None:
         """Call ``function`` with this task when it has run, or was cancelled."""
-        calls = [
-            partial(function, self)
-        ]  # emptied at the call, as the future, which is this task's, keeps its callbacks
+        # emptied at the call, as the future, which is this task's, keeps its callbacks
+        calls = [partial(function, self)]
         self.future.add_done_callback(lambda _: calls.pop()())
 
 

@@ -326,11 +326,14 @@ def test_many_threads(backend: str) -> None:
 
 
 def counted() -> list[int]:
-    """Futures, lazy tensors, errors, tracebacks, and tensors of pixels."""
+    """Futures, lazy tensors, errors, tensors of pixels, and tracebacks but those that Python's own pools leave behind,
+    of a queue that was empty (3.13)."""
     things = gc.get_objects()
-    kinds = (accel.Future, accel.LazyTensor, accel.DecodeError, types.TracebackType)
+    kinds = (accel.Future, accel.LazyTensor, accel.DecodeError)
     pixels = sum(type(thing) is torch.Tensor and thing.dim() > 2 for thing in things)
-    return [*(sum(type(thing) is kind for thing in things) for kind in kinds), pixels]
+    frames = [thing.tb_frame for thing in things if type(thing) is types.TracebackType]
+    ours = sum(frame.f_globals["__name__"] != "concurrent.futures.thread" for frame in frames)
+    return [*(sum(type(thing) is kind for thing in things) for kind in kinds), pixels, ours]
 
 
 def test_a_thousand_requests_leave_nothing(fake: Choose) -> None:
@@ -352,8 +355,7 @@ def test_a_thousand_requests_leave_nothing(fake: Choose) -> None:
         for number in range(1000):
             once(number)
         eventually(lambda: accel.stats()["in flight"] == 0)
-        # the threads that may start meanwhile hold the exception with which they last stopped waiting
-        eventually(lambda: all(now <= then + 4 for now, then in zip(counted(), before, strict=True)))
+        eventually(lambda: all(now <= then for now, then in zip(counted(), before, strict=True)))
         assert threading.active_count() <= threads + 2  # of a queue's, which start as they are needed
     finally:
         gc.enable()

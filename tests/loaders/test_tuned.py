@@ -14,6 +14,7 @@ import accel
 from accel.codec import store
 from accel.hooks import prefetching, tuned
 from accel.hooks.prefetching import LOOKED_AT
+from accel.processes.launch import environment
 from accel.system import cores
 from tests.support.loaders import TIMEOUT, TRAIN
 from tests.support.processes import linux
@@ -24,7 +25,7 @@ pytestmark = linux
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "of a folder" / "tuned.json"
-    monkeypatch.setenv(tuned.VARIABLE, str(path))
+    monkeypatch.setenv(environment.TUNE_FILE, str(path))
     return path
 
 
@@ -102,7 +103,7 @@ def test_the_next_run(
         monkeypatch.setattr(cores, "machine", lambda: (here[1], 0.5))
         assert begun(loader) == 4, "another quota"
         monkeypatch.undo()
-        monkeypatch.setenv(tuned.VARIABLE, str(file.with_name("more")))
+        monkeypatch.setenv(environment.TUNE_FILE, str(file.with_name("more")))
         write(file.with_name("more"), {"cores": here, "loaders": {name: [10**9, 0]}})
         assert begun(loader) == 2 * prefetching.MOST
         assert not caplog.records
@@ -154,7 +155,7 @@ print(tuned.path())
 
 
 def test_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(tuned.VARIABLE)
+    monkeypatch.delenv(environment.TUNE_FILE)
     (tmp_path / "script.py").write_text(_SCRIPT)
 
     def told(*words: str) -> str:

@@ -17,6 +17,8 @@ from accel.errors import attempt
 from accel.system import log
 
 VARIABLE = "ACCEL_RUN"
+TUNE_FILE = "ACCEL_TUNE_FILE"
+"""The variable with the file that ``accel.hooks.tuned`` keeps."""
 SITE = Path(__file__).with_name("site")
 
 # the name of importlib's own frames, which Python leaves out of the tracebacks of failed imports
