@@ -104,13 +104,6 @@ def test_living_processes_count_in_rows_of_their_own(lives: bool, monkeypatch: p
     assert set(owners[owners > 0].tolist()) == ({first, second} if lives else {second})
 
 
-def test_the_older_name_is_not_printed() -> None:
-    stats = accel.stats()
-    assert stats["realised early"] == stats["computed early"]
-    assert "realised early" in stats
-    assert "realised" not in repr(stats)
-
-
 def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     inside.forget_messages()
     for number in range(3):
