@@ -65,7 +65,8 @@ def served(folder: Path) -> Iterator[str]:
 def wrong(folder: Path, profile: Path) -> list[str]:
     """What is wrong with the pages below a folder, at each width."""
     found, links, anchors = [], dict[str, list[str]](), dict[str, list[str]]()
-    pages = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.html") if path.name != "404.html")
+    files = (path for path in folder.rglob("*") if path.suffix in (".html", ".svg") and path.name != "404.html")
+    pages = sorted(path.relative_to(folder).as_posix() for path in files if "assets" not in path.parts)
     with served(folder) as top, browser.Browser(profile) as chromium:
         for page in pages:
             url = top + page.removesuffix("index.html")
@@ -122,6 +123,7 @@ def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
         "cell": f'<table style="table-layout: fixed; width: 300px"><tr><td>{"word" * 40}</td><td>b</td></tr></table>',
         "overlap": '<p>A line of text.</p><p style="margin-top: -32px">And another one.</p>',
         "picture": '<img src="gone.png" alt="gone">',
+        "drawing": '<svg viewBox="0 0 100 20" width="100"><text x="60" y="9">too long for it</text></svg>',
         "link": '<a href="gone.html">gone</a>',
         "anchor": '<a href="fine.html#gone">gone</a>',
         "elsewhere": '<a href="file:///etc">gone</a>',
@@ -136,6 +138,12 @@ def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
     seen = {name: [each.partition(": ")[2] for each in found if each.startswith(f"{name}.html")] for name in fault}
     assert not [each for each in found if each.startswith("fine.html")]
     expected = {"table": "the page is", "hidden": "cut off", "cell": "wider than", "overlap": "overlapping"}
-    expected |= {"picture": "no picture", "link": "leads nowhere", "anchor": "no such place", "elsewhere": "no link"}
+    expected |= {
+        "drawing": "cut off",
+        "picture": "no picture",
+        "link": "leads nowhere",
+        "anchor": "no such place",
+        "elsewhere": "no link",
+    }
     for name, text in expected.items():
         assert any(each.startswith(text) for each in seen[name]), (name, seen[name])

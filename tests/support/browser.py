@@ -27,10 +27,12 @@ LOOK = r"""
 (async () => {
   await document.fonts.ready;
   await new Promise(requestAnimationFrame);
-  const width = document.documentElement.clientWidth, article = document.querySelector("article") || document.body;
+  const width = document.documentElement.clientWidth, article = document.querySelector("article") || document.documentElement;
+  const PADDING = 4;  // of code at the end of a line
   const problems = [], shown = e => getComputedStyle(e).visibility !== "hidden" && e.getClientRects().length > 0;
-  const says = e => `<${e.tagName.toLowerCase()}> ${(e.textContent || e.alt || "").trim().replace(/\s+/g, " ").slice(0, 60)}`;
-  const clips = e => getComputedStyle(e).overflowX !== "visible", scrolls = e => /auto|scroll/.test(getComputedStyle(e).overflowX);
+  const says = e => `<${e.tagName.toLowerCase()}> ${(e.textContent || "").trim().replace(/\s+/g, " ").slice(0, 60)}`;
+  const clips = e => getComputedStyle(e).overflowX !== "visible";
+  const scrolls = e => /auto|scroll/.test(getComputedStyle(e).overflowX);
   if (document.documentElement.scrollWidth > width + 1)
     problems.push(`the page is ${document.documentElement.scrollWidth} pixels wide`);
   for (const e of article.querySelectorAll("*")) {
@@ -41,8 +43,12 @@ LOOK = r"""
     const room = clipping && clipping !== article ? clipping.getBoundingClientRect() : {left: 0, right: width};
     const reached = clipping && clipping !== article && scrolls(clipping);
     if (!reached && (box.right > room.right + 1 || box.left < room.left - 1)) problems.push(`cut off: ${says(e)}`);
-    else if (e.clientWidth && e.scrollWidth > e.clientWidth + 1 && !scrolls(e) && e.tagName !== "IMG" && !e.closest("svg"))
+    else if (e.clientWidth && e.scrollWidth > e.clientWidth + PADDING && !scrolls(e) && !e.closest("svg"))
       problems.push(`wider than its place: ${says(e)}`);
+  }
+  for (const e of document.querySelectorAll("svg text")) {
+    const box = e.getBoundingClientRect(), room = e.ownerSVGElement.getBoundingClientRect();
+    if (box.right > room.right || box.left < room.left) problems.push(`cut off: ${says(e)}`);
   }
   const texts = document.createTreeWalker(article, NodeFilter.SHOW_TEXT), lines = [];
   while (texts.nextNode()) {
@@ -68,13 +74,13 @@ LOOK = r"""
         problems.push(`overlapping: ${says(a.e)} and ${says(b.e)}`);
     }
   });
-  for (const image of document.images)
+  for (const image of document.images || [])
     if (!image.complete || !image.naturalWidth) problems.push(`no picture: ${image.getAttribute("src")}`);
   return {
     problems: [...new Set(problems)],
     links: [...document.querySelectorAll("a[href]")].map(a => a.href),
     anchors: [...document.querySelectorAll("[id]")].map(e => e.id),
-    text: document.body.innerText,
+    text: document.body ? document.body.innerText : "",
   };
 })()
 """
@@ -139,7 +145,11 @@ class Browser:
                 asked = about["request"]["url"]
                 if asked.split("/", 3)[:3] != origin and not asked.startswith(("data:", "blob:")):
                     result["problems"].append(f"asks another site: {asked}")
-            elif event["method"] == "Network.responseReceived" and about["response"]["status"] >= 400:
+            elif (
+                event["method"] == "Network.responseReceived"
+                and about["response"]["status"] >= 400
+                and not about["response"]["url"].endswith("favicon.ico")
+            ):
                 result["problems"].append(f"status {about['response']['status']}: {about['response']['url']}")
             elif event["method"] == "Runtime.exceptionThrown":
                 result["problems"].append(f"an error: {about['exceptionDetails']['text']}")

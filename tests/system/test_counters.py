@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import accel
 from accel.system import counters, log
 from tests.support import helpers, inside
 
