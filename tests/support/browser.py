@@ -27,7 +27,8 @@ LOOK = r"""
 (async () => {
   await document.fonts.ready;
   await new Promise(requestAnimationFrame);
-  const width = document.documentElement.clientWidth, article = document.querySelector("article") || document.documentElement;
+  const width = document.documentElement.clientWidth;
+  const article = document.querySelector("article") || document.documentElement;
   const PADDING = 4;  // of code at the end of a line
   const problems = [], shown = e => getComputedStyle(e).visibility !== "hidden" && e.getClientRects().length > 0;
   const says = e => `<${e.tagName.toLowerCase()}> ${(e.textContent || "").trim().replace(/\s+/g, " ").slice(0, 60)}`;
