@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as it is deployed: in a folder of the version, beside the list of versions."""
     top = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(top / FOLDER)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(top / FOLDER)],  # --quiet hides warnings
         cwd=ROOT,
         capture_output=True,
         text=True,
