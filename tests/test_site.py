@@ -34,7 +34,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as it is deployed: in a folder of the version, beside the list of versions."""
     top = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(top / FOLDER)],  # --quiet hides warnings
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--site-dir",
+            str(top / FOLDER),
+        ],  # --quiet hides warnings
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -116,9 +124,11 @@ def test_the_versions_can_be_chosen(site: Path, tmp_path: Path) -> None:
 @needs_browser
 def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
     """Each of the faults alone, and none in pages beside them."""
-    cells = "".join(f"<td>{'column' * 4}</td>" for _ in range(12))
+    cell = f"<td>{'column' * 4}</td>"
+    cells = cell * 12
     fault = {
         "table": f"<table><tr>{cells}</tr></table>",
+        "scrolls": f'<div style="overflow-x: auto"><table><tr>{cells}</tr></table></div>',
         "hidden": f'<div style="overflow: hidden"><table><tr>{cells}</tr></table></div>',
         "cell": f'<table style="table-layout: fixed; width: 300px"><tr><td>{"word" * 40}</td><td>b</td></tr></table>',
         "overlap": '<p>A line of text.</p><p style="margin-top: -32px">And another one.</p>',
@@ -128,7 +138,7 @@ def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
         "anchor": '<a href="fine.html#gone">gone</a>',
         "elsewhere": '<a href="file:///etc">gone</a>',
     }
-    fine = f'<h1 id="top">Title</h1><div style="overflow-x: auto"><table><tr>{cells}</tr></table></div><p>Text.</p>'
+    fine = f'<h1 id="top">Title</h1><div style="overflow-x: auto"><table><tr>{cell * 4}</tr></table></div><p>Text.</p>'
     (tmp_path / "pages").mkdir()
     (tmp_path / "profile").mkdir()
     for name, body in {**fault, "fine": f'{fine}<a href="fine.html#top">top</a> <a href="https://a.org">a</a>'}.items():
@@ -137,7 +147,13 @@ def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
     found = wrong(tmp_path / "pages", tmp_path / "profile")
     seen = {name: [each.partition(": ")[2] for each in found if each.startswith(f"{name}.html")] for name in fault}
     assert not [each for each in found if each.startswith("fine.html")]
-    expected = {"table": "the page is", "hidden": "cut off", "cell": "wider than", "overlap": "overlapping"}
+    expected = {
+        "table": "the page is",
+        "scrolls": "scrolls",
+        "hidden": "cut off",
+        "cell": "wider than",
+        "overlap": "overlapping",
+    }
     expected |= {
         "drawing": "cut off",
         "picture": "no picture",

@@ -51,6 +51,10 @@ LOOK = r"""
     const box = e.getBoundingClientRect(), room = e.ownerSVGElement.getBoundingClientRect();
     if (box.right > room.right || box.left < room.left) problems.push(`cut off: ${says(e)}`);
   }
+  for (const e of article.querySelectorAll("table")) {
+    const outer = [e, e.parentElement, e.parentElement.parentElement].find(scrolls);
+    if (width > 1000 && outer && outer.scrollWidth > outer.clientWidth + 1) problems.push(`scrolls: ${says(e)}`);
+  }
   const texts = document.createTreeWalker(article, NodeFilter.SHOW_TEXT), lines = [];
   while (texts.nextNode()) {
     const text = texts.currentNode, e = text.parentElement, range = document.createRange();
