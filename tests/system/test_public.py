@@ -183,7 +183,12 @@ def unsaid(name: str, found: Any) -> list[str]:
     if inspect.isclass(found):
         inner = [f"{found.__qualname__}.{each}" for each in ("__init__", "__post_init__") if name not in MADE]
     exceptions = set().union(*(raises(source, each) for each in inner))
-    return [f"{name} raises {each}, which it does not say" for each in sorted(exceptions) if each not in text]
+    lacking = [f"{name} raises {each}, which it does not say" for each in sorted(exceptions) if each not in text]
+    given = inspect.signature(found).parameters if inspect.isfunction(found) else ()
+    lacking += [
+        f"{name} does not say what {each} is" for each in given if each not in ("self", "cls") and each not in text
+    ]
+    return lacking
 
 
 def test_every_docstring_says_what_is_raised() -> None:
@@ -204,8 +209,13 @@ def test_what_is_not_said_would_be_seen() -> None:
     def without(image: int) -> None:
         raise KeyError(image)
 
+    def half(image: int, size: "int | None" = None) -> None:
+        """Raise TypeError for an image."""
+        raise KeyError(image)
+
     assert unsaid("f", without) == ["f has no docstring"]
-    assert signature(without) == "(image: int) -> None"
+    assert unsaid("f", half) == ["f does not say what size is"]  # what inner functions raise is not looked for
+    assert signature(half) == "(image: int, size: int | None = None) -> None"
 
 
 if __name__ == "__main__":
