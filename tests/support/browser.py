@@ -114,10 +114,14 @@ class Browser:
         os.close(answers)
         self._number, self._received, self._events = 0, b"", deque[dict[str, Any]]()
         self._session: str | None = None
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime"):
-            self._call(f"{domain}.enable")
+        try:
+            target = self._call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Network", "Runtime"):
+                self._call(f"{domain}.enable")
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> "Browser":
         return self
