@@ -21,8 +21,9 @@ class BlockShuffle(Sampler[int]):
         block: samples in a block.
         seed: of the order of the first epoch; epoch ``e`` is shuffled by ``seed + e`` (``set_epoch``).
         window: blocks that are shuffled together.
-        num_replicas, rank: as of ``torch.utils.data.DistributedSampler``: each rank gets other blocks, and all as many
-            samples as the one with the fewest.
+        num_replicas: how many ranks there are, as of ``torch.utils.data.DistributedSampler``: each gets other blocks,
+            and all as many samples as the one with the fewest.
+        rank: the number of this one, from 0.
 
     Raises:
         ValueError: a number is too small, the rank is not one of ``num_replicas``, or a rank would have no samples.
