@@ -67,10 +67,8 @@ class BlockShuffle(Sampler[int]):
             given -= min(given, len(window))
 
     def __len__(self) -> int:
-        return len(self._dataset) if self._replicas == 1 else self._fewest()
-
-    def _fewest(self) -> int:
-        """The samples of the rank with the fewest, wherever the last block, which may be shorter, comes."""
         count, blocks = len(self._dataset), -(-len(self._dataset) // self._block)
-        missing = blocks * self._block - count
-        return max(blocks // self._replicas * self._block - missing, 0)
+        if self._replicas == 1:
+            return count
+        # of the rank with the fewest, wherever the last block, which may be shorter, comes
+        return max(blocks // self._replicas * self._block - (blocks * self._block - count), 0)

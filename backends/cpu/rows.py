@@ -22,7 +22,7 @@ from accel.ops.resample import SUPPORT
 from accel.planning.column_fields import START
 from accel.planning.columns import ColumnPlan, Columns
 from accel.planning.plan import Decode
-from accel.recipes.rows import Numbers, Pictures
+from accel.recipes.rows import Numbers
 from accel.recipes.sources import PicturesApart
 
 Read = Callable[[Decode], Pixels]
@@ -45,10 +45,8 @@ def tasks(
         return None
     fills = stages.colours(() if columns.fill is None else (columns.fill,), columns.channels)
     run = _Run(columns, fills, stages.value_table(columns.table), target, not plan.interleaved)
-    pictures, channels = columns.rows.sources, columns.channels
-    if isinstance(pictures, Pictures):
-        pictures = pictures.apart()
-    if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (channels == 3):
+    pictures = columns.rows.sources
+    if isinstance(pictures, PicturesApart) and (pictures.mode == "RGB") == (columns.channels == 3):
         return run.of_pictures(pictures, threads)
     return run.of_files(plan, read, threads, shares())
 
@@ -75,7 +73,7 @@ class _Run:
         columns, (table, factors), fills = self._columns, self._values, self._fills
         parts = np.column_stack([pictures.parts, columns.rows_first])
         job = passes.Job(which.start, which.stop, columns.resample, self._planar)
-        passes.run_batch(pictures.pixels, parts, axes, job, fills, table, factors, self._target)
+        passes.run_batch(pictures.pixels.reshape(-1), parts, axes, job, fills, table, factors, self._target)
 
     def of_files(self, plan: ColumnPlan, read: Read, threads: int, shares: Sequence[Share]) -> Iterator[Task]:
         others = set(range(plan.shape[0]))
