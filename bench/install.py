@@ -12,6 +12,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
@@ -32,7 +33,7 @@ def size(name: str) -> float:
     return sum(Path(str(file.locate())).stat().st_size for file in files if Path(str(file.locate())).is_file()) / 1e6
 
 
-def needed(names: list[str]) -> set[str]:
+def needed(names: Sequence[str]) -> set[str]:
     """These distributions and all that they need here, with the extras that they ask for."""
     found: set[str] = set()
     ahead = [(canonicalize_name(name), frozenset([""])) for name in names]
@@ -64,7 +65,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m bench.install", description=str(__doc__).partition("\n")[0])
     options.add_argument("--out", type=Path, default=RESULTS / "install.json", metavar="FILE")
     args = options.parse_args()
-    there = needed([*_ALSO_TORCHVISIONS])
+    there = needed(_ALSO_TORCHVISIONS)
     own = [
         canonicalize_name(Requirement(each).name)
         for each in metadata.requires("accel-vision") or []
