@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import accel
+from accel.system.native import object_cache
 from tests.support import helpers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +157,33 @@ import accel.backends.cpu
 assert accel.backends.cpu.__file__.startswith({str(tmp_path)!r})
 """
     helpers.python(code, path=tmp_path)
+
+
+@pytest.mark.sweep
+def test_the_wheel_passes_tests_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """In a new environment, which has the other packages of this one, and away from the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["ACCEL_CACHE_DIR"] = str(object_cache.folder())
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
+    python = tmp_path / "venv" / "bin" / "python"
+    packages = Path(
+        subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True).strip()
+    )
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(pip, check=True, timeout=120, env=environment)  # before it sees the accel of this environment
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    for name in ("tests", "bench", "rig"):
+        shutil.copytree(ROOT / name, tmp_path / "suite" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "suite")
+    command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/hooks/test_switch.py"]
+    command += ["tests/ops/test_functional.py", "tests/lazy/test_image.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path / "suite", env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    code = "import accel; print(accel.__file__)"
+    where = subprocess.check_output([python, "-c", code], cwd=tmp_path / "suite", env=environment, text=True)
+    assert Path(where.strip()).is_relative_to(packages)
 
 
 def test_public_names() -> None:
