@@ -13,7 +13,7 @@ With pytest:
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast
 
@@ -65,10 +65,14 @@ def _short(value: Any) -> str:
     return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
 
 
-def cases() -> Iterator[Case]:
-    """Yield every case of the table of ops, except those that torchvision itself refuses."""
+def cases(sizes: Sequence[tuple[int, int]] = SIZES, modes: Sequence[str] = ("RGB", "L")) -> Iterator[Case]:
+    """Yield every case of the table of ops, except those that torchvision itself refuses.
+
+    Args:
+        sizes: (height, width) of the images. modes: of "RGB" and "L".
+    """
     for op in OPS.values():
-        for given in product(op.samples, SIZES, ("RGB", "L")):
+        for given in product(op.samples, sizes, modes):
             if not _refused(case := Case(op.name, *given)):
                 yield case
 

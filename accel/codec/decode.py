@@ -20,8 +20,8 @@ from accel.system import counters
 UNITS = (jpeg.UNIT, arrow.UNIT)
 """The compiled units that most pictures need."""
 
-ENGINES = ("auto", "accel", "nvimgcodec", "pillow")
-"""Engines that may be asked for; "auto": accel's own decoder, or nvImageCodec (if installed) for progressive files."""
+ENGINES = ("auto", "accel", "pillow")
+"""Engines that may be asked for; "auto" and "accel": accel's own decoder for baseline files, Pillow for all others."""
 
 
 def decode(
@@ -48,7 +48,7 @@ def decode(
         return raw(data, header, box, channels)
     chosen = choose(header, engine)
     if chosen != header.reference:
-        pixels = decoded(data, header, box, channels, chosen, index, out)
+        pixels = decoded(data, box, channels, chosen, index, out)
         if pixels is not None:
             return pixels
         counters.fallback(f"{chosen} declined a JPEG; {_NAMES[header.reference]} decoded it", name)
@@ -59,19 +59,12 @@ def decode(
 
 
 def decoded(
-    data: Data,
-    header: Header,
-    box: Box,
-    channels: int,
-    chosen: str,
-    index: jpeg.Index | None = None,
-    out: Pixels | None = None,
+    data: Data, box: Box, channels: int, chosen: str, index: jpeg.Index | None = None, out: Pixels | None = None
 ) -> Pixels | None:
-    """The pixels by one engine; None if it declines the file, or must not be asked because the file is not sound."""
+    """The pixels by one engine; None if it declines the file."""
     if chosen == "accel":
         return engines.accel(data, box, channels, index, out)
-    sound = chosen == header.reference or header.progressive or one_scan(data, header)
-    return getattr(engines, chosen)(data, box, channels) if sound else None
+    return getattr(engines, chosen)(data, box, channels)  # type: ignore[no-any-return]
 
 
 _NAMES = {"pillow": "Pillow", "torchvision": "torchvision"}
@@ -115,14 +108,8 @@ def choose(header: Header | Raw, engine: str = "auto") -> str:
     """The name of the engine that decodes files with this header; "none" for raw pixels."""
     if isinstance(header, Raw):
         return "none"
-    if not header.ordinary or engine == "pillow":
-        return header.reference
-    if engine != "nvimgcodec":
-        engine = "nvimgcodec" if header.progressive else "accel"
-    if engine == "nvimgcodec" and not engines.has_nvimgcodec():
-        counters.fallback(f"nvImageCodec is not installed; {_NAMES[header.reference]} decoded whole files in its place")
-        return header.reference
-    return engine if agrees(engine) else header.reference
+    own = header.plain and engine != "pillow" and agrees("accel")
+    return "accel" if own else header.reference
 
 
 def prepare(engine: str = "auto") -> None:

@@ -10,7 +10,6 @@ import io
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,7 +21,7 @@ import numpy.typing as npt
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
-from accel.codec import jpeg
+from accel.codec import arrow, jpeg
 from accel.system import fork, log
 from accel.system.imports import importing
 
@@ -48,9 +47,12 @@ def pillow(data: Data, box: Box, channels: int) -> Pixels | None:
     with JpegImageFile(io.BytesIO(data)) as image:
         image.load()
         top, left, height, width = box
-        part = image.crop((left, top, left + width, top + height))
-        pixels = np.array(part.convert("RGB" if channels == 3 else "L"))
-    return pixels.reshape(height, width, channels)
+        copied: bytes | memoryview | None = arrow.region(image, box) if channels == 3 else None
+        if copied is None:
+            part = image.crop((left, top, left + width, top + height))
+            mode = "RGB" if channels == 3 else "L"
+            copied = arrow.pixels(part if part.mode == mode else part.convert(mode))
+    return np.frombuffer(copied, np.uint8).reshape(height, width, channels)
 
 
 def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
@@ -60,24 +62,6 @@ def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
     pixels: Pixels = torch.ops.image.decode_jpeg(stream, mode, False).permute(1, 2, 0).numpy()
     top, left, height, width = box
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
-
-
-def nvimgcodec(data: Data, box: Box, channels: int) -> Pixels | None:
-    """nvImageCodec's CPU decoder (libjpeg-turbo, islow, fancy upsampling), on the region alone."""
-    codec = nvimgcodec_module()
-    decoder, grey, colour = _nvimgcodec_decoder()
-    stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
-    top, first, height, columns = wide_enough(box, stream.width)
-    if (height, columns) != (stream.height, stream.width):
-        stream = stream.get_sub_code_stream(region=codec.Region(top, first, top + height, first + columns))
-    image = decoder.decode(stream, params=grey if channels == 1 else colour)
-    if image is None:
-        return None
-    pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.shape != (height, columns, channels):
-        return None
-    left = box[1] - first
-    return np.ascontiguousarray(pixels[:, left : left + box[3]])
 
 
 def wide_enough(box: Box, picture_width: int) -> Box:
@@ -109,28 +93,6 @@ def nvimgcodec_module() -> Any:
     with _native_stderr_to_log(), importing:  # it complains of missing GPU libraries, which the CPU does not need
         from nvidia import nvimgcodec as module
     return module
-
-
-_per_thread = threading.local()
-fork.register(in_child=lambda: _per_thread.__dict__.clear())
-
-
-def _nvimgcodec_decoder() -> tuple[Any, Any, Any]:
-    """This thread's decoder, and its parameters for grey and for colour: a decoder serves one thread at a time."""
-    found = getattr(_per_thread, "nvimgcodec", None)
-    if found is None:
-        codec = nvimgcodec_module()
-        with _native_stderr_to_log():
-            decoder = codec.Decoder(
-                device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,
-                backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
-                max_num_cpu_threads=1,
-                options=":fancy_upsampling=1",
-            )
-        grey = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.GRAY)
-        colour = codec.DecodeParams(apply_exif_orientation=False, color_spec=codec.ColorSpec.SRGB)
-        found = _per_thread.nvimgcodec = (decoder, grey, colour)
-    return found
 
 
 _stderr_lock = fork.Lock()

@@ -23,6 +23,7 @@ from accel.hooks import (
     prefetching,
     ray,
     resume,
+    self_test,
     shared_memory,
     table,
     torch_compile,
@@ -132,4 +133,4 @@ def uninstall() -> None:
             _undo.pop()()
 
 
-switch.on_use(install, uninstall)
+switch.on_use(install, uninstall, self_test.leave_what_differs)

@@ -24,7 +24,7 @@ from accel.lazy.from_pixels import lazy_crop, lazy_grey, lazy_image
 from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, accept
+from accel.ops import LEFT, OPS, accept
 from accel.planning import order, values
 from accel.recipes.recipe import Recipe, Source
 from accel.system.private_names import private
@@ -114,7 +114,7 @@ def _levels(table: torch.Tensor) -> torch.Tensor | None:
 
 def crop(original: Function, img: Any, *box: Any, **kwargs: Any) -> Any:
     """``torchvision.transforms._functional_pil.crop``, which copies only the crop of an eager image."""
-    lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs else None
+    lazy = lazy_crop(img, box) if len(box) == 4 and not kwargs and "crop" not in LEFT else None
     if lazy is not None:
         return lazy
     cropped = original(img, *box, **kwargs)

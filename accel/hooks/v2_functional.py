@@ -24,6 +24,7 @@ from accel.hooks.tv_functional import resized_crop
 from accel.hooks.tv_tensors import LazyTVImage, of_image
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
+from accel.ops import LEFT
 from accel.ops.accept import NotFinite, are_numbers
 from accel.system.private_names import private
 
@@ -80,7 +81,7 @@ def to_image(original: Function, inpt: Any) -> Any:
 
 
 def convert_image_dtype(original: Function, image: Any, dtype: Any = torch.float32) -> Any:
-    lazy = tensor_values.to_dtype(image, dtype, True) if is_lazy(image) else None
+    lazy = tensor_values.to_dtype(image, dtype, True) if is_lazy(image) and "to_dtype" not in LEFT else None
     return original(image, dtype) if lazy is None else lazy
 
 

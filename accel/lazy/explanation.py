@@ -14,7 +14,7 @@ from accel.codec.header import Raw
 from accel.lazy.image import LazyImage
 from accel.lazy.placed import PlacedState
 from accel.lazy.tensor_base import pending_state
-from accel.ops import OPS
+from accel.ops import LEFT, OPS
 from accel.ops.helpers import THREADS
 from accel.ops.resample import SUPPORT, Aten
 from accel.planning.order import has_tail, parts
@@ -55,7 +55,8 @@ def explain(x: Any) -> str:
             title += f", {_many(len(lazy.recipes), 'part')} of which come from images and are put in their places"
             return _explain(f"{title}; the first", lazy.recipes[:1], True) if lazy.recipes else title
         return _explain(title, lazy.recipes, lazy.made[2], lazy.after)
-    in_force = f"The image backend in force is {switch.current().name!r}."
+    left = "".join(f"; {name} is left to torchvision ({why})" for name, why in LEFT.items())
+    in_force = f"The image backend in force is {switch.current().name!r}{left}."
     if isinstance(x, torch.Tensor):
         return f"plain tensor {list(x.shape)} {_short(x.dtype)}: {_computed(x)}. {in_force}"
     if isinstance(x, Image.Image):
@@ -176,6 +177,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
         lines.append(f"  then on the whole batch: {kernels}")
     lines.extend(f"  {line}" for line in worker_batches.describe(recipes, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
+    lines.extend(f"  left to torchvision: {name} ({why})" for name, why in LEFT.items())
     lines.extend(
         f"  {line}" for line in (*sharing.describe(backend_of(selection), first), *small_requests.describe(recipes))
     )

@@ -21,9 +21,10 @@ from accel.errors import DecodeError
 from accel.lazy import pillow_methods
 from accel.lazy.image_base import LazyImageBase, StandsFor, send
 from accel.lazy.tensor_base import LazyTensorBase
-from accel.ops import OPS
+from accel.ops import LEFT, OPS
 from accel.ops.index import PadMode
 from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
+from accel.processes import switch
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.runtime import compute, picture_memory
 from accel.system import counters, log
@@ -41,7 +42,7 @@ def _by_steps(steps_of: Any) -> Any:
     @wraps(getattr(Image.Image, name))
     def method(self: LazyImage, *args: Any, **kwargs: Any) -> Image.Image:
         steps = steps_of(self, *args, **kwargs) if self._im is None and self._recipe is not None else None
-        if not steps:
+        if not steps or any(step in LEFT for step, _ in steps):
             return self.copy() if steps == () else getattr(super(LazyImage, self), name)(*args, **kwargs)
         for step, params in steps:
             self = self.then(step, params)
@@ -86,7 +87,9 @@ class LazyImage(LazyImageBase):
         return image if header.mode == "RGB" else image.then("convert", ("RGB",), "RGB")
 
     def then(self, name: str, params: tuple[Any, ...], mode: str | None = None) -> LazyImage:
-        """This image with one more step recorded."""
+        """This image with one more step recorded; an ordinary image if the op is left to torchvision."""
+        if name in LEFT:
+            return self._left(name, params)  # type: ignore[no-any-return]
         source, steps = self.used()
         op = OPS[name]
         height, width = op.size((self._size[1], self._size[0]), params)
@@ -94,6 +97,12 @@ class LazyImage(LazyImageBase):
         if op.renews is not None and op.renews(params):
             info = {}
         return LazyPlainImage.make(Recipe(source, (*steps, (name, params))), mode or self._mode, (width, height), info)
+
+    def _left(self, name: str, params: tuple[Any, ...]) -> Any:
+        """The result of an op that is left to torchvision; the pixels are computed first."""
+        _ = self.im
+        with switch.image_backend("torchvision"):
+            return OPS[name].reference(self, params)
 
     def _copied_info(self) -> dict[Any, Any] | None:
         """A copy of ``info`` for an image made from this one; None: the file's."""
@@ -137,6 +146,8 @@ class LazyImage(LazyImageBase):
 
     def as_tensor(self, cls: type[T], step: Step, dtype: torch.dtype, layout: Layout = PLANAR) -> T:
         """This image as a lazy tensor of a class and of ``dtype``, by this step."""
+        if step[0] in LEFT:
+            return self._left(*step).as_subclass(cls.becomes)  # type: ignore[no-any-return]
         width, height = self._size
         shape = (channels_of(self._mode), height, width)
         source, steps = self.used()

@@ -19,7 +19,7 @@ from torch.utils.data import get_worker_info
 
 from accel.lazy import shell, state
 from accel.lazy.state import Done, ImageShape, LazyState, peek
-from accel.ops import OPS, shape_after, tensor_op
+from accel.ops import LEFT, OPS, Left, shape_after, tensor_op
 from accel.ops.helpers import same_threads
 from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.planning import layouts
@@ -99,7 +99,12 @@ class LazyTensorBase(torch.Tensor):
             layout: how the result lies in memory; None: dense, in the same order.
             kernel: whether torchvision runs the last step, for several images on the batch as a whole.
             on_batch: whether the steps act on several images at once.
+
+        Raises:
+            Left: one of the steps is left to torchvision.
         """
+        if LEFT and any(name in LEFT for name, _ in steps):
+            raise Left
         lazy = self.lazy
         shape = shape_after(lazy.shape, *steps)
         on_batch = on_batch or bool(lazy.after) or (kernel and len(lazy.recipes) > 1)
@@ -147,6 +152,8 @@ class LazyTensorBase(torch.Tensor):
             except AttributeError:  # another thread may have computed it meanwhile
                 if all(map(records, args[:2])):
                     raise
+                result = NotImplemented
+            except Left:
                 result = NotImplemented
             if result is not NotImplemented:
                 return result

@@ -10,12 +10,20 @@ from __future__ import annotations
 from accel.ops import colour, filters, geometry, helpers, tensor_geometry, values, warp
 from accel.ops.row import Op, Params, TensorOp, ValueOp
 
-__all__ = ["OPS", "Op", "Params", "shape_after", "tensor_op"]
+__all__ = ["LEFT", "OPS", "Left", "Op", "Params", "shape_after", "tensor_op"]
 
 OPS: dict[str, Op] = {
     row.name: row for file in (geometry, colour, filters, warp, values, tensor_geometry, helpers) for row in file.ROWS
 }
 """The rows by name."""
+
+LEFT: dict[str, str] = {}
+"""Ops that are left to torchvision and Pillow, as accel's results were other than theirs (``accel.hooks.self_test``),
+each with the reason."""
+
+
+class Left(Exception):
+    """A step on a tensor is one of ``LEFT``: whoever would record it calls torchvision."""
 
 
 def shape_after(shape: tuple[int, int, int], *steps: tuple[str, Params]) -> tuple[int, int, int]:

@@ -43,12 +43,14 @@ fork.wait_for(lambda: _lock, fork.SWITCH)  # a child must not inherit hooks that
 _users = 0
 _install: Callable[[], None]
 _uninstall: Callable[[], None]
+_begin: Callable[[], None]
 
 
-def on_use(install: Callable[[], None], uninstall: Callable[[], None]) -> None:
-    """Call ``install`` when the first backend comes into force and ``uninstall`` when the last one goes."""
-    global _install, _uninstall
-    _install, _uninstall = install, uninstall
+def on_use(install: Callable[[], None], uninstall: Callable[[], None], begin: Callable[[], None]) -> None:
+    """Call ``install`` when the first backend comes into force and ``uninstall`` when the last one goes; and ``begin``,
+    which may use backends itself, whenever one has come into force."""
+    global _install, _uninstall, _begin
+    _install, _uninstall, _begin = install, uninstall, begin
 
 
 def current() -> Selection:
@@ -108,6 +110,8 @@ def adopt(selection: Selection) -> None:
         _use(selection, 1)
         _default, previous = selection, _default
         _use(previous, -1)
+    if not selection.steps_aside:
+        _begin()
 
 
 def replace(selection: Selection) -> None:
@@ -159,6 +163,8 @@ def image_backend(name: str, **options: Any) -> Iterator[None]:
     block = _Scope(selection, _outside(_context.get()))
     _context.set(block)
     try:
+        if not selection.steps_aside:
+            _begin()
         yield
     finally:
         _leave(block)

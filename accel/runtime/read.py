@@ -114,7 +114,7 @@ def picture(source: Source, engine: str = "auto", *, again: bool = False) -> Pix
     def whole() -> Pixels | None:
         try:
             box = (0, 0, header.height, header.width)
-            return decoded(source.data, header, box, header.channels, choose(header, engine))
+            return decoded(source.data, box, header.channels, choose(header, engine))
         except Exception:
             return None  # decoding the region will raise it
 

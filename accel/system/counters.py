@@ -10,7 +10,8 @@ import mmap
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ _names: npt.NDArray[np.bytes_]
 _places: dict[str, int] = {}  # this process's cells, by name
 _new: deque[None] = deque(maxlen=1 << 16)  # an item for each fallback that ``new_fallbacks`` has not counted
 _shown: dict[str, Callable[[], Any]] = {}
+_uncounted = False
 
 
 def count(name: str, amount: int = 1) -> None:
@@ -108,8 +110,21 @@ def new_fallbacks() -> int:
     return new
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leave out images that are computed in the block: they are nobody's."""
+    global _uncounted
+    _uncounted = True
+    try:
+        yield
+    finally:
+        _uncounted = False
+
+
 def images(ways: Mapping[str, int]) -> None:
     """Count images that are computed, by the way in which their transforms were recorded."""
+    if _uncounted:
+        return
     for way, number in ways.items():
         count(IMAGES, number)
         count(_WAY + way, number)
@@ -121,6 +136,8 @@ def early(asker: str, reason: str | None) -> None:
     ``asker``: the code that asked. ``reason``: the fallback to count as well, if steps were recorded that now run apart
     from those that follow; None: no fallback.
     """
+    if _uncounted:
+        return
     count(COMPUTED_EARLY)
     count(_ASKER + asker)
     if reason is not None:

@@ -6,6 +6,8 @@ switching to a backend says what is missing (``check``) before anything is done 
 
 from __future__ import annotations
 
+import re
+import sys
 from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
@@ -17,7 +19,9 @@ import torchvision
 
 from accel.errors import BackendUnavailable
 
-_TESTED = "torch 2.11 to 2.15, torchvision 0.26 to 0.29, Pillow 11.1 to 13.0"
+TESTED = {"torch": ("2.11", "2.15"), "torchvision": ("0.26", "0.29"), "Pillow": ("11.1", "13.0")}
+"""The oldest and the newest version of each library that the tests have run with."""
+
 _missing: list[str] = []
 
 
@@ -38,8 +42,24 @@ def private(module: str, *names: str) -> Any:
     return found
 
 
+def newer() -> list[str]:
+    """The installed libraries that are newer than those that were tested, each with its version."""
+    return [f"{name} {now}" for name, now in _installed().items() if _number(now) > _number(TESTED[name][1])]
+
+
+def _installed() -> dict[str, str]:
+    return {"torch": str(torch.__version__), "torchvision": torchvision.__version__, "Pillow": PIL.__version__}
+
+
+def _number(version: str) -> list[int]:
+    """The first two numbers of a version, which also one before a release has."""
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+
+
 def check(*others: str) -> None:
-    """Refuse if a declared name is missing; ``others``: further names that are missing."""
+    """Refuse if Python runs without its GIL, or a declared name is missing; ``others``: further names that are."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        refuse("this Python runs without its GIL, which was not tested (PYTHON_GIL=1 turns it on)")
     if missing := dict.fromkeys((*_missing, *others)):
         refuse(f"they lack {', '.join(missing)}")
 
@@ -50,5 +70,6 @@ def refuse(reason: str) -> NoReturn:
     Raises:
         BackendUnavailable: always, with the reason and the versions that accel is tested with.
     """
-    installed = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
-    raise BackendUnavailable(f"accel cannot work with {installed}: {reason}. It is tested with {_TESTED}.")
+    installed = ", ".join(map(" ".join, _installed().items()))
+    tested = ", ".join(f"{name} {oldest} to {newest}" for name, (oldest, newest) in TESTED.items())
+    raise BackendUnavailable(f"accel cannot work with {installed}: {reason}. It is tested with {tested}.")

@@ -18,7 +18,7 @@ from PIL import Image
 from accel.codec.header import LARGEST_SIDE
 from accel.errors import require
 from accel.lazy import pillow_methods
-from accel.ops import OPS, Params, shape_after, values
+from accel.ops import LEFT, OPS, Params, shape_after, values
 from accel.ops.filters import kernel
 from accel.ops.geometry import FILTERS
 from accel.ops.memory_layout import Layout
@@ -82,6 +82,7 @@ def check_layout(layout: Layout, shape: Shape) -> None:
 def _after(subject: Subject, step: Step, before: Sequence[Step]) -> Subject:
     name, params = step
     op = OPS[name]
+    require(name not in LEFT, "torchvision runs it itself")
     require(len(params) == len(op.params), "it has other parameters")
     is_tensor, on_values = isinstance(subject, Values), isinstance(op, TensorOp)
     if on_values:

@@ -99,6 +99,8 @@ class CudaBackend(AcceleratorBackend):
 
     @classmethod
     def unavailable(cls, options: CudaOptions | None = None) -> str | None:
+        if options is not None and options.decoder == "nvimgcodec" and not engines.has_nvimgcodec():
+            return "nvImageCodec is missing: pip install 'accel-vision[nvimgcodec]'"
         device = torch.device((options and options.device) or "cuda")
         if device.type == "cpu":
             return host.unavailable()
@@ -193,9 +195,6 @@ class CudaBackend(AcceleratorBackend):
     def _decoder(self, engine: _Engine) -> str:
         """The decoder of the options, or the one in its place if that is not available."""
         decoder = self.options.decoder
-        if decoder == "nvimgcodec" and not engines.has_nvimgcodec():
-            counters.fallback("nvImageCodec is not installed; the host decoded in its place")
-            return "host"
         if decoder == "nvimgcodec" and nvimg.shares_memory(engine.device.torch_device):
             counters.fallback("torch's cudaMallocAsync shares memory with nvImageCodec, which is unsafe; accel decoded")
             decoder = "accel"

@@ -47,7 +47,7 @@ def setting(rng: Rng) -> Setting:
     options: dict[str, Any] = {}
     if rng.random() < 0.1:
         return Setting("cuda", {"device": "cpu"}, rng.random() < 0.2)
-    options["decode"] = rng.choices(("auto", "accel", "nvimgcodec", "pillow"), (70, 10, 15, 5))[0]
+    options["decode"] = rng.choices(("auto", "accel", "pillow"), (75, 10, 15))[0]
     if rng.random() < 0.12:
         options["on_error"] = "replace"
     return Setting("cpu", options, rng.random() < 0.15)

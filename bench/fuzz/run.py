@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 
 import accel
-from accel.codec import engines
 from bench.child import Child, Say
 from bench.fuzz.check import Checked, check_file
 from bench.fuzz.files import encode, picture
@@ -151,8 +150,6 @@ def _prepare() -> None:
     """Compile and load everything, so that every process inherits it."""
     torch.set_num_threads(1)
     accel.set_image_backend("cpu")  # kept in force, as switching for every call is slow
-    if engines.has_nvimgcodec():
-        engines.nvimgcodec_module()
     with tempfile.TemporaryDirectory(prefix="accel-fuzz-") as folder:
 
         def warm(setting: Setting) -> None:

@@ -1,33 +1,48 @@
 """The distribution: what a wheel holds, and which names are public."""
 
 import configparser
+import json
 import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
 import accel
+from accel.system.native import object_cache
 from tests.support import helpers
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of a copy, so that no build folder is left in the checkout."""
-    source, target = tmp_path_factory.mktemp("source") / "accel", tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[list[Path]]:
+    """The source distribution and the wheel of it, built twice, of copies: no build folder is left in the checkout."""
+    return [build(tmp_path_factory.mktemp(f"build{number}"), 1e9 + number) for number in range(2)]
+
+
+@pytest.fixture(scope="module")
+def wheel(built: list[list[Path]]) -> Path:
+    return built[0][1]
+
+
+def build(folder: Path, age: float) -> list[Path]:
+    """Build of a copy whose files have this time of change."""
+    source = folder / "accel"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "data")
     shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "--wheel-dir", str(target), str(source)], check=True, timeout=180)
-    (built,) = target.glob("*.whl")
-    return built
+    for path in source.rglob("*"):
+        os.utime(path, (age, age), follow_symlinks=False)
+    command = [sys.executable, "-W", "ignore", "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return [*folder.glob("*.tar.gz"), *folder.glob("*.whl")]
 
 
 def test_the_wheel_holds_the_package_and_its_backends(wheel: Path) -> None:
@@ -60,6 +75,27 @@ def test_the_wheel_names_its_entry_points_and_version(wheel: Path) -> None:
     assert "The distribution is called `accel-vision`" in metadata
     assert not re.search(r"\]\((?!https?://|#)", metadata), "a relative link, which an index does not resolve"
     assert "<!--" not in metadata
+
+
+def test_the_same_files_give_the_same_bytes(built: list[list[Path]]) -> None:
+    once, again = ([(path.name, path.read_bytes()) for path in paths] for paths in built)
+    assert len(once) == 2
+    assert once == again
+
+
+def test_the_bill_of_materials_names_all_that_is_required(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    info = f"accel_vision-{accel.__version__}.dist-info"
+    bill = json.loads(archive.read(f"{info}/sboms/accel_vision.cdx.json"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["version"] == accel.__version__
+    assert bill["metadata"]["component"]["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
+    metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
+    needed = {re.split(r"[^\w.-]", text)[0] for text in metadata.get_all("Requires-Dist", [])}
+    assert {each["name"] for each in bill["components"]} == needed > {"torch", "numba"}
+    refs = [each["bom-ref"] for each in bill["components"]]
+    assert len(set(refs)) == len(refs)
+    assert bill["dependencies"] == [{"ref": "accel-vision", "dependsOn": refs}]
 
 
 def test_links_of_the_description_lead_to_the_repository() -> None:
@@ -103,6 +139,33 @@ assert accel.backends.cpu.__file__.startswith({str(tmp_path)!r})
     helpers.python(code, path=tmp_path)
 
 
+@pytest.mark.sweep
+def test_the_wheel_passes_tests_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """In a new environment, which has the other packages of this one, and away from the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["ACCEL_CACHE_DIR"] = str(object_cache.folder())
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
+    python = tmp_path / "venv" / "bin" / "python"
+    packages = Path(
+        subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True).strip()
+    )
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(pip, check=True, timeout=120, env=environment)  # before it sees the accel of this environment
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    for name in ("tests", "bench", "rig"):
+        shutil.copytree(ROOT / name, tmp_path / "suite" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "suite")
+    command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/hooks/test_switch.py"]
+    command += ["tests/ops/test_functional.py", "tests/lazy/test_image.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path / "suite", env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    code = "import accel; print(accel.__file__)"
+    where = subprocess.check_output([python, "-c", code], cwd=tmp_path / "suite", env=environment, text=True)
+    assert Path(where.strip()).is_relative_to(packages)
+
+
 def test_errors_form_the_documented_tree() -> None:
     assert issubclass(accel.DecodeError, (accel.AccelError,))
     assert issubclass(accel.DecodeError, OSError)
@@ -115,7 +178,7 @@ def test_errors_form_the_documented_tree() -> None:
 # -- what every commit gets ------------------------------------------------------------------------------------------
 
 
-FOLDER = Path(__file__).resolve().parents[2] / ".ci"
+FOLDER = ROOT / "scripts"
 PYTHONS = FOLDER / "pythons"
 BASH, SORT, GIT = shutil.which("bash"), shutil.which("sort"), shutil.which("git")
 
@@ -128,13 +191,15 @@ def executable(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-def chosen(folder: Path, **environment: str) -> list[str]:
+def chosen(folder: Path, *version: str, **environment: str) -> list[str]:
     """The Pythons found with nothing but ``folder/bin`` on the PATH, and pyenv's versions below ``folder``."""
     (folder / "bin").mkdir(exist_ok=True)
     if not (folder / "bin" / "sort").exists():
         (folder / "bin" / "sort").symlink_to(str(SORT))
     variables = {"PATH": str(folder / "bin"), "PYENV_ROOT": str(folder), **environment}
-    done = subprocess.run([str(BASH), PYTHONS], capture_output=True, text=True, env=variables, timeout=60, check=True)
+    done = subprocess.run(
+        [str(BASH), PYTHONS, *version], capture_output=True, text=True, env=variables, timeout=60, check=True
+    )
     return done.stdout.splitlines()
 
 
@@ -164,6 +229,15 @@ def test_a_python_can_be_named(tmp_path: Path) -> None:
 
 
 @needs_bash
+def test_one_without_the_gil_is_named_by_its_version(tmp_path: Path) -> None:
+    executable(tmp_path / "bin" / "python3.13", "echo 3.13 a")
+    executable(tmp_path / "bin" / "python3.14t", "echo 3.14t b")
+    assert chosen(tmp_path) == ["3.13 a"]
+    assert chosen(tmp_path, "3.14t") == ["3.14t b"]
+    assert chosen(tmp_path, "3.14") == []
+
+
+@needs_bash
 def test_one_that_lacks_a_library_is_passed_over(tmp_path: Path) -> None:
     executable(tmp_path / "bin" / "python3", f'exec {sys.executable} "$@"')
     (tmp_path / "lzma.py").write_text("raise ImportError('_lzma')")
@@ -180,8 +254,8 @@ def test_lines_are_counted_and_compared(tmp_path: Path) -> None:
         name = "-c", "user.name=a", "-c", "user.email=a"
         subprocess.run([str(GIT), *name, *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
 
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(FOLDER / "lines", tmp_path / ".ci" / "lines")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(FOLDER / "lines", tmp_path / "scripts" / "lines")
     for name, count in {"accel/a.py": 3, "backends/b/c.cu": 4, "tests/d.py": 5, "accel/e.md": 50, "f.py": 60}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(count * "line\n")
@@ -192,7 +266,7 @@ def test_lines_are_counted_and_compared(tmp_path: Path) -> None:
     (tmp_path / "accel" / "a.py").write_text("line\n")
     git("commit", "-qam", "two")
     (tmp_path / "backends" / "b" / "c.cu").write_text(10 * "line\n")  # not committed
-    told = [subprocess.check_output([tmp_path / ".ci" / "lines", *to], text=True) for to in ([], ["start"])]
+    told = [subprocess.check_output([tmp_path / "scripts" / "lines", *to], text=True) for to in ([], ["start"])]
     assert [line.rpartition(" since")[0] for line in told[0].splitlines()] == [
         *("-- accel + backends: 11 lines, +4", "-- tests + rig: 5 lines, +0")
     ]

@@ -21,6 +21,7 @@ from accel.hooks.compiled.transforms import drawing, draws, known
 from accel.hooks.compiled.transforms.draws import Instruction, Piece, Run, Size
 from accel.hooks.compiled.transforms.fixed import RGB, ImageKind, kind_of
 from accel.hooks.own_generators import Own, with_own
+from accel.ops import LEFT
 from accel.recipes.recipe import Recipe, Source
 from accel.recipes.rows import Form, Numbers, Rows
 from accel.system import counters
@@ -104,6 +105,8 @@ class Program:
 
     def _try_beside(self, transform: Any) -> None:
         try:
+            if LEFT:
+                raise Refused(f"torchvision runs {', '.join(LEFT)} itself")
             self._ops, self.kind = known.built(self._transforms, self._begin)
             self._most = sum(op.most for op in self._ops)
             if self.kind.cls is None:

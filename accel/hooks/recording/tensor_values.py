@@ -5,6 +5,7 @@ A recorder returns the lazy result, or None if torchvision's own function must r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import torch
 from accel.hooks.patch import Function
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy, values_of
-from accel.ops import tensor_op
+from accel.ops import Left, tensor_op
 from accel.ops.values import erased
 
 T = TypeVar("T", bound=LazyTensorBase)
@@ -27,7 +28,9 @@ def by_v1(record: Function, original: Function, *args: Any, **kwargs: Any) -> An
     if not args:  # the image is given by its name
         args = tuple([kwargs.pop(name) for name in original.__code__.co_varnames[:1] if name in kwargs])
     image = args[0] if args else None
-    lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
+    lazy = None
+    with suppress(Left):
+        lazy = record(*args, **kwargs) if type(image) is LazyTensor and is_lazy(image) else None
     if lazy is not None:
         return lazy
     if isinstance(image, LazyTensorBase):

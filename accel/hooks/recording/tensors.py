@@ -18,7 +18,7 @@ from accel.hooks.recording.images import Call
 from accel.lazy import placed
 from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
-from accel.ops import OPS, Params, tensor_op
+from accel.ops import LEFT, OPS, Params, tensor_op
 from accel.ops.accept import in_float32, without_autocast
 from accel.ops.memory_layout import PLANAR
 from accel.ops.row import TensorOp
@@ -42,6 +42,8 @@ def _call(name: str) -> Call:
 def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T | None:
     """The tensor after a call of the function ``name`` of the table; None if torchvision must run it."""
     op, lazy = tensor_op(name), image.lazy
+    if name in LEFT:
+        return None
     if name == "v2.pad" and lazy.dtype.is_floating_point:
         padded: T | None = _padded(image, *args, **kwargs)
         if padded is not None:

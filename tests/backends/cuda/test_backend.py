@@ -382,11 +382,11 @@ def test_what_the_devices_decoder_declines_goes_to_the_host(monkeypatch: pytest.
     assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
 
 
-def test_without_nvimgcodec_the_host_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvimgcodec_the_switch_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "has_nvimgcodec", lambda: False)
-    assert_equals_torchvision(pipeline, exact=False, decode="nvimgcodec")
-    reason = "nvImageCodec is not installed; the host decoded in its place"
-    assert accel.stats()["fallbacks"][reason] >= 1
+    with pytest.raises(accel.BackendUnavailable, match=r"pip install 'accel-vision\[nvimgcodec\]'"):
+        accel.set_image_backend("cuda", device=DEVICE, exact=False, decode="nvimgcodec")
+    assert accel.get_image_backend() == "torchvision"
 
 
 @host_only
