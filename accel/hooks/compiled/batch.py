@@ -17,12 +17,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data._utils import collate
 from torchvision import transforms as v1
-from torchvision.datasets import FakeData, folder
+from torchvision.datasets import folder
 from torchvision.transforms import v2
 
 from accel.hooks import tv_files
 from accel.hooks.compiled import compositions, program, stock
-from accel.hooks.compiled.datasets import arrays, fake, folders
+from accel.hooks.compiled.datasets import arrays, folders
 from accel.hooks.compiled.datasets.folders import METHODS
 from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
@@ -214,7 +214,7 @@ def _grey(table: Numbers) -> Which | None:
     return components != COLOURED if 1 in components.tobytes() else None  # all others have 3
 
 
-def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Program]:
+def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch, Program]:
     """The images of the samples with these indices, and the program of their transform.
 
     Raises:
@@ -247,7 +247,7 @@ def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     return dataset, indices
 
 
-def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Any]:
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch, Any]:
     """The images of samples of a dataset that is no ``Subset``, and the transform; raises as ``_found`` does."""
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
@@ -262,8 +262,6 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.A
     if storage is not None:
         found = arrays.found(getitem, storage, own, [_place(each) for each in indices])
         return found._replace(targets=transformed(own["target_transform"], found.targets)), own["transform"]
-    if getitem is FakeData.__getitem__:
-        return fake.found(own, cls.__len__, [_place(each) for each in indices]), own["transform"]
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
     if not tv_files.opens():
@@ -295,7 +293,6 @@ def _place(index: Any) -> int:
 
 _ATTRIBUTES = {
     folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
-    FakeData.__getitem__: fake.ATTRIBUTES,
     **{
         getitem: frozenset({storage.data, storage.targets, "transform", "target_transform"})
         for getitem, storage in arrays.STORAGES.items()
