@@ -47,7 +47,6 @@ EFFECTS: dict[str, Step] = {
     "elastic, nearest": lambda image: F.elastic_transform(
         image, torch.full((1, image.height, image.width, 2), 0.3), Mode.NEAREST
     ),
-    "jpeg": lambda image: F2.jpeg(image, 60),
     "contrast": lambda image: F.adjust_contrast(image, 0.4),
     "autocontrast": F.autocontrast,
     "equalize": F.equalize,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
+from accel.backends.cuda import columns, compile, effects, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.device import CudaDevice, Device
@@ -155,11 +155,6 @@ class CudaBackend(AcceleratorBackend):
                 return None
             return "the installed Pillow resizes in a way that accel does not know"
         runs = effects.on_device(stage) and (stage.kind == "torchvision" or compared.agrees(stage.op))
-        if runs and stage.op == "jpeg" and device is not None:
-            engine = self._engine(device)
-            if engine.encodes is None:
-                engine.encodes = encoding.agrees(lambda tried: self.run_on(tried, device))
-            runs = engine.encodes
         return None if runs else f"{stage.op} has no kernel for the device"
 
     def describe(self, plan: Plan) -> list[str]:
@@ -354,6 +349,5 @@ class _Engine:
         self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
         self.budget = Budget(self.device)
         self.jpeg = Decoder(self.device)
-        self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.KeepAlive()
