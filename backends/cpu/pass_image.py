@@ -11,9 +11,9 @@ import numpy as np
 from numba import carray, njit
 
 from accel.backends.cpu import pass_fields as ps
-from accel.backends.cpu.pass_fields import Axis
 from accel.backends.cpu.pass_columns import pays, shrink_columns, tile_size, weigh, weights_size
 from accel.backends.cpu.pass_dots import describe, groups_memory, resize_by_dots
+from accel.backends.cpu.pass_fields import Axis
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import (
     PROOF_SIZE,

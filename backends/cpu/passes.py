@@ -81,7 +81,9 @@ def run_ordered(
     planar: bool,
 ) -> None:
     """``run`` with a given order of the axes (``order``: rows first) and given factors."""
-    values = fills, table, _itemsize(table, out), factors, out, planar, pass_fields.ALL
+    if (table.dtype is not out.dtype and table.dtype != out.dtype) or out.dtype.kind != "u":
+        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {out.dtype}")
+    values = fills, table, out.dtype.itemsize, factors, out, planar, pass_fields.ALL
     _with_workspace(RUN, src, *rows, *cols, resample, order, *values)
 
 
@@ -92,13 +94,6 @@ def place_rows(*given: Any) -> None:
         ValueError: arguments do not fit together; nothing was written.
     """
     _with_workspace(_place_rows, *given)
-
-
-def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
-    dtype = out.dtype
-    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
-        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
-    return dtype.itemsize
 
 
 def _with_workspace(function: units.Function, *given: Any) -> None:

@@ -266,12 +266,9 @@ class CudaBackend(AcceleratorBackend):
                 chosen = requests.gathered(wanted, host.gather)
         elif decoder == "nvimgcodec":
             addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
-        fill = None if rows is not None else self._fill
+        fill = None if rows is not None else partial(self._parallel.each, do=_call)
         made = finished.finish(count, chosen, partial(lower, plan), host.take, addresses, fill)
         return Execution(made, result, engine.device, host)
-
-    def _fill(self, work: Sequence[Callable[[], None]]) -> None:
-        self._parallel.each(work, _call)
 
     def _raise_earlier(self, plan: Plan, decoding: Decoding, position: int) -> None:
         """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier

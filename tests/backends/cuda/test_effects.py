@@ -22,6 +22,7 @@ from accel.backends.cpu import CpuBackend
 from accel.backends.cuda import backend, effects, host
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import MEASURED
+from accel.backends.cuda.effects.arguments import ARGUMENTS
 from accel.backends.cuda.execution import Execution
 from accel.backends.shared import gaussian
 from accel.ops import OPS, row
@@ -29,7 +30,7 @@ from accel.planning.plan import plan
 from rig.batches import noise
 from tests.support import inside
 from tests.support.cuda import DEVICE, assert_equals_torchvision, needs_compiler, on_device, stacked
-from tests.support.helpers import MEAN, STD, assert_same, jpeg, picture, pictures, seed_everything, undecodable
+from tests.support.helpers import MEAN, STD, jpeg, pictures, seed_everything, undecodable
 from tests.support.steps import STEPS
 from tests.support.transforms import made
 
