@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -78,36 +77,6 @@ def _fixed(value: float) -> int:
     return math.floor(value * 65536.0 + 0.5)
 
 
-def _elastic(params: Params, shape: Shape) -> Arguments | None:
-    """The arguments, if it is known how torch rounds on this machine, and fill values are in 0..255; else None."""
-    displacement, interpolation, fill, version = params
-    height, width, channels = shape
-    capability = torch.backends.cpu.get_cpu_capability()
-    if platform.machine() not in ("x86_64", "AMD64") or capability not in ("DEFAULT", "AVX2", "AVX512"):
-        return None
-    if displacement.dtype != torch.float32 or 4 * height * width >= 1 << 31:
-        return None
-    colour = tuple(map(float, fill if isinstance(fill, tuple) else (fill or 0,)))
-    if not all(0 <= value <= 255 for value in colour):
-        return None
-
-    def grid() -> npt.NDArray[np.float32]:
-        places = displacement[0].clone()
-        for axis, length in enumerate((width, height)):
-            line = torch.linspace((1 - length) / length, (length - 1) / length, length, dtype=torch.float32)
-            places[..., axis] += line if axis == 0 else line[:, None]
-        return np.asarray(places)
-
-    return Arguments(
-        "ELASTIC",
-        numbers=(colour * channels)[:channels],
-        counts=(capability != "DEFAULT", version, fill is not None),
-        sampling=Resampling.BILINEAR if interpolation == "bilinear" else Resampling.NEAREST,
-        size=8 * height * width,
-        data=grid,
-    )
-
-
 def _erased(params: Params, shape: Shape) -> Arguments | None:
     """The arguments, if the value has the rectangle's size or repeats; else None, as torch broadcasts in other ways."""
     top, left, height, width, value = params
@@ -141,7 +110,6 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "perspective": lambda params, shape: Arguments(
         "WARPED", numbers=params[2], counts=(1,), sampling=params[3], fill=params[4]
     ),
-    "elastic": _elastic,
     "transpose": lambda params, shape: Arguments("TRANSPOSED"),
     "erase_image": _erased,
     "adjust_contrast": lambda params, shape: Arguments("CONTRAST", numbers=params),

@@ -17,7 +17,6 @@
     OP(FIXED, affine_fixed(effect, y, x))                                                 \
     OP(WARPED, warped(effect, y, x))                                                      \
     OP(TRANSPOSED, pixel_at(effect, x, y))                                                \
-    OP(ELASTIC, elastic(effect, y, x))                                                    \
     OP(ERASED, erased(effect, y, x))
 
 // Those whose pixels a block's threads make together (`run` in effects.cu).

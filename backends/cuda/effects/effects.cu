@@ -1,7 +1,6 @@
 // Effects: one launch for those of all images of a batch, whatever they are. A block makes one tile of one image's
 // result, or counts a stretch of one image's pixels.
 
-#include "effects/elastic.h"
 #include "effects/filter.h"
 #include "effects/statistic.h"
 #include "effects/warp.h"
