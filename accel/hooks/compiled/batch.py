@@ -22,8 +22,7 @@ from torchvision.transforms import v2
 
 from accel.hooks import tv_files
 from accel.hooks.compiled import compositions, program, stock
-from accel.hooks.compiled.datasets import arrays, folders
-from accel.hooks.compiled.datasets.folders import METHODS
+from accel.hooks.compiled.datasets import arrays
 from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
 from accel.hooks.compiled.random_numbers import tape
@@ -83,6 +82,9 @@ def _labels(targets: Sequence[Any]) -> Any:
 
 FEW = 4
 """The fewest images for which the checks of a batch take less time than is saved."""
+
+METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+"""Methods of a dataset that must be the usual ones, whatever its class."""
 
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
@@ -220,17 +222,10 @@ def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.Arr
     Raises:
         Refused: torchvision may do something else with them.
     """
-    dataset, indices = _within(dataset, indices)
-    own = folders.known(dataset)
-    if own is not None:
-        return _files(dataset.__dict__, indices), own
-    images, transform = _samples(dataset, indices)
+    images, transform = _samples(*_within(dataset, indices))
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    own = compositions.program_of(transform, images.begin)
-    if isinstance(images, FileBatch):
-        folders.keep(dataset, own)
-    return images, own
+    return images, compositions.program_of(transform, images.begin)
 
 
 def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
