@@ -64,22 +64,20 @@ class Block:
     """A call block, which keeps its arrays and calls alive. ``words``: int64 [WORDS], memory for it."""
 
     def __init__(self, words: npt.NDArray[np.int64], values: Fields) -> None:
-        filled = [0] * sh.WORDS
+        words[:] = 0
+        self.words, self.values = words, dict[int, Any]()
+        self.fill(values)
+
+    def fill(self, values: Fields) -> None:
+        """Set these fields."""
         for field, value in values.items():
-            filled[field] = value if type(value) is int else _word(value)
-        words[:] = filled
-        self.words, self.values = words, values
-
-    def __setitem__(self, field: int, value: Any) -> None:
-        self.words[field], self.values[field] = _word(value), value
-
-
-def _word(value: Any) -> int:
-    if type(value) is not np.ndarray:
-        return id(value.words) if isinstance(value, Call) else int(value)
-    if not value.flags.c_contiguous:
-        raise ValueError(f"compiled code takes contiguous arrays, not one of strides {value.strides}")
-    return id(value)
+            if type(value) is np.ndarray:
+                if not value.flags.c_contiguous:
+                    raise ValueError(f"compiled code takes contiguous arrays, not one of strides {value.strides}")
+                self.words[field] = id(value)
+            else:
+                self.words[field] = id(value.words) if isinstance(value, Call) else value
+        self.values |= values
 
 
 class Regions(ABC):
@@ -185,7 +183,7 @@ class FileRegions(Regions):
 
     def grow(self, block: Block, memory: int, size: int) -> None:
         if memory == sh.INDEX:
-            block[sh.OF_INDEX] = _index.take(8 * size).view(np.uint64)
+            block.fill({sh.OF_INDEX: _index.take(8 * size).view(np.uint64)})
         else:
             jpeg.grow(block.values[sh.DECODE], "ends" if memory == sh.ENDS else "planes", size)
 

@@ -45,7 +45,7 @@ class Run:
         others = set(range(self._plan.shape[0]))
         for share in shares:
             others &= set(share.regions.others)
-            for _ in range(min(threads, -(-len(share) // share.regions.least))):
+            for _ in range(min(threads, -(-len(share.regions.positions) // share.regions.least))):
                 yield 0, partial(self._share, share)
         yield from self._each(sorted(others))
 
