@@ -34,12 +34,14 @@ IMAGE, STRIDE, ROWS, BYTES, HEIGHT, WIDTH, BEYOND, TOP, FIRST, STEP, CHANNELS = 
 # Whether the image is so small that it is copied, whether rows and columns are resampled, and rows before columns; the
 # first row and the first column after resampling that are shown, and how many of each.
 SMALL, BY_ROWS, BY_COLS, IN_ROWS_FIRST, Y_FIRST, X_FIRST, SHOWN_ROWS, SHOWN_COLS = range(11, 19)
-# The most taps of a position, and the coefficients' bits after the point, for rows and columns.  COUNT: the result of
-# ``pass_columns.weigh``; 0: not used.
-ROW_MOST, ROW_SHIFT, COL_MOST, COL_SHIFT, COUNT = range(19, 24)
+# The most taps of a position, and the coefficients' bits after the point, for rows and columns.  QUADS, COUNT: the
+# results of ``pass_dots.describe`` and ``pass_columns.weigh``; 0: not used.
+ROW_MOST, ROW_SHIFT, COL_MOST, COL_SHIFT, QUADS, COUNT = range(19, 25)
 # Addresses in the workspace; MIDDLE_WIDTH: bytes from row to row at MIDDLE.
-COPY, SHRUNK, TILE, SUMS, MIDDLE, MIDDLE_WIDTH, LINE, ROW_MEMORY, COL_MEMORY, WEIGHTS, PROOF, GATHERED = range(24, 36)
-STATE = 36
+COPY, SHRUNK, TILE, SUMS, GROUPS, MIDDLE, MIDDLE_WIDTH, LINE, ROW_MEMORY, COL_MEMORY, WEIGHTS, PROOF, GATHERED = range(
+    25, 38
+)
+STATE = 38
 
 
 class Axis(NamedTuple):

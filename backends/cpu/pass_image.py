@@ -12,6 +12,7 @@ from numba import carray, njit
 
 from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu.pass_columns import pays, shrink_columns, tile_size, weigh, weights_size
+from accel.backends.cpu.pass_dots import describe, groups_memory, resize_by_dots
 from accel.backends.cpu.pass_fields import Axis
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import (
@@ -115,7 +116,8 @@ def _set_up(
     row_taps, col_taps = most_taps(resample, rows.span, rows.size), most_taps(resample, cols.span, cols.size)
     shrinks = by_cols and pays(col_taps)
     sums = tile + _room(tile_size(full_width, channels, col_taps), by_cols)
-    middle = sums + _room(LANES * (middle_width + 1), by_cols)
+    groups = sums + _room(LANES * (middle_width + 1), by_cols)
+    middle = groups + _room(groups_memory(middle_width), by_cols)
     line = middle + _room(middle_height * middle_width, by_cols)
     row_memory = line + _room(max(full_width, middle_width), by_rows)
     col_memory = row_memory + _room(memory_size(resample, rows.span, rows.size, shown_rows), by_rows)
@@ -139,10 +141,10 @@ def _set_up(
     state[ps.Y_FIRST], state[ps.X_FIRST] = y_first, x_first
     state[ps.SHOWN_ROWS], state[ps.SHOWN_COLS] = shown_rows, shown_cols
     state[ps.COPY], state[ps.SHRUNK], state[ps.TILE], state[ps.SUMS] = copy, shrunk, tile, sums
-    state[ps.WEIGHTS], state[ps.MIDDLE], state[ps.MIDDLE_WIDTH], state[ps.LINE] = weights, middle, middle_width, line
-    state[ps.GATHERED], state[ps.PROOF] = gathered, proof
+    state[ps.GROUPS], state[ps.WEIGHTS], state[ps.MIDDLE] = groups, weights, middle
+    state[ps.MIDDLE_WIDTH], state[ps.LINE], state[ps.GATHERED], state[ps.PROOF] = middle_width, line, gathered, proof
     state[ps.ROW_MEMORY], state[ps.COL_MEMORY] = row_memory, col_memory
-    state[ps.ROW_MOST], state[ps.COL_MOST], state[ps.COUNT] = row_taps, col_taps, 0
+    state[ps.ROW_MOST], state[ps.COL_MOST], state[ps.QUADS], state[ps.COUNT] = row_taps, col_taps, 0, 0
     return 0 if _compute_coefficients(state, rows, cols, resample, shrinks) else -1
 
 
@@ -158,8 +160,10 @@ def _compute_coefficients(state: Any, rows: Any, cols: Any, resample: int, shrin
         bounds, coefficients, state[ps.COL_SHIFT] = compute(
             resample, cols.length, cols.begin, cols.span, cols.size, first, count, memory
         )
-        if shrinks:
-            state[ps.COUNT] = weigh(bounds, coefficients, state[ps.FIRST], state[ps.STEP], state[ps.WEIGHTS])
+        begin, step, width, channels = state[ps.FIRST], state[ps.STEP], state[ps.WIDTH], state[ps.CHANNELS]
+        state[ps.QUADS] = describe(width, begin, step, channels, bounds, coefficients, state[ps.GROUPS])
+        if state[ps.QUADS] == 0 and shrinks:
+            state[ps.COUNT] = weigh(bounds, coefficients, begin, step, state[ps.WEIGHTS])
             return state[ps.COUNT] != 0
     return True
 
@@ -167,7 +171,9 @@ def _compute_coefficients(state: Any, rows: Any, cols: Any, resample: int, shrin
 @njit
 def _resize_columns(state: Any, image: int, stride: int, n_rows: int, target: int) -> None:
     """Resample the columns of ``n_rows >= 16`` rows, ``stride`` bytes apart, to rows MIDDLE_WIDTH bytes apart."""
-    if state[ps.COUNT] > 0:
+    if state[ps.QUADS] > 0:
+        resize_by_dots(state, image, stride, n_rows, target)
+    elif state[ps.COUNT] > 0:
         shrink_columns(state, image, stride, n_rows, target)
     else:
         resize_columns(state, image, stride, n_rows, target)
