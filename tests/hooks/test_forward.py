@@ -1,5 +1,6 @@
-"""Lazy samples through transforms of v2, in every form: what is asked, drawn and made is torchvision's."""
+"""Lazy samples through transforms of v2 without torch's pytree: what is asked, drawn and made is torchvision's."""
 
+import random
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -11,7 +12,11 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2._transform import _RandomApplyTransform
 
+import accel
+from accel.hooks import v2_transforms
 from tests.support.helpers import assert_equal_runs, jpeg, known
+
+ORIGINALS = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
 
 
 def image() -> Image.Image:
@@ -143,3 +148,54 @@ def test_default_dtypes(dtype: torch.dtype) -> None:
 
     torch.set_default_dtype(dtype)
     assert len(set(assert_equal_runs(flips, 1))) == 2
+
+
+def test_it_is_in_use_and_taken_back() -> None:
+    with accel.image_backend("cpu"):
+        ours = (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list)
+        assert all(new is not old for new, old in zip(ours, ORIGINALS, strict=True))
+        assert v2.RandomHorizontalFlip.forward is ours[1]
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("tree_flatten", "tree_unflatten"):
+                patch.setitem(ORIGINALS[0].__globals__, name, None)  # it would fail if it were called
+            assert v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0)])(image(), 3)[1] == 3
+    assert (v2.Transform.forward, _RandomApplyTransform.forward, v2.Transform._needs_transform_list) == ORIGINALS
+
+
+def test_another_forward_is_left_alone() -> None:
+    """Each differs from torchvision's in one thing that the check at the switch has to notice."""
+
+    def unchecked(self: Any, *inputs: Any) -> Any:
+        leaves = list(inputs if len(inputs) > 1 else inputs[0] if type(inputs[0]) is tuple else inputs)
+        takes = self._needs_transform_list(leaves)
+        params = self.make_params([leaf for leaf, taken in zip(leaves, takes, strict=True) if taken])
+        made = [self.transform(leaf, params) if taken else leaf for leaf, taken in zip(leaves, takes, strict=True)]
+        return tuple(made) if len(inputs) > 1 or type(inputs[0]) is tuple else made[0]
+
+    def asks_later(self: Any, *inputs: Any) -> Any:
+        result = unchecked(self, *inputs)
+        self.check_inputs(list(inputs))
+        return result
+
+    def draws_first(self: Any, *inputs: Any) -> Any:
+        return inputs if torch.rand(1) >= self.p else ORIGINALS[0](self, *inputs)
+
+    def needs_all(self: Any, flat_inputs: list[Any]) -> list[bool]:
+        return [True for _ in flat_inputs]
+
+    assert v2_transforms.forward(ORIGINALS[0], by_chance=False) is not ORIGINALS[0]
+    for other in (unchecked, asks_later):
+        assert v2_transforms.forward(other, by_chance=False) is other
+    assert v2_transforms.forward(ORIGINALS[1], by_chance=True) is not ORIGINALS[1]
+    assert v2_transforms.forward(draws_first, by_chance=True) is draws_first
+    assert v2_transforms.needs(ORIGINALS[2]) is not ORIGINALS[2]
+    assert v2_transforms.needs(needs_all) is needs_all
+
+
+def test_the_check_sees_every_form() -> None:
+    """The samples that the check tries are alone or in a tuple, applied or not."""
+    generator = random.Random(0)
+    samples = [v2_transforms._some_sample(generator) for _ in range(12)]
+    assert {len(sample) for sample in samples} == {2, 3}
+    assert {type(sample[1]) for sample in samples} >= {Image.Image, tuple}
+    assert any(0 < sample[0].p < 1 for sample in samples)

@@ -289,6 +289,7 @@ GONE = (
     "torchvision.transforms.v2._utils._get_fill",
     "torchvision.transforms.v2.functional._geometry._check_interpolation",
     "torchvision.transforms.v2.functional._utils._KERNEL_REGISTRY",
+    "torchvision.transforms.v2._transform._RandomApplyTransform",
     "torchvision.tv_tensors._torch_function_helpers._must_return_subclass",
     # public names
     "torchvision.transforms.v2.functional.to_image",
