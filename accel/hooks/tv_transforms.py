@@ -10,17 +10,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import CodeType, FunctionType
+from functools import partial
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
 from PIL import Image
+from torchvision.transforms import RandomCrop
 from torchvision.transforms import functional as F
 
 from accel.hooks.compiled import stock
 from accel.hooks.compiled.random_numbers.live import of_thread
+from accel.hooks.compiled.random_numbers.tape import UNIT, rounded
 from accel.hooks.compiled.stock import Originals
 from accel.hooks.compiled.transforms import drawing_formulas as formulas
+from accel.hooks.compiled.transforms import padding
 from accel.hooks.compiled.transforms.draws import log_bounds
 from accel.hooks.own_generators import Own
 from accel.hooks.patch import Body, Function, Shortcut
@@ -28,7 +32,7 @@ from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
 from accel.system.private_names import private
 
-F_pil = private("torchvision.transforms._functional_pil", "get_dimensions")
+F_pil = private("torchvision.transforms._functional_pil", "get_dimensions", "pad", "crop", "hflip", "vflip")
 
 
 def usual() -> bool:
@@ -37,6 +41,11 @@ def usual() -> bool:
 
 
 _of_torch = Originals((torch, ("tensor", "exp", "empty", "randint", "rand", "log")))
+
+
+def happens(probability: float) -> bool:
+    """``bool(torch.rand(1) < probability)``."""
+    return formulas.happens(of_thread.live, UNIT, rounded(probability))
 
 
 def resized_crop(size: tuple[int, int], scale: Any, ratio: Any, logs: Any) -> tuple[int, int, int, int]:
@@ -59,6 +68,65 @@ def resized_crop_params(original: FunctionType) -> Function:
         return (quick if lazy and usual() and own.hold() else original)(img, scale, ratio)
 
     return get_params
+
+
+def crop_params(original: FunctionType) -> Function:
+    """``RandomCrop.get_params``."""
+
+    def quick(img: Any, output_size: Any) -> Any:
+        (width, height), (rows, columns) = img.size, output_size
+        if height < rows or width < columns:
+            return original(img, output_size)  # which raises an error
+        return *formulas.crop(of_thread.live, height, width, rows, columns, True), rows, columns
+
+    if not checked(original, quick, _some_small_crop):
+        return original
+    own = Originals((F, ("get_dimensions",)), (F_pil, ("get_dimensions",)))
+
+    def get_params(img: Any, output_size: Any) -> Any:
+        return (quick if isinstance(img, LazyImage) and usual() and own.hold() else original)(img, output_size)
+
+    return get_params
+
+
+def crop(original: FunctionType) -> Function:
+    """``RandomCrop.forward``, for Pillow images."""
+
+    def quick(self: Any, img: Any) -> Any:
+        def pad(image: Any, by: Any) -> Any:
+            return F_pil.pad(image, by, self.fill, self.padding_mode)
+
+        img = padding.in_turn(pad, self.padding, self.size if self.pad_if_needed else (0, 0), img)
+        top, left, height, width = self.get_params(img, self.size)
+        return img.crop((left, top, left + width, top + height))
+
+    if not checked(original, quick, _some_crop_transform):
+        return original
+    names = "get_dimensions", "pad", "crop"
+    own = Originals((F, names), (F_pil, names))
+
+    def forward(self: Any, img: Any) -> Any:
+        padded = self.padding is not None and isinstance(img, Image.Image)
+        return (quick if (padded or isinstance(img, LazyImage)) and own.hold() else original)(self, img)
+
+    return forward
+
+
+def flip(method: Image.Transpose, original: FunctionType) -> Function:
+    """``RandomHorizontalFlip.forward`` or ``RandomVerticalFlip.forward``; ``method``: Pillow's for such a flip."""
+
+    def quick(self: Any, img: Any) -> Any:
+        return img.transpose(method) if happens(self.p) else img
+
+    if not checked(original, quick, _some_flip):
+        return original
+    own = Originals((F, ("hflip", "vflip")), (F_pil, ("hflip", "vflip")))
+
+    def forward(self: Any, img: Any) -> Any:
+        lazy = isinstance(img, LazyImage) and type(self.p) is float
+        return (quick if lazy and usual() and own.hold() else original)(self, img)
+
+    return forward
 
 
 # -- the check ----------------------------------------------------------------------------------------------
@@ -104,6 +172,24 @@ def _draw_alike(
 # -- random arguments for comparing a shortcut with the original --------------------------------------------
 
 
+def _some_small_crop(generator: random.Random) -> tuple[Any, ...]:
+    size = generator.randint(5, 40), generator.randint(5, 40)
+    return Image.new("L", size), (generator.randint(1, size[1]), generator.randint(1, size[0]))
+
+
+def _some_crop_transform(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.effect_noise((generator.randint(5, 40), generator.randint(5, 40)), 50)
+    size = generator.randint(3, 50)
+    padding = generator.choice((None, 4, (1, 2), (1, 2, 3, 4)))
+    mode = generator.choice(("constant", "reflect"))
+    return RandomCrop(size, padding, True, generator.choice((0, 7)), mode), image
+
+
+def _some_flip(generator: random.Random) -> tuple[Any, ...]:
+    image = Image.linear_gradient("L").resize((3, 2))
+    return SimpleNamespace(p=generator.choice((0.0, 0.1, 0.5, 1.0, generator.random()))), image
+
+
 def some_crop(generator: random.Random) -> tuple[Any, ...]:
     """Arguments for ordinary crops, and for images so flat that only the fallback crop is left."""
     image = Image.new("L", (generator.randint(1, 600), generator.choice((3, 400))))
@@ -112,5 +198,9 @@ def some_crop(generator: random.Random) -> tuple[Any, ...]:
 
 PATCHES = (
     Shortcut("torchvision.transforms.RandomResizedCrop.get_params", resized_crop_params),
+    Shortcut("torchvision.transforms.RandomCrop.get_params", crop_params),
+    Shortcut("torchvision.transforms.RandomCrop.forward", crop),
+    Shortcut("torchvision.transforms.RandomHorizontalFlip.forward", partial(flip, Image.Transpose.FLIP_LEFT_RIGHT)),
+    Shortcut("torchvision.transforms.RandomVerticalFlip.forward", partial(flip, Image.Transpose.FLIP_TOP_BOTTOM)),
     Body("torchvision.transforms.LinearTransformation.forward", linear_transformation),
 )

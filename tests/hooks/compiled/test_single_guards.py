@@ -192,7 +192,7 @@ def test_what_is_replaced_between_two_images(
         return [*found, dataset[3][0].clone(), list(helpers.random_states())]
 
     before = accel.stats()["ways"]
-    if owner in (torch, F_pil):  # which our crops and lazy images do not look at
+    if owner in (torch, F_pil):  # which the ways to draw and to flip of ``tv_transforms`` do not look at
         _ = [each.sum() for each in helpers.run("cpu", run)[0] if isinstance(each, torch.Tensor)]
     else:
         helpers.assert_equal_runs(run)
