@@ -41,13 +41,6 @@ EFFECTS: dict[str, Step] = {
         image, [[0, 0], [8, 0], [8, 8], [0, 8]], [[1, 1], [9, -1], [7, 8], [-3, 9]], Mode.BILINEAR
     ),
     "quarter": lambda image: F.rotate(image, 90, expand=True),
-    "elastic": lambda image: F.elastic_transform(
-        image, torch.linspace(-1, 1, 2 * image.width * image.height).view(1, image.height, image.width, 2), fill=[7]
-    ),
-    "elastic, nearest": lambda image: F.elastic_transform(
-        image, torch.full((1, image.height, image.width, 2), 0.3), Mode.NEAREST
-    ),
-    "jpeg": lambda image: F2.jpeg(image, 60),
     "contrast": lambda image: F.adjust_contrast(image, 0.4),
     "autocontrast": F.autocontrast,
     "equalize": F.equalize,

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
-from accel.hooks.patch import Function, body
-from accel.hooks.watching import Replace
+from accel.hooks.patch import Function
+from accel.hooks.watching import Replace, calling
 from accel.processes import switch
 from accel.processes.launch import environment
 from accel.system import log
@@ -27,18 +25,11 @@ def _told(original: Function, *args: Any, whose: str, own: Callable[[Any], bool]
     return original(*args, **kwargs)
 
 
-def _watched(name: str, whose: str, own: Callable[[Any], bool]) -> Replace:
-    """Replace a method; ``whose``: workers. ``own``: as for ``_told``."""
-    return lambda module: body(
-        attrgetter(name)(module), lambda original: partial(_told, original, whose=whose, own=own)
-    )
-
-
 MODULES: dict[str, Replace] = {
-    "pyspark.serializers": _watched(
-        "CloudPickleSerializer.dumps", "Spark's", lambda _: "pyspark.worker" in sys.modules
+    "pyspark.serializers": calling(
+        "CloudPickleSerializer.dumps", _told, whose="Spark's", own=lambda _: "pyspark.worker" in sys.modules
     ),
-    "distributed.client": _watched(
-        "Client._graph_to_futures", "a cluster's (Dask)", lambda client: client.cluster is not None
+    "distributed.client": calling(
+        "Client._graph_to_futures", _told, whose="a cluster's (Dask)", own=lambda client: client.cluster is not None
     ),
 }

@@ -22,31 +22,24 @@ from accel.system.private_names import private
 _worker = private("torch.utils.data._utils.worker", "_ResumeIteration")
 
 
-class _State:
-    """What a worker's queue knows.
-
-    Attributes:
-        selection: what is in force in the worker. number: that of its loader, if it was started without accel, else 0.
-    """
-
-    def __init__(self, selection: Selection, number: int) -> None:
-        self.selection, self.number = selection, number
-
-
 @cache
 def _following(kind: type) -> type:
-    """A worker's queue of a kind, which throws the worker's switch; a class, as a function of its own would be a cycle
-    that keeps a loader's queues when it is gone."""
+    """A worker's queue of a kind, which throws the worker's switch if another selection is in force there.
+
+    ``accel_selection``: what is in force there. ``accel_number``: the number of its loader, if it was started without
+    accel and was told nothing yet, else 0. A class, as a function of its own would be a cycle that keeps a loader's
+    queues when it is gone.
+    """
 
     def put(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
-        state: _State = self.accel_state
-        if type(item) is _worker._ResumeIteration and (selection := switch.current()) != state.selection:
+        if type(item) is _worker._ResumeIteration and (selection := switch.current()) != self.accel_selection:
             if not selection.steps_aside:
                 host_of(selection).prepare()
-            memory = multiprocessing.shared_memory() if state.number else ()
+            number = self.accel_number
+            memory = multiprocessing.shared_memory() if number else ()
             # pickled here, as the queue's thread would lose an error
-            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, state.number, *memory))))
-            state.selection, state.number = selection, 0
+            item = _Resuming(item, bytes(ForkingPickler.dumps(partial(_throw, selection, number, *memory))))
+            self.accel_selection, self.accel_number = selection, 0
         inherited(self, item, *args, **kwargs)
 
     inherited: Any = kind.put  # type: ignore[attr-defined]
@@ -82,11 +75,11 @@ def _resetting(original: Function) -> Function:
 
     @wraps(original)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-        if self._persistent_workers and not hasattr(self._index_queues[0], "accel_state"):
+        if self._persistent_workers and not hasattr(self._index_queues[0], "accel_selection"):
             began = switch.active() if first_iter else None
             number = 0 if began is not None else slot_pool.new_number()
             for queue in self._index_queues:
-                queue.accel_state = _State(began or switch.select(STEPS_ASIDE, {}), number)
+                queue.accel_selection, queue.accel_number = began or switch.select(STEPS_ASIDE, {}), number
                 queue.__class__ = _following(queue.__class__)
         original(self, loader, first_iter)
 

@@ -6,7 +6,6 @@ What they then do is recorded: torchvision's functions by their own hooks, moves
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ import torch
 from PIL import Image
 from torch.utils.data import get_worker_info
 
-from accel.hooks.patch import Function, body
-from accel.hooks.watching import Replace
+from accel.hooks.patch import Function
+from accel.hooks.watching import Replace, calling
 from accel.lazy import placed, search
 from accel.lazy.from_pixels import lazy_image, lazy_tensor
 from accel.lazy.image import LazyImage
@@ -142,10 +141,6 @@ def _finished(name: str, value: Any, device: torch.device) -> Any:
 
 
 MODULES: dict[str, Replace] = {
-    "transformers.image_processing_backends": lambda module: body(
-        module.TorchvisionBackend.process_image, lambda original: partial(process_image, original)
-    ),
-    "transformers.image_processing_utils": lambda module: body(
-        module.BaseImageProcessor.preprocess, lambda original: partial(preprocess, original)
-    ),
+    "transformers.image_processing_backends": calling("TorchvisionBackend.process_image", process_image),
+    "transformers.image_processing_utils": calling("BaseImageProcessor.preprocess", preprocess),
 }

@@ -6,14 +6,21 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
-from accel.hooks.patch import Undo
+from accel.hooks.patch import Function, Undo, body
 from accel.processes.launch.child import Watched
 
 Replace = Callable[[Any], Undo]
 """Replaces functions of a module, and returns a function that undoes it."""
+
+
+def calling(name: str, replacement: Function, **more: Any) -> Replace:
+    """Have a module's function, by its dotted name, run ``replacement(original, ...)`` with ``more`` arguments."""
+    return lambda module: body(attrgetter(name)(module), lambda original: partial(replacement, original, **more))
 
 
 def watch(modules: Mapping[str, Replace]) -> Undo:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import io
 import re
-from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
 
-from accel.hooks.patch import Function, body
+from accel.hooks.patch import Function
+from accel.hooks.watching import calling
 from accel.lazy.from_pixels import lazy_image
 from accel.lazy.tensor import LazyTensor
 from accel.recipes.recipe import Step
@@ -40,10 +40,6 @@ def tensorized(original: Function, self: Any, value: Any) -> Any:
 
 
 MODULES = {
-    "webdataset.autodecode": lambda module: body(
-        module.ImageHandler.__call__, lambda original: partial(decoded, original)
-    ),
-    "datasets.formatting.torch_formatter": lambda module: body(
-        module.TorchFormatter._tensorize, lambda original: partial(tensorized, original)
-    ),
+    "webdataset.autodecode": calling("ImageHandler.__call__", decoded),
+    "datasets.formatting.torch_formatter": calling("TorchFormatter._tensorize", tensorized),
 }

@@ -21,11 +21,12 @@ from accel.cache import reading
 from accel.codec import decode, store, stream_index
 from accel.codec.files import reader
 from accel.codec.jpeg import planes as jpeg_planes
+from accel.ops.resample import SUPPORT
 from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.places import Place
 from accel.planning.plan import Decode, Plan, bits
-from accel.recipes.sources import Files, Sources
+from accel.recipes.sources import PicturesApart
 from accel.runtime import read
 from accel.runtime.memo import cached
 from accel.runtime.memo.result_pixels import StoredResults
@@ -121,11 +122,8 @@ class CpuBackend(HostBackend):
         def pixels(wanted: Decode) -> Pixels:
             return read.pixels(wanted, of, self.options, self.options.decode)
 
-        of_rows = None
-        if isinstance(plan, ColumnPlan):
-            of_rows = rows.tasks(plan, target, pixels, self._parallel.size, partial(self._shared, plan))
-        if of_rows is not None:
-            return of_rows
+        if isinstance(plan, ColumnPlan) and (plan.columns.resample not in SUPPORT or stages.resizes_as_pillow()):
+            return rows.Run(plan, target, pixels).tasks(self._parallel.size, self._shared(plan))
         planar = not plan.interleaved
         return [
             (wanted.items[0].position, partial(self._image, wanted, pixels, target, planar=planar))
@@ -134,15 +132,17 @@ class CpuBackend(HostBackend):
 
     def _shared(self, plan: ColumnPlan) -> Sequence[Share]:
         """The images of the plan that compiled calls process together; all others are run one by one."""
-        sources, shared = plan.rows.sources, list[Share]()
-        if isinstance(sources, StoredResults) and (sources.mode == "RGB") == (plan.columns.channels == 3):
-            return [Share(plan.columns, regions.ResultRegions(plan.columns, sources))]
-        if isinstance(sources, Sources) and not isinstance(sources, Files):
+        columns, sources, shared = plan.columns, plan.rows.sources, list[Share]()
+        if isinstance(sources, (StoredResults, PicturesApart)) and (sources.mode == "RGB") != (columns.channels == 3):
             return ()
+        if isinstance(sources, StoredResults):
+            return [Share(columns, regions.ResultRegions(columns, sources))]
+        if isinstance(sources, PicturesApart):
+            return [Share(columns, regions.PictureRegions(columns, sources))]
         if cached.in_use:
-            shared.append(Share(plan.columns, regions.PlaneRegions(plan.columns, sources)))
+            shared.append(Share(columns, regions.PlaneRegions(columns, sources)))
         if self.options.decode in ("auto", "accel") and decode.agrees("accel"):
-            shared.append(Share(plan.columns, regions.FileRegions(plan.columns, sources, self.options.cache)))
+            shared.append(Share(columns, regions.FileRegions(columns, sources, self.options.cache)))
         return shared
 
     def describe(self, plan: Plan) -> list[str]:

@@ -101,10 +101,6 @@ def _run(pixels: Pixels, name: str, params: Params) -> tuple[Pixels, Levels | No
 # -- one line for each --------------------------------------------------------------------------------------
 
 
-def _contrast(pixels: Pixels, params: Params) -> Levels:
-    return lut.towards(_mean_luma(pixels), params[0], pixels.shape[2])
-
-
 def _table_by(kernel: str) -> Callable[[Pixels, Params], Levels]:
     function = _compiled(_COLOUR, kernel, "u1[3] u1[2]w")
 
@@ -181,7 +177,7 @@ def _by(
 _GREY = _by(_COLOUR, "grey")
 
 STATISTICS: dict[str, Callable[[Pixels, Params], Levels]] = {
-    "adjust_contrast": _contrast,
+    "adjust_contrast": lambda pixels, params: lut.towards(_mean_luma(pixels), params[0], pixels.shape[2]),
     "autocontrast": _table_by("autocontrast_table"),
     "equalize": _table_by("equalize_table"),
 }

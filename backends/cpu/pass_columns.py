@@ -160,11 +160,17 @@ def _leftmost(bounds: Any, i: int, first: int, step: int) -> Any:
 
 
 @njit
-def _weigh(bounds: Any, coefficients: Any, first: int, step: int, count: int, memory: int) -> Any:
-    """Write all columns' weights, ``count`` quads each, in the image's order; False if one does not fit the digits."""
+def weigh(bounds: Any, coefficients: Any, first: int, step: int, memory: int) -> Any:
+    """Write the weights, ``weights_size`` bytes; returns the quads of a column, 0 if a coefficient is too large.
+
+    A column's quads are in the image's order. All have as many, so that the loop's end is predicted.
+    """
+    most, fits = np.int32(0), np.int64(0)
+    for i in range(bounds.shape[0]):
+        most = max(most, bounds[i, 1])
+    count = _quads_of(np.int64(most))
     digits = carray(pointer(memory), (bounds.shape[0] * count * DIGITS * 4,), _DIGIT)
     digits[:] = 0
-    fits = np.int64(0)
     for i in range(bounds.shape[0]):
         phase, taps = _leftmost(bounds, i, first, step) & 3, np.int64(bounds[i, 1])
         for t in range(taps):
@@ -176,17 +182,7 @@ def _weigh(bounds: Any, coefficients: Any, first: int, step: int, count: int, me
                 digits[np.uint64(at + 4 * digit)] = lowest
                 rest = (rest - lowest) >> DIGIT_BITS
             fits |= rest
-    return fits == 0
-
-
-@njit
-def weigh(bounds: Any, coefficients: Any, first: int, step: int, memory: int) -> Any:
-    """Write the weights, ``weights_size`` bytes; returns the quads of a column, 0 if a coefficient is too large."""
-    most = np.int32(0)
-    for i in range(bounds.shape[0]):
-        most = max(most, bounds[i, 1])
-    count = _quads_of(np.int64(most))  # the same for all columns, so that the loop's end is predicted
-    return count if _weigh(bounds, coefficients, first, step, count, memory) else 0
+    return count if fits == 0 else 0
 
 
 @njit

@@ -1,5 +1,12 @@
 """The parameters of a fused pass (``pass_image.run_pass``), for its callers, and the state in its workspace."""
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
 SIGNATURE = (
     "u1[3] int int int f8 f8 int i4[1] int int int f8 f8 int i4[1] int bool u1[2] any[2] int f4[2] any[3]w bool"
     " int u1[1]w"
@@ -35,3 +42,20 @@ COPY, SHRUNK, TILE, SUMS, GROUPS, MIDDLE, MIDDLE_WIDTH, LINE, ROW_MEMORY, COL_ME
     25, 38
 )
 STATE = 38
+
+
+class Axis(NamedTuple):
+    """One axis of an image: a view of the source, resampled, then shown through a window.
+
+    Position p of the view, below ``length``, is source position ``start + step * p`` (step 1 or -1).  ``span`` of the
+    view, from ``begin`` on, is resampled to ``size`` positions, or not at all if it begins at 0 and equals ``size``.
+    ``window`` is C-contiguous int32: the resampled position each output position shows, or -1 - i for fill colour i.
+    """
+
+    start: int
+    step: int
+    length: int
+    begin: float
+    span: float
+    size: int
+    window: npt.NDArray[np.int32]

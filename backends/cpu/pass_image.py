@@ -5,7 +5,7 @@ They run on the whole image, or on one band of rows after the other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import carray, njit
@@ -13,6 +13,7 @@ from numba import carray, njit
 from accel.backends.cpu import pass_fields as ps
 from accel.backends.cpu.pass_columns import pays, shrink_columns, tile_size, weigh, weights_size
 from accel.backends.cpu.pass_dots import describe, groups_memory, resize_by_dots
+from accel.backends.cpu.pass_fields import Axis
 from accel.backends.cpu.pass_resize import copy_rows, padded, resize_columns, resize_row
 from accel.backends.cpu.pass_rows import (
     PROOF_SIZE,
@@ -23,23 +24,9 @@ from accel.backends.cpu.pass_rows import (
     write_blocks,
     write_run,
 )
-from accel.backends.cpu.pass_windows import show_window
 from accel.backends.cpu.simd import LANES
 from accel.backends.shared.coefficient_kernels import compute, computed, known, memory_size, most_taps, taps
 from accel.backends.shared.numba_memory import pointer
-from accel.planning.column_fields import AXIS, LENGTH, SIZE, START, STEP, WINDOW, WINDOW_STEP
-
-
-class Axis(NamedTuple):
-    """``passes.Axis``."""
-
-    start: Any
-    step: Any
-    length: Any
-    begin: Any
-    span: Any
-    size: Any
-    window: Any
 
 
 @njit
@@ -255,13 +242,6 @@ def run_pass(
     """
     rows = Axis(row_start, row_step, row_length, row_begin, row_span, row_size, row_window)
     cols = Axis(col_start, col_step, col_length, col_begin, col_span, col_size, col_window)
-    return _pass(src, rows, cols, resample, rows_first, (fills, table, item, factors, out, planar), part, scratch)
-
-
-@njit
-def _pass(src: Any, rows: Any, cols: Any, resample: int, rows_first: bool, values: Any, part: int, scratch: Any) -> Any:
-    """``run_pass``; ``values``: its arguments from ``fills`` to ``planar``."""
-    fills, table, _, _, out, planar = values
     if part != ps.END:
         if not _do_shapes_fit(src, rows, cols, fills, table, out, planar):
             return -1
@@ -271,7 +251,7 @@ def _pass(src: Any, rows: Any, cols: Any, resample: int, rows_first: bool, value
         if part == ps.BEGIN:
             return 0 if _begin_bands(src, scratch) else -1
     if out.size > 0:
-        _run(rows, cols, values, part, scratch)
+        _run(rows, cols, (fills, table, item, factors, out, planar), part, scratch)
     return 0
 
 
@@ -304,7 +284,7 @@ def _resize(state: Any, row_step: int, part: int) -> Any:
 
 @njit
 def _run(rows: Any, cols: Any, values: Any, part: int, scratch: Any) -> None:
-    """Run the passes of an image whose state is in the workspace, and write its rows; ``values`` as for ``_pass``.
+    """Run the passes of an image whose state is in the workspace, and write its rows.
 
     A window that is one run is read where it is.  Any other row, and one of fill, is gathered first.
     """
@@ -340,49 +320,3 @@ def _run(rows: Any, cols: Any, values: Any, part: int, scratch: Any) -> None:
             write_blocks(start, run_step, factors, item, made, at, plane, pixel, n_cols)
         else:
             write_run(start, run_step, table, item, made, at, plane, pixel, n_cols)
-
-
-@njit
-def run_batch(
-    pictures: Any,
-    parts: Any,
-    axes: Any,
-    job: Any,
-    windows: Any,
-    fills: Any,
-    table: Any,
-    factors: Any,
-    out: Any,
-    scratch: Any,
-) -> Any:
-    """``passes.run_batch``. ``job``: the fields of ``passes.Job``, and the bytes of an item of ``out``.
-
-    ``windows``: int32 [2, n], working memory, n at least the output's height and width. Returns 0, or the first other
-    result of ``run_pass``.
-    """
-    first, stop, resample, planar, item = job[0], job[1], job[2], job[3] != 0, job[4]
-    shape = out.shape[1:]
-    n_rows, n_cols = (shape[1], shape[2]) if planar else (shape[0], shape[1])
-    if len(axes) != 2 or axes.shape[2] != AXIS or len(windows) != 2 or max(n_rows, n_cols) > windows.shape[1]:
-        return -1
-    size, channels = item * shape[0] * shape[1] * shape[2], table.shape[0]
-    for i in range(first, stop):
-        image = carray(pointer(np.int64(out.ctypes.data) + i * size), shape, np.uint8)
-        begin, height, width = parts[i, 0], parts[i, 1], parts[i, 2]
-        if begin < 0 or height < 1 or width < 1 or begin + height * width * channels > len(pictures):
-            return -1
-        src = carray(pointer(np.int64(pictures.ctypes.data) + begin), (height, width, channels), np.uint8)
-        rows, cols = _axis(axes[0, i], windows[0, :n_rows]), _axis(axes[1, i], windows[1, :n_cols])
-        values = fills, table, item, factors, image, planar
-        status = _pass(src, rows, cols, resample, parts[i, 3] != 0, values, ps.ALL, scratch)
-        if status != 0:
-            return status
-    return 0
-
-
-@njit
-def _axis(numbers: Any, window: Any) -> Any:
-    """The axis of a row's numbers (``column_fields``), whose window is written to ``window``."""
-    show_window(window, numbers[SIZE], numbers[WINDOW], numbers[WINDOW_STEP])
-    length = numbers[LENGTH]
-    return Axis(numbers[START], numbers[STEP], length, 0.0, np.float64(length), numbers[SIZE], window)

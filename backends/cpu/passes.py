@@ -8,44 +8,26 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from accel.backends.cpu import pass_fields
+from accel.backends.cpu.pass_fields import Axis
 from accel.ops.resample import rows_first
 from accel.system.native import units
 
 _SOURCES = "backends/cpu/pass_*.py", "backends/cpu/simd.py", "backends/shared/coefficient_kernels.py"
-_SHARED = "backends/shared/numba_memory.py", "system/native/simd.py", "planning/column_fields.py"
+_SHARED = "backends/shared/numba_memory.py", "system/native/simd.py"
 UNIT = units.Unit("passes", *_SOURCES, *_SHARED, seconds=4.5)
 RUN = UNIT.function("backends.cpu.pass_image", "run_pass", pass_fields.SIGNATURE)
 TAKE_ROWS = UNIT.function("backends.cpu.pass_image", "take_rows", pass_fields.TAKE_ROWS)
-_RUN_BATCH = "u1[1] i8[2] i8[3] i8[1] i4[2]w u1[2] any[2] f4[2] any[4]w u1[1]w"
-_run_batch = UNIT.function("backends.cpu.pass_image", "run_batch", _RUN_BATCH)
 _PLACE_ROWS = "u1[3] i8[1] i8[2] i8[2] i8[2] i8[2] any[2] f4[2] any[1]w u1[1]w"
 _place_rows = UNIT.function("backends.cpu.pass_places", "place_rows", _PLACE_ROWS)
 
 MOST_RETAINED = 16 << 20
 """The most bytes of workspace that a thread keeps."""
-
-
-class Axis(NamedTuple):
-    """One axis of an image: a view of the source, resampled, then shown through a window.
-
-    Position p of the view, below ``length``, is source position ``start + step * p`` (step 1 or -1).  ``span`` of the
-    view, from ``begin`` on, is resampled to ``size`` positions, or not at all if it begins at 0 and equals ``size``.
-    ``window`` is C-contiguous int32: the resampled position each output position shows, or -1 - i for fill colour i.
-    """
-
-    start: int
-    step: int
-    length: int
-    begin: float
-    span: float
-    size: int
-    window: npt.NDArray[np.int32]
 
 
 def run(
@@ -99,42 +81,10 @@ def run_ordered(
     planar: bool,
 ) -> None:
     """``run`` with a given order of the axes (``order``: rows first) and given factors."""
-    values = fills, table, _itemsize(table, out), factors, out, planar, pass_fields.ALL
+    if (table.dtype is not out.dtype and table.dtype != out.dtype) or out.dtype.kind != "u":
+        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {out.dtype}")
+    values = fills, table, out.dtype.itemsize, factors, out, planar, pass_fields.ALL
     _with_workspace(RUN, src, *rows, *cols, resample, order, *values)
-
-
-class Job(NamedTuple):
-    """What is the same for some of many pictures: those from ``first`` to before ``stop``."""
-
-    first: int
-    stop: int
-    resample: int
-    planar: bool
-
-
-def run_batch(
-    pictures: npt.NDArray[np.uint8],
-    parts: npt.NDArray[np.int64],
-    axes: npt.NDArray[np.int64],
-    job: Job,
-    fills: npt.NDArray[np.uint8],
-    table: npt.NDArray[Any],
-    factors: npt.NDArray[np.float32],
-    out: npt.NDArray[Any],
-) -> None:
-    """``run_ordered`` for some of many pictures, in one call, to their places in ``out`` [images, ...].
-
-    Args:
-        pictures: uint8 [bytes].
-        parts: [images, 4], where in it each picture [h, w, C] begins, its h and w, and its order of the axes.
-        axes: the axes (``accel.planning.columns``) of every picture, [2, images, 6], as views of the whole picture.
-
-    Raises:
-        ValueError, TypeError: as ``run``; some pictures may have been written.
-    """
-    windows = np.empty((2, max(out.shape[1:])), np.int32)
-    words = np.array([*job, _itemsize(table, out)], np.int64)
-    _with_workspace(_run_batch, pictures, parts, axes, words, windows, fills, table, factors, out)
 
 
 def place_rows(*given: Any) -> None:
@@ -144,13 +94,6 @@ def place_rows(*given: Any) -> None:
         ValueError: arguments do not fit together; nothing was written.
     """
     _with_workspace(_place_rows, *given)
-
-
-def _itemsize(table: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
-    dtype = out.dtype
-    if (table.dtype is not dtype and table.dtype != dtype) or dtype.kind != "u":
-        raise TypeError(f"table and out must be of one unsigned dtype, not {table.dtype} and {dtype}")
-    return dtype.itemsize
 
 
 def _with_workspace(function: units.Function, *given: Any) -> None:

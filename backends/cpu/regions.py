@@ -1,4 +1,4 @@
-"""Where threads that share a batch read regions: from files, or from a cache's planes or results.
+"""Where threads that share a batch read regions: from files, from pictures, or from a cache's planes or results.
 
 What the compiled reader declines is run as single images: files that are not the plain case (baseline JPEG files in
 memory, decoded by accel's own decoder, with their stream indexes), and entries that are damaged.
@@ -25,7 +25,7 @@ from accel.planning.column_fields import START
 from accel.planning.columns import Columns
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Numbers
-from accel.recipes.sources import Files
+from accel.recipes.sources import Files, PicturesApart
 from accel.runtime import read
 from accel.runtime.memo import cached, pace, planes
 from accel.runtime.memo.result_pixels import StoredResults
@@ -36,7 +36,7 @@ from accel.system.native.calls import Call
 UNIT = units.Unit(
     "share",
     *("backends/cpu/share_kernels.py", "backends/cpu/share_fields.py"),
-    *("backends/cpu/pass_fields.py", "backends/cpu/pass_windows.py", "backends/shared/numba_memory.py"),
+    *("backends/cpu/pass_fields.py", "backends/shared/numba_memory.py"),
     *("cache/reading_fields.py", "codec/store_kernels.py", "codec/store_fields.py", "codec/files/fields.py"),
     *("codec/jpeg/*.py", "codec/header.py", "planning/column_fields.py"),
     *(f"system/native/{name}.py" for name in ("call_kernels", "digest", "memory", "signatures", "simd")),
@@ -45,6 +45,7 @@ UNIT = units.Unit(
 RUN_SHARE = UNIT.function("backends.cpu.share_kernels", "run_share", "i8[1]w i8[1]w i8[1]w")
 TAKE_BAND = UNIT.function("backends.cpu.share_kernels", "take_band", df.TAKE_BAND)
 _READ_FILE = UNIT.function("backends.cpu.share_kernels", "read_file", sh.READER)
+_READ_PICTURE = UNIT.function("backends.cpu.share_kernels", "read_picture", sh.READER)
 _READ_PLANES = UNIT.function("backends.cpu.share_kernels", "read_planes", sh.READER)
 _READ_RESULT = UNIT.function("backends.cpu.share_kernels", "read_result", sh.READER)
 _LIST_FILES = "u1[1] i8[2] i8[2] i8[3] u1[1] int i8[1] i8[2]w i8[1]w i8[1]w"
@@ -63,22 +64,20 @@ class Block:
     """A call block, which keeps its arrays and calls alive. ``words``: int64 [WORDS], memory for it."""
 
     def __init__(self, words: npt.NDArray[np.int64], values: Fields) -> None:
-        filled = [0] * sh.WORDS
+        words[:] = 0
+        self.words, self.values = words, dict[int, Any]()
+        self.fill(values)
+
+    def fill(self, values: Fields) -> None:
+        """Set these fields."""
         for field, value in values.items():
-            filled[field] = value if type(value) is int else _word(value)
-        words[:] = filled
-        self.words, self.values = words, values
-
-    def __setitem__(self, field: int, value: Any) -> None:
-        self.words[field], self.values[field] = _word(value), value
-
-
-def _word(value: Any) -> int:
-    if type(value) is not np.ndarray:
-        return id(value.words) if isinstance(value, Call) else int(value)
-    if not value.flags.c_contiguous:
-        raise ValueError(f"compiled code takes contiguous arrays, not one of strides {value.strides}")
-    return id(value)
+            if type(value) is np.ndarray:
+                if not value.flags.c_contiguous:
+                    raise ValueError(f"compiled code takes contiguous arrays, not one of strides {value.strides}")
+                self.words[field] = id(value)
+            else:
+                self.words[field] = id(value.words) if isinstance(value, Call) else value
+        self.values |= values
 
 
 class Regions(ABC):
@@ -89,7 +88,7 @@ class Regions(ABC):
         positions: int64 [n], the places of these images in the batch. others: those of the other images.
         boxes, axes: as in ``Columns``, for the pixels that are read.
         room: the most bytes of a region's pixels in memory.
-        decodes: whether reading is the stage "decode".
+        decodes: whether reading is the stage "decode". least: the fewest images for which a thread is woken.
     """
 
     reader: units.Function
@@ -99,6 +98,7 @@ class Regions(ABC):
     axes: Numbers
     room: int
     decodes = True
+    least = 1
 
     @abstractmethod
     def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
@@ -183,7 +183,7 @@ class FileRegions(Regions):
 
     def grow(self, block: Block, memory: int, size: int) -> None:
         if memory == sh.INDEX:
-            block[sh.OF_INDEX] = _index.take(8 * size).view(np.uint64)
+            block.fill({sh.OF_INDEX: _index.take(8 * size).view(np.uint64)})
         else:
             jpeg.grow(block.values[sh.DECODE], "ends" if memory == sh.ENDS else "planes", size)
 
@@ -211,6 +211,28 @@ def _address(array: npt.NDArray[np.uint8]) -> int:
 _NOTHING = np.empty(0, np.uint8)
 _NO_KEY = 0, 0, 0, -1, -1
 _index = Scratch()
+
+
+# -- pictures -------------------------------------------------------------------------------------------------
+
+
+class PictureRegions(Regions):
+    """Whole pictures that lie in one array."""
+
+    reader = _READ_PICTURE
+    decodes, least, room = False, 16, 0
+
+    def __init__(self, columns: Columns, pictures: PicturesApart) -> None:
+        self._pictures, self.boxes, self.axes = pictures, np.zeros_like(columns.boxes), columns.axes.copy()
+        self.boxes[:, 2:] = pictures.parts[:, 1:]
+        self.axes[..., START] += columns.boxes[:, :2].T
+        self.positions, self.others = np.arange(len(pictures)), ()
+
+    def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
+        return {sh.FILES: self._pictures.parts, sh.CONTENT: self._pictures.pixels.reshape(-1)}
+
+    def finish(self, block: Block, left: list[int], took: float) -> None:
+        """Count nothing: pictures are not decoded."""
 
 
 # -- entries of a cache -----------------------------------------------------------------------------------------

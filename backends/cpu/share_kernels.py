@@ -10,7 +10,6 @@ from numba import carray, njit, types
 from numba.core import cgutils
 
 from accel.backends.cpu import pass_fields as ps
-from accel.backends.cpu.pass_windows import show_window
 from accel.backends.shared.numba_memory import pointer
 from accel.cache import reading_fields as rd
 from accel.codec import store_fields as st
@@ -75,7 +74,7 @@ def run_share(counter: Any, share: Any, reader: Any) -> None:
 def _image(number: Any, position: Any, share: Any, reader: Any) -> Any:
     """Read an image's region, unless only the pass had lacked memory for it, and run its pass; return the state."""
     if share[sh.IS_READ] == 0:
-        share[sh.PART], share[sh.SPENT] = ps.ALL, 0
+        share[sh.PART], share[sh.SPENT], share[sh.AT] = ps.ALL, 0, address_of(share, sh.PIXELS)
         note_time(share, number, BEGUN)
         reader[FIRST] = number
         state = _read(pointer_to(reader))
@@ -151,10 +150,10 @@ def note_time(share: Any, number: Any, moment: int) -> None:
 
 @njit
 def show_pass(share: Any, position: Any) -> None:
-    """Set the arguments of an image's pass, which reads the region in PIXELS and writes its part of TARGET."""
+    """Set the arguments of an image's pass, which reads the region at AT and writes its part of TARGET."""
     fused, box, part = row(share, sh.PASS_CALL), row(share, sh.BOXES, position, 4), row(share, sh.PARTS, position, 3)
     channels, rows, columns = share[sh.CHANNELS], part[SHOWN], part[SHOWN + 1]
-    show(fused, 0, address_of(share, sh.PIXELS), box[2], box[3], channels)
+    show(fused, 0, share[sh.AT], box[2], box[3], channels)
     fused[FIRST + ps.ROWS_FIRST] = i64(byte_at(row(share, sh.ROWS_FIRST), u64(position)))
     for axis in range(2):
         _show_axis(share, fused, axis, position, part[SHOWN + axis])
@@ -176,7 +175,10 @@ def _show_axis(share: Any, fused: Any, axis: int, position: Any, shown: Any) -> 
     fused[FIRST + place + 4] = float_bits(np.float64(numbers[LENGTH]))
     fused[FIRST + place + 5] = numbers[SIZE]
     window = address_of(share, sh.WINDOWS) + 4 * axis * (length_of(share, sh.WINDOWS) // 2)
-    show_window(carray(pointer(window), (shown,), np.int32), numbers[SIZE], numbers[WINDOW], numbers[WINDOW_STEP])
+    positions = carray(pointer(window), (shown,), np.int32)
+    for i in range(shown):
+        where = numbers[WINDOW] + numbers[WINDOW_STEP] * i
+        positions[i] = where if 0 <= where < numbers[SIZE] else -1
     show(fused, place + 6, window, shown)
 
 
@@ -351,7 +353,14 @@ def _key(share: Any, position: Any) -> Any:
     return carray(pointer(place), (1, st.KEY), np.uint64)
 
 
-# -- entries of a cache -----------------------------------------------------------------------------------------
+# -- pictures, and entries of a cache -----------------------------------------------------------------------------
+
+
+@njit
+def read_picture(number: int, share: Any) -> Any:
+    """Say where a picture is."""
+    share[sh.AT] = address_of(share, sh.CONTENT) + row(share, sh.FILES, number, 3)[0]
+    return sh.DONE
 
 
 @njit

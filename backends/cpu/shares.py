@@ -39,18 +39,16 @@ class Share:
         self._columns, self.regions = columns, regions
         self._counter = np.zeros(1, np.int64)
 
-    def __len__(self) -> int:
-        return len(self.regions.positions)
-
     def run(self, values: Values, target: npt.NDArray[Any], planar: bool) -> list[int]:
         """Process images until none is left; return the places of those that are left to Python.
 
         Any number of threads may run it at the same time. ``target``: the bits of all results, [values].
         """
         columns, regions, item = self._columns, self.regions, target.dtype.itemsize
+        count = len(regions.positions)
         pixels, fused = read.room.take(regions.room), _last.pass_call(columns, values, item, planar)
-        left, begun = np.empty(len(self), np.int64), thread_time() if cached.in_use else 0.0
-        stage = compiled_stage(DECODE, TRANSFORM, len(self)) if regions.decodes else nullcontext(_NO_TIMES)
+        left, begun = np.empty(count, np.int64), thread_time() if cached.in_use else 0.0
+        stage = compiled_stage(DECODE, TRANSFORM, count) if regions.decodes else nullcontext(_NO_TIMES)
         with stage as times:
             block = Block(
                 _last.words,
@@ -68,7 +66,7 @@ class Share:
                     sh.PASS_CALL: fused,
                     sh.TAKE_ROWS: _last.take_rows,
                     sh.SINK: _last.sink,
-                    sh.COUNT: len(self),
+                    sh.COUNT: count,
                     sh.IMAGES: len(columns.boxes),
                     sh.CHANNELS: columns.channels,
                     sh.ITEM: item,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accel.backends.cpu import effects, passes
+from accel.backends.cpu import effects, pass_fields, passes
 from accel.backends.cpu.passes import NO_FACTORS
 from accel.backends.shared.index_maps import onto_view, positions
 from accel.backends.shared.pixels import Pixels, image_of
@@ -91,14 +91,14 @@ def _viewed(pixels: Pixels, stage: Pass, fills: Pixels) -> tuple[Pass, Pixels]:
     return onto_view(stage), made
 
 
-def _resizing(length: int, size: int) -> passes.Axis:
+def _resizing(length: int, size: int) -> pass_fields.Axis:
     """A whole axis, resized from ``length`` to ``size``."""
-    return passes.Axis(0, 1, length, 0.0, length, size, np.arange(size, dtype=np.int32))
+    return pass_fields.Axis(0, 1, length, 0.0, length, size, np.arange(size, dtype=np.int32))
 
 
 def _axis(axis: Axis) -> Any:
     view = axis.view
-    return passes.Axis(
+    return pass_fields.Axis(
         view.start, view.step, view.length, *part(axis.extent, view.length), axis.size, axis.window.array()
     )
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from accel.backend import AcceleratorBackend, AcceleratorOptions
-from accel.backends.cuda import columns, compile, effects, encoding, finished, host, jpeg, nvimg
+from accel.backends.cuda import columns, compile, effects, finished, host, jpeg, nvimg
 from accel.backends.cuda.budget import Budget
 from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.device import CudaDevice, Device
@@ -157,11 +157,6 @@ class CudaBackend(AcceleratorBackend):
                 return None
             return "the installed Pillow resizes in a way that accel does not know"
         runs = effects.on_device(stage) and (stage.kind == "torchvision" or compared.agrees(stage.op))
-        if runs and stage.op == "jpeg" and device is not None:
-            engine = self._engine(device)
-            if engine.encodes is None:
-                engine.encodes = encoding.agrees(lambda tried: self.run_on(tried, device))
-            runs = engine.encodes
         return None if runs else f"{stage.op} has no kernel for the device"
 
     def describe(self, plan: Plan) -> list[str]:
@@ -270,12 +265,9 @@ class CudaBackend(AcceleratorBackend):
                 chosen = requests.gathered(wanted, host.gather)
         elif decoder == "nvimgcodec":
             addresses = np.array([0 if each is None else each.address for each in images], np.uint64)
-        fill = None if rows is not None else self._fill
+        fill = None if rows is not None else partial(self._parallel.each, do=_call)
         made = finished.finish(count, chosen, partial(lower, plan), host.take, addresses, fill)
         return Execution(made, result, engine.device, host)
-
-    def _fill(self, work: Sequence[Callable[[], None]]) -> None:
-        self._parallel.each(work, _call)
 
     def _raise_earlier(self, plan: Plan, decoding: Decoding, position: int) -> None:
         """Raise the error of a file that the device has flagged, if that fails on the host too, and is an earlier
@@ -353,6 +345,5 @@ class _Engine:
         self.device: Device = own or (host.HostDevice() if device.type == "cpu" else CudaDevice(device))
         self.budget = Budget(self.device)
         self.jpeg = Decoder(self.device)
-        self.encodes: bool | None = None  # whether JPEG encoding equals Pillow's; None if not tried yet
         self.decoder = nvimg.Decoder(device)
         self.held = nvimg.KeepAlive()

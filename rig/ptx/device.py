@@ -86,11 +86,11 @@ class PtxDevice(host.HostDevice):
 def installed(device: PtxDevice) -> Iterator[None]:
     """A context in which ``device="cpu"`` of the cuda backend means this device.
 
-    Its decoder and encoder are not tried first, as their results are what is tested.
+    Its decoder is not tried first, as its results are what is tested.
     """
     with mock.patch.object(host, "HostDevice", return_value=device):
         engine = backend._Engine(torch.device("cpu"))
-    engine.jpeg._agreed = engine.encodes = True
+    engine.jpeg._agreed = True
     with mock.patch.object(CudaBackend, "_engine", return_value=engine), divided(device.divide):
         yield
 

@@ -280,7 +280,7 @@ def test_damaged_files() -> None:
 def test_contraction_is_where_it_is_asked_for(kernel: str) -> None:
     """Other instructions that are not rounded one by one are refused when they are reached (test_ptx.py)."""
     fused = {each.chain[0][0] for each in program(kernel).kernel.code if each.parts[0] == "fma"}
-    assert fused == ({"elastic.h", "filter.h"} if kernel == "effects" else set())  # where torch's own code has them
+    assert fused == ({"filter.h"} if kernel == "effects" else set())  # where torch's own code has them
 
 
 _ASTRAY = "test_segments_that_lead_astray_are_flagged"

@@ -126,7 +126,6 @@ NOT_NEEDED = {
     # behind the last phase of a kernel, or between phases of which each thread looks at its own alone
     "effects.cu": 1,
     "filter.h": 1,
-    "jpeg.h": 1,
     "statistic.h": 2,  # one of them orders what is changed atomically, before another block looks
     "passes.cu": 1,
     "resample.h": 1,
@@ -142,7 +141,6 @@ NOT_NEEDED = {
 REACHED_BY: dict[str, tuple[str, ...]] = {
     "effects.cu": ("mixed",),
     "filter.h": ("blurred (23, 5) RGB", "blurred (79, 5) RGB"),
-    "jpeg.h": ("jpeg RGB",),
     "statistic.h": ("contrast RGB", "equalize RGB"),
     "passes.cu": ("ragged (40, 9) lanczos", "torch.uint8 True 37"),
     "resample.h": ("ragged (40, 9) lanczos", "ragged (40, 9) bilinear", "shrunk bicubic"),
@@ -211,7 +209,6 @@ MISTAKES = {
     ),
     # what is written in the same launch, or is no global memory, read through the caches for what nobody writes
     "jpeg/tables.cu": ("codes.symbol[place & 255] +", "read(&codes.symbol[place & 255]) +", "decoded", "launch: "),
-    "effects/jpeg.h": ("= lines[b][row][j];", "= read(&lines[b][row][j]);", "jpeg RGB", "launch, shared"),
     "coefficients.cu": ("largest[t] = 0.0;", "", "ragged (1, 1) bilinear", "shared, not written"),
     "effects/statistic.h": (
         "atomicAdd(&counters->pixels[c][t], pixels[c][t])",

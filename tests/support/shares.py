@@ -25,7 +25,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, kind: type[Regions]) -> list[tuple[in
     def noting(self: Share, *given: Any) -> list[int]:
         left = run(self, *given)
         if isinstance(self.regions, kind):
-            found.append((len(self), len(left)))
+            found.append((len(self.regions.positions), len(left)))
         return left
 
     monkeypatch.setattr(Share, "run", noting)

@@ -17,13 +17,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data._utils import collate
 from torchvision import transforms as v1
-from torchvision.datasets import FakeData, folder
+from torchvision.datasets import folder
 from torchvision.transforms import v2
 
 from accel.hooks import tv_files
 from accel.hooks.compiled import compositions, program, stock
-from accel.hooks.compiled.datasets import arrays, fake, folders
-from accel.hooks.compiled.datasets.folders import METHODS
+from accel.hooks.compiled.datasets import arrays
 from accel.hooks.compiled.datasets.targets import transformed
 from accel.hooks.compiled.program import Program, Which
 from accel.hooks.compiled.random_numbers import tape
@@ -83,6 +82,9 @@ def _labels(targets: Sequence[Any]) -> Any:
 
 FEW = 4
 """The fewest images for which the checks of a batch take less time than is saved."""
+
+METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+"""Methods of a dataset that must be the usual ones, whatever its class."""
 
 _COLLATED = tuple(collate.default_collate_fn_map.items())
 
@@ -214,23 +216,16 @@ def _grey(table: Numbers) -> Which | None:
     return components != COLOURED if 1 in components.tobytes() else None  # all others have 3
 
 
-def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Program]:
+def _found(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch, Program]:
     """The images of the samples with these indices, and the program of their transform.
 
     Raises:
         Refused: torchvision may do something else with them.
     """
-    dataset, indices = _within(dataset, indices)
-    own = folders.known(dataset)
-    if own is not None:
-        return _files(dataset.__dict__, indices), own
-    images, transform = _samples(dataset, indices)
+    images, transform = _samples(*_within(dataset, indices))
     if not tape.agrees():
         raise Refused("torch draws many numbers otherwise than one by one on this machine")
-    own = compositions.program_of(transform, images.begin)
-    if isinstance(images, FileBatch):
-        folders.keep(dataset, own)
-    return images, own
+    return images, compositions.program_of(transform, images.begin)
 
 
 def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
@@ -247,7 +242,7 @@ def _within(dataset: Any, indices: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     return dataset, indices
 
 
-def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch | fake.FakeBatch, Any]:
+def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.ArrayBatch, Any]:
     """The images of samples of a dataset that is no ``Subset``, and the transform; raises as ``_found`` does."""
     cls, own = type(dataset), getattr(dataset, "__dict__", {})
     getitem = getattr(cls, "__getitem__", None)
@@ -262,8 +257,6 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> tuple[FileBatch | arrays.A
     if storage is not None:
         found = arrays.found(getitem, storage, own, [_place(each) for each in indices])
         return found._replace(targets=transformed(own["target_transform"], found.targets)), own["transform"]
-    if getitem is FakeData.__getitem__:
-        return fake.found(own, cls.__len__, [_place(each) for each in indices]), own["transform"]
     if not stock.unchanged(folder, (folder.default_loader, folder.pil_loader)):
         raise Refused("torchvision's loaders were replaced")
     if not tv_files.opens():
@@ -295,7 +288,6 @@ def _place(index: Any) -> int:
 
 _ATTRIBUTES = {
     folder.DatasetFolder.__getitem__: frozenset({"samples", "loader", "transform", "target_transform"}),
-    FakeData.__getitem__: fake.ATTRIBUTES,
     **{
         getitem: frozenset({storage.data, storage.targets, "transform", "target_transform"})
         for getitem, storage in arrays.STORAGES.items()

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from operator import attrgetter, is_, itemgetter
-from types import CodeType, FunctionType, MappingProxyType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -40,11 +40,9 @@ class Guard:
 
     Args:
         transform: the composition, in which ``stock.leaves`` has found nothing unusual.
-        besides: other modules and classes, each with names whose values must not change; the number of a class's names
-            must not change either.
     """
 
-    def __init__(self, transform: Any, besides: Mapping[Any, Sequence[str]] = MappingProxyType({})) -> None:
+    def __init__(self, transform: Any) -> None:
         self._instances: list[Any] = []
         self._gets: list[Any] = []
         self._lists: list[tuple[Any, tuple[Any, ...]]] = []
@@ -59,13 +57,11 @@ class Guard:
         classes = [*{base: None for cls in self._types for base in cls.__mro__ if base is not object}]
         of_v2, mentioned = any(issubclass(cls, v2.Transform) for cls in classes), _mentioned(tuple(classes))
         watched = _watched(classes, of_v2, mentioned)
-        for owner, names in besides.items():
-            watched.setdefault(owner, []).extend(names)
         self._named = [_getter(owner, names) for owner, names in watched.items() if names]
         self._names = [get(owner) for get, owner in self._named]
         self._functions = [*dict.fromkeys(_functions(watched))]
         self._codes = [*map(_code, self._functions)]
-        self._contents = [*map(vars, (*classes, *(owner for owner in besides if isinstance(owner, type))))]
+        self._contents = [*map(vars, classes)]
         self._counts = [*map(len, self._contents)]
         used = [each for each in _registry._KERNEL_REGISTRY if of_v2 and each.__name__ in mentioned]
         self._functionals = itemgetter(*used, *used[-1:]) if used else None

@@ -88,9 +88,7 @@ def sent_bytes(effect: Effect) -> int:
     """The bytes that are sent to the device for an effect, besides its descriptor."""
     lowered = _lowered(effect)
     assert lowered is not None
-    arguments = lowered.arguments
-    planes = _planes(effect) if arguments.op == "ENCODED" else 0
-    return COUNTERS if arguments.op in STATISTICS else arguments.size + planes
+    return COUNTERS if lowered.arguments.op in STATISTICS else lowered.arguments.size
 
 
 def add_effect(
@@ -121,18 +119,12 @@ def add_effect(
     sent = 0 if data is None else schedule.send((id(effect), "data"), arguments.size, lambda: [data()])
     height, width, channels = lowered.shape
     while lowered.then is not None:
-        between = take(_planes(effect) if arguments.op == "ENCODED" else height * width * channels)
+        between = take(height * width * channels)
         _add(schedule, level, lowered, pixels, between, 0, sent)
         level, pixels, lowered = level + 1, Pixels(between, height, width, channels), lowered.then
     result = take(height * width * channels)
     _add(schedule, level, lowered, pixels, result, output_lut, sent)
     return level + 1, Pixels(result, height, width, channels)
-
-
-def _planes(effect: Effect) -> int:
-    """The bytes of a picture's JPEG samples: luma, and two chroma planes of half its height and width."""
-    _, _, height, width = effect.box
-    return height * width + (2 * (-(-height // 2)) * (-(-width // 2)) if effect.channels == 3 else 0)
 
 
 def add_look_up(schedule: Schedule, level: int, pixels: Pixels, result: int) -> Pixels:

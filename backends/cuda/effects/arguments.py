@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable
-from functools import cache
-from heapq import heapify, heapreplace
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 from PIL.Image import Resampling
 
-from accel.backends.cuda.declarations import constant
 from accel.backends.shared import box_blur, gaussian
 from accel.backends.shared.gaussian import Shape
 from accel.ops.row import Params
@@ -83,36 +77,6 @@ def _fixed(value: float) -> int:
     return math.floor(value * 65536.0 + 0.5)
 
 
-def _elastic(params: Params, shape: Shape) -> Arguments | None:
-    """The arguments, if it is known how torch rounds on this machine, and fill values are in 0..255; else None."""
-    displacement, interpolation, fill, version = params
-    height, width, channels = shape
-    capability = torch.backends.cpu.get_cpu_capability()
-    if platform.machine() not in ("x86_64", "AMD64") or capability not in ("DEFAULT", "AVX2", "AVX512"):
-        return None
-    if displacement.dtype != torch.float32 or 4 * height * width >= 1 << 31:
-        return None
-    colour = tuple(map(float, fill if isinstance(fill, tuple) else (fill or 0,)))
-    if not all(0 <= value <= 255 for value in colour):
-        return None
-
-    def grid() -> npt.NDArray[np.float32]:
-        places = displacement[0].clone()
-        for axis, length in enumerate((width, height)):
-            line = torch.linspace((1 - length) / length, (length - 1) / length, length, dtype=torch.float32)
-            places[..., axis] += line if axis == 0 else line[:, None]
-        return np.asarray(places)
-
-    return Arguments(
-        "ELASTIC",
-        numbers=(colour * channels)[:channels],
-        counts=(capability != "DEFAULT", version, fill is not None),
-        sampling=Resampling.BILINEAR if interpolation == "bilinear" else Resampling.NEAREST,
-        size=8 * height * width,
-        data=grid,
-    )
-
-
 def _erased(params: Params, shape: Shape) -> Arguments | None:
     """The arguments, if the value has the rectangle's size or repeats; else None, as torch broadcasts in other ways."""
     top, left, height, width, value = params
@@ -128,52 +92,6 @@ def _erased(params: Params, shape: Shape) -> Arguments | None:
 
     counts = (top, left, height, width, rows, columns)
     return Arguments("ERASED", counts=counts, size=channels * rows * columns, data=given)
-
-
-def _jpeg(params: Params, shape: Shape) -> Arguments | None:
-    """The arguments, if nothing can overflow the 16 bits that libjpeg-turbo's vector code has between its passes."""
-    tables = _quantisation(params[0], shape[2])
-    if tables is None:
-        return None
-    return Arguments("ENCODED", size=tables.nbytes, data=lambda: tables, then=Arguments("DECODED"))
-
-
-@cache
-def _quantisation(quality: int, channels: int) -> npt.NDArray[np.int32] | None:
-    """The quantisation tables of Pillow's encoder, int32 [2, 64]; None if it writes files of an unexpected kind."""
-    file = BytesIO()
-    Image.new("RGB" if channels == 3 else "L", (8, 8)).save(file, "JPEG", quality=quality)
-    with Image.open(file) as image:
-        found: Any = image
-        layers = [(1, 2, 2, 0), (2, 1, 1, 1), (3, 1, 1, 1)] if channels == 3 else [(1, 1, 1, 0)]
-        if found.layer != layers or found.info.get("progressive"):
-            return None
-        tables = np.array([found.quantization[0], found.quantization[max(found.quantization)]], np.int32)
-    columns = tables.reshape(2, 8, 8).transpose(0, 2, 1)
-    pairs = [[*columns[table, n], *columns[table, n + 4]] for table in (0, 1) for n in range(4)]
-    return tables if all(_largest_sum(pair) <= _SAFE_SUM for pair in pairs) else None
-
-
-_SAFE_SUM = constant("jpeg/pixels.cu", "SAFE_SUM")  # for the coefficients of two columns
-_LONGEST = 1024 + 8
-"""The most length of a block's coefficients as a vector: that of its 64 samples, at most 128 each; plus rounding."""
-
-
-def _largest_sum(steps: list[int]) -> float:
-    """The most that the magnitudes of coefficients can sum up to after rounding to multiples of these steps.
-
-    A coefficient is rounded to k steps from k - 1/2 on. The greedy choice takes the best gain for its length first.
-    """
-    length, total = float(_LONGEST**2), 0.0
-    heap = [(step / 4, step, 0) for step in steps]
-    heapify(heap)
-    while True:
-        price, step, k = heap[0]
-        if price * step > length:
-            return total + length / price
-        length -= price * step
-        total += step
-        heapreplace(heap, (2 * (k + 1) * step, step, k + 1))
 
 
 ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
@@ -192,10 +110,8 @@ ARGUMENTS: dict[str, Callable[[Params, Shape], Arguments | None]] = {
     "perspective": lambda params, shape: Arguments(
         "WARPED", numbers=params[2], counts=(1,), sampling=params[3], fill=params[4]
     ),
-    "elastic": _elastic,
     "transpose": lambda params, shape: Arguments("TRANSPOSED"),
     "erase_image": _erased,
-    "jpeg": _jpeg,
     "adjust_contrast": lambda params, shape: Arguments("CONTRAST", numbers=params),
     "autocontrast": lambda params, shape: Arguments("AUTOCONTRAST"),
     "equalize": lambda params, shape: Arguments("EQUALIZED"),

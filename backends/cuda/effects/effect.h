@@ -17,12 +17,10 @@
     OP(FIXED, affine_fixed(effect, y, x))                                                 \
     OP(WARPED, warped(effect, y, x))                                                      \
     OP(TRANSPOSED, pixel_at(effect, x, y))                                                \
-    OP(ELASTIC, elastic(effect, y, x))                                                    \
-    OP(DECODED, decoded(effect, y, x))                                                    \
     OP(ERASED, erased(effect, y, x))
 
 // Those whose pixels a block's threads make together (`run` in effects.cu).
-#define TILE_OPS(OP) OP(BLURRED) OP(ENCODED)
+#define TILE_OPS(OP) OP(BLURRED)
 
 // Those whose result is a lookup table (statistic.h).
 #define STATISTIC_OPS(OP) OP(CONTRAST) OP(AUTOCONTRAST) OP(EQUALIZED)

@@ -1,9 +1,7 @@
 // Effects: one launch for those of all images of a batch, whatever they are. A block makes one tile of one image's
 // result, or counts a stretch of one image's pixels.
 
-#include "effects/elastic.h"
 #include "effects/filter.h"
-#include "effects/jpeg.h"
 #include "effects/statistic.h"
 #include "effects/warp.h"
 
@@ -39,10 +37,6 @@ FUNCTION void run(int block, const Effect& effect) {
     const int top = tile / effect.across * TILE, left = tile % effect.across * TILE;
     SHARED(u32, done[TILE * TILE]);
     SHARED(Colours, middle[TILE * DEPTH]);
-    if (effect.op == ENCODED) {
-        encode(effect, top, left, reinterpret_cast<int (*)[SIDE][SIDE + 1]>(middle), done);
-        return;
-    }
     if (effect.op == BLURRED) {
         blur(effect, top, left, middle, done);
     } else {

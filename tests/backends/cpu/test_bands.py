@@ -281,6 +281,7 @@ def test_time_in_the_pass_is_not_decoding() -> None:
     noted = times[1, ENDED, 0] * 1_000_000_000 + times[1, ENDED, 1]
     assert begun <= noted + 1_500_000_004 <= ended
     assert 0 <= times[1, ENDED, 1] < 1_000_000_000
-    share[sh.CLOCK], times[:] = -1, 0
+    share.fill({sh.CLOCK: -1})
+    times[:] = 0
     note_time(share.words, 1, ENDED)
     assert not times.any()

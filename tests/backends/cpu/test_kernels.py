@@ -168,7 +168,7 @@ def test_weights_are_whole_in_their_digits() -> None:
         bounds = np.array([[1, 6], [3, 5]], np.int32)
         for first, step in ((0, 1), (9, -1)):
             memory = np.full((2, 3, pass_columns.QUAD_WEIGHTS), POISON, np.uint8)
-            assert pass_columns._weigh(bounds, coefficients, first, step, 3, memory.ctypes.data) == fits
+            assert pass_columns.weigh(bounds, coefficients, first, step, memory.ctypes.data) == 3 * fits
             if not fits:
                 continue
             digits = (

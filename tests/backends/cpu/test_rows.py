@@ -87,7 +87,7 @@ def cropped(files: Sequence[bytes]) -> Rows:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ways in which the kernel was called."""
     found: list[str] = []
-    for name in ("run", "run_ordered", "run_batch"):
+    for name in ("run", "run_ordered"):
         original = getattr(passes, name)
 
         def called(*given: Any, name: str = name, original: Any = original, **more: Any) -> None:
@@ -117,7 +117,7 @@ def test_there_is_no_object_for_an_image(calls: list[str], monkeypatch: pytest.M
         calls.clear()
         monkeypatch.setattr(Pictures, "__getitem__", None)
         values(Rows(pictures, CROP, np.zeros((50, 3))))
-        assert calls == ["run_batch"]
+        assert calls == ["shares"]
 
 
 def test_where_pillow_resizes_in_another_way(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_where_pillow_resizes_in_another_way(calls: list[str], monkeypatch: pyte
         pixels = np.random.default_rng(0).integers(0, 256, (5, 20, 30, 3), np.uint8)
         structure = Structure.of(Form("resize", (7, 8, 2)), Form("pil_to_tensor"))
         found = values(Rows(Pictures(pixels, "pictures", selection), structure, np.zeros((5, 0))))
-    assert "run_batch" not in calls
+    assert "shares" not in calls
     for image, own in zip(pixels, found, strict=True):
         wanted = np.asarray(Image.fromarray(image).resize((8, 7), Image.Resampling.BILINEAR))
         assert np.array_equal(own.permute(1, 2, 0), wanted)

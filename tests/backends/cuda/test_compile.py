@@ -75,7 +75,7 @@ def arithmetic(unit: str, **changed: Any) -> set[str]:
 @pytest.mark.parametrize("unit", compile.UNITS)
 def test_arithmetic_rounds_as_on_the_host(unit: str) -> None:
     """No contraction but the one that is asked for, no approximate division; and no calls, nothing on a stack."""
-    fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # elastic.h
+    fused = {"fma.rn.f32"} if unit == "effects/effects" else set()  # filter.h
     assert arithmetic(unit) <= {"div.rn.f32", "div.rn.f64", "rcp.rn.f64"} | fused
 
 

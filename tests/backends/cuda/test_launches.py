@@ -96,7 +96,6 @@ SMALLEST: dict[str, Step] = {
     "to one column": lambda image: F.resize(image, [40, 1]),
     "one pixel, blurred": lambda image: F.gaussian_blur(F.crop(image, 0, 0, 1, 1), [1, 1]),
     "one pixel, counted": lambda image: F.equalize(F.autocontrast(F.crop(image, 0, 0, 1, 1))),
-    "one pixel, encoded": lambda image: F2.jpeg(F.crop(image, 0, 0, 1, 1), 50),
     "negative padding": lambda image: F.pad(image, [-1, -1, 0, 0]),
     "no rows": lambda image: F.crop(image, 0, 0, 0, 5),
     "no columns": lambda image: F.crop(F.to_grayscale(image), 0, 0, 5, 0),
