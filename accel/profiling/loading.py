@@ -82,9 +82,7 @@ def take(original: Function) -> Function:
         loader, epoch, _ = records.epoch(self)
         fetching.begin_batch()
         number, samples, event = self._num_yielded, clocks.sampling_cpu, streams.mark()
-        ready, cpu_of_all, cpu_start = None, None, 0
-        if samples:
-            ready, cpu_of_all, cpu_start = _ready(self), clocks.process_cpu_ns(), clocks.cpu_ns()
+        cpu_of_all, cpu_start = (clocks.process_cpu_ns(), clocks.cpu_ns()) if samples else (None, 0)
         try:
             with nullcontext() if clocks.ranges is None else clocks.ranges("accel::wait"):
                 data = original(self)
@@ -98,7 +96,7 @@ def take(original: Function) -> Function:
         images, size = extent(data, loader.batch_size, self._auto_collation)
         records.images += images
         clock.batch = BatchTimes(
-            loader.number, epoch, number, images, start, ended - start, size, ready=ready, dry=dry, cpu_ns=cpu_of_all
+            loader.number, epoch, number, images, start, ended - start, size, dry=dry, cpu_ns=cpu_of_all
         )
         records.batches.append(clock.batch)
         if len(clock.done) > _MANY_DONE:
@@ -156,20 +154,6 @@ def _end_step(clock: clocks.Clock) -> int:
     clock.batch = None
     clock.stepping = clock.inside = clock.cpu_inside = 0
     return at
-
-
-def _ready(iterator: Any) -> int | None:
-    """The number of finished batches that wait; None if not known."""
-    tasks = getattr(iterator, "_task_info", None)
-    if tasks is None:
-        return None
-    try:
-        queued = iterator._worker_result_queue.qsize()
-        if iterator._data_queue is not iterator._worker_result_queue:
-            queued += iterator._data_queue.qsize()
-    except NotImplementedError:  # macOS
-        return None
-    return int(queued) + sum(len(info) == 2 for info in tasks.values())
 
 
 def _clock_receiving(iterator: Any) -> None:

@@ -120,8 +120,6 @@ class BatchTimes:
     step_cpu_ns: int | None = None
     """The main thread's CPU time of the step; ``of_all``: that of all threads of its process."""
     step_cpu_of_all_ns: int | None = None
-    ready: int | None = None
-    """The number of finished batches that waited when this one was asked for."""
     dry: bool | None = None  # whether the GPU had nothing left to do when the batch came
     pid: int | None = None  # the main process that asked, in merged measurements
     cpu_ns: int | None = None  # CPU time of the main process until it asked

@@ -23,8 +23,17 @@ from accel.system.timing.clocks import STAGES, WIDTH, now
 
 HEADER = ("generation", "writing", "pid", "start_ns", "threads", "draws")
 """What a row begins with; ``writing`` is odd while its process writes to it."""
-SUMS = ("ns", "cpu_ns", "system_ns", "delayed_ns", "images", "before_cpu_ns", "firsts", "first_cpu_ns")
-SUMS += ("first_system_ns",)
+SUMS = (
+    "ns",
+    "cpu_ns",
+    "system_ns",
+    "delayed_ns",
+    "images",
+    "before_cpu_ns",
+    "firsts",
+    "first_cpu_ns",
+    "first_system_ns",
+)
 """What follows, of which processes that replace each other have the sum. ``before_cpu_ns``: CPU time before the row was
 made. ``firsts``: a worker's first batches, which ``first_`` is of; ``delayed_ns`` is without them."""
 TEXTS = 24
