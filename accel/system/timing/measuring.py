@@ -23,17 +23,8 @@ from accel.system.timing.clocks import STAGES, WIDTH, now
 
 HEADER = ("generation", "writing", "pid", "start_ns", "threads", "draws")
 """What a row begins with; ``writing`` is odd while its process writes to it."""
-SUMS = (
-    "ns",
-    "cpu_ns",
-    "system_ns",
-    "delayed_ns",
-    "images",
-    "before_cpu_ns",
-    "firsts",
-    "first_cpu_ns",
-    "first_system_ns",
-)
+SUMS: tuple[str, ...] = ("ns", "cpu_ns", "system_ns", "delayed_ns", "images", "before_cpu_ns")
+SUMS += ("firsts", "first_cpu_ns", "first_system_ns")
 """What follows, of which processes that replace each other have the sum. ``before_cpu_ns``: CPU time before the row was
 made. ``firsts``: a worker's first batches, which ``first_`` is of; ``delayed_ns`` is without them."""
 TEXTS = 24
@@ -191,9 +182,9 @@ def _read(row: Any) -> ProcessRow:
         if not found["writing"] & 1 and found["writing"] == row["writing"]:
             break
         time.sleep(1e-4)
-    named = [(text.decode("utf-8", "replace"), int(times)) for text, times in zip(found["texts"], found["times"])]  # noqa: B905
-    header = {name: int(found[name]) for name in (*HEADER, *SUMS)}
-    return ProcessRow(header, found["stages"], [each for each in named if each[1]])
+    texts = [text.decode("utf-8", "replace") for text in found["texts"]]
+    named = [(text, int(times)) for text, times in zip(texts, found["times"], strict=True) if times]
+    return ProcessRow({name: int(found[name]) for name in (*HEADER, *SUMS)}, found["stages"], named)
 
 
 def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
