@@ -28,15 +28,15 @@ class Report:
     """
 
     def __init__(self, measured: Measured | None = None) -> None:
-        self._measured = measured
-        self._verdict: Verdict | None = None
-        self._advice: list[Advice] | None = None
+        self.fill(measured)
         self.tried: dict[str, Any] | None = None
         """The outcome of trying a piece of advice: ``text``, ``change``, ``predicted_rate`` and ``measured_rate``."""
 
-    def fill(self, measured: Measured) -> None:
+    def fill(self, measured: Measured | None) -> None:
         """Set the measurements, and forget the verdict and advice on earlier ones."""
-        self._measured, self._verdict, self._advice = measured, None, None
+        self._measured = measured
+        self._verdict: Verdict | None = None
+        self._advice: list[Advice] | None = None
 
     @property
     def measured(self) -> Measured:

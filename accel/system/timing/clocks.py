@@ -72,8 +72,7 @@ class Clock:
     """The counts of one thread.
 
     Attributes:
-        done: (nanoseconds << 5 | stage) for each stage that has ended and is not added up yet.
-        cpu: (stage, nanoseconds, CPU time) of some of them.
+        done: (stage, nanoseconds, CPU time or -1) for each stage that has ended and is not added up yet.
         inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
         fetches: whether the thread is making a batch.
         whole: whether the running code is timed as a whole: a pipeline of transforms, and not each of them.
@@ -81,23 +80,19 @@ class Clock:
             the step with the current batch began; ``stepping`` 0: no step, ``stepping_cpu`` None: no CPU time wanted.
         copies: nanoseconds of copying, in all.
         batch: the batch that it got last (``accel.profiling.loading``).
-        worked: whether it has decoded or transformed.
     """
 
     def __init__(self) -> None:
-        self.done: list[int] = []
-        self.cpu: list[tuple[int, int, int]] = []
+        self.done: list[tuple[int, int, int]] = []
         self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = 0
         self.batch: Any = None
         self.stepping_cpu: tuple[int, int] | None = None
-        self.fetches = self.whole = self.worked = False
+        self.fetches = self.whole = False
         self.native_id = threading.get_native_id()
 
     def add(self, stage: int, ns: int, cpu: int | None = None) -> None:
         """Count a stage that took ``ns``, with its CPU time if that was measured; both in nanoseconds."""
-        self.done.append(ns << 5 | stage)
-        if cpu is not None:
-            self.cpu.append((stage, ns, cpu))
+        self.done.append((stage, ns, -1 if cpu is None else max(cpu, 0)))
 
     def add_within(self, stage: int, times: list[list[int]], whole: int, cpu: int | None) -> None:
         """Count a stage that ran several times inside the running one, with a proportional part of its CPU time.
@@ -105,17 +100,14 @@ class Clock:
         Args:
             times: when each began and ended. whole, cpu: time and CPU time of the running stage.
         """
-        all_of_it = 0
         for since, until in times:
-            all_of_it += until - since
-            self.add(stage, until - since)
+            ns = until - since
+            own = None if cpu is None else cpu * ns // max(whole, 1)
+            self.add(stage, ns, own)
+            self.inside += ns
+            self.cpu_inside += own or 0
             if events is not None:
-                events.append((stage, self.native_id, since, until - since))
-        self.inside += all_of_it
-        if cpu is not None:
-            own = cpu * all_of_it // max(whole, 1)
-            self.cpu.append((stage, all_of_it, own))
-            self.cpu_inside += own
+                events.append((stage, self.native_id, since, ns))
 
 
 def clock() -> Clock:
@@ -182,49 +174,42 @@ def shown(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
 # -- sums of all threads ------------------------------------------------------------------------------------
 
 _totals = np.zeros((len(STAGES), WIDTH), np.int64)
-_ended_worked = 0  # threads that have decoded or transformed, and have ended
+working: set[int] = set()
+"""The native ids of threads that have decoded or transformed."""
 _MOST_THREADS = 64
 _adding = fork.Lock()
 
 
 def total() -> npt.NDArray[np.int64]:
     """Add up what the threads of this process have counted, int64 [stages, WIDTH]."""
-    global _ended_worked
     with _adding:
-        done: list[int] = []
+        done: list[tuple[int, int, int]] = []
         for each in threads:
             count = len(each.done)  # its thread may append more at any moment
             own = each.done[:count]
             del each.done[:count]
-            each.worked = each.worked or any(entry & 31 in (DECODE, TRANSFORM, KERNELS) for entry in own)
+            if any(entry[0] in (DECODE, TRANSFORM, KERNELS) for entry in own):
+                working.add(each.native_id)
             done += own
-            for _ in range(len(each.cpu)):
-                stage, of_ns, cpu = each.cpu.pop()
-                _totals[stage, [CPU_NS, CPU_OF_NS]] += cpu, of_ns
-        entries = np.array(done, np.int64)
-        row, ns = (entries & 31) * WIDTH, entries >> 5
+        stages, ns, cpu = np.array(done, np.int64).reshape(-1, 3).T
         buckets = np.minimum((4 * np.log2(np.maximum(ns, 1)) + 1e-9).astype(np.int64), BUCKETS - 1)
-        for places, values in ((row + NS, ns), (row + COUNT, 1), (row + HISTOGRAM + buckets, 1)):
-            np.add.at(_totals.reshape(-1), places, values)
+        spent = (CPU_NS, np.maximum(cpu, 0)), (CPU_OF_NS, np.where(cpu < 0, 0, ns))
+        for column, values in ((COUNT, 1), (NS, ns), *spent, (HISTOGRAM + buckets, 1)):
+            np.add.at(_totals.reshape(-1), stages * WIDTH + column, values)
         if len(threads) > _MOST_THREADS:
             alive = {thread.native_id for thread in threading.enumerate()}
             for ended in [each for each in threads if each.native_id not in alive and not each.done]:
                 threads.remove(ended)
-                _ended_worked += ended.worked
     return _totals
-
-
-def working() -> int:
-    """The number of threads that have decoded or transformed."""
-    return _ended_worked + sum(each.worked for each in threads)
 
 
 def forget(*, events_wanted: bool = False) -> None:
     """Reset all counts of this process; ``events_wanted``: whether to collect a trace from now on."""
-    global local, events, sampling_cpu, _ended_worked
+    global local, events, sampling_cpu
     local = threading.local()
     threads.clear()
-    _totals[:], _ended_worked = 0, 0
+    working.clear()
+    _totals[:] = 0
     events, sampling_cpu = [] if events_wanted else None, True
 
 

@@ -231,7 +231,7 @@ def flush(until: int = 0, *, first: bool = False, seldom: bool = False) -> None:
     with _flushing:
         found["writing"] += 1
         found["stages"] = clocks.total()
-        found["threads"] = clocks.working()
+        found["threads"] = len(clocks.working)
         found["cpu_ns"] = clocks.process_cpu_ns() - found["before_cpu_ns"]
         found["system_ns"] = clocks.system_ns() - _system_start
         if until:
