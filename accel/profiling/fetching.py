@@ -16,7 +16,7 @@ from accel.processes import switch
 from accel.profiling.sampler import sampler
 from accel.system import fork, thread_pools
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
+from accel.system.timing.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER, now
 
 Function = Callable[..., Any]
 
@@ -28,6 +28,7 @@ _ended = 0  # when this worker finished its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # the time that the sending thread has taken
 _DRAWING = 2  # batches for which it is checked whether they draw random numbers
+_EVERY_NS = 100_000_000  # the time after which a worker without a pause writes what it has counted
 
 undo: list[Undo] = []
 """Undoes the replacements made only in worker processes."""
@@ -91,7 +92,7 @@ def fetch(original: Function) -> Function:
             if in_worker:
                 if _fetched == FIRST:
                     thread_pools.note()
-                _end_in_worker(clock, row, start, len(index) if self.auto_collation else 1)
+                _end_in_worker(clock, start, len(index) if self.auto_collation else 1)
 
     return measured
 
@@ -112,17 +113,17 @@ def _begin_in_worker(clock: clocks.Clock, start: int) -> None:
     begin_batch()
 
 
-def _end_in_worker(clock: clocks.Clock, row: Any, start: int, images: int) -> None:
+def _end_in_worker(clock: clocks.Clock, start: int, images: int) -> None:
     global _images, _ended, _rest, _sent_before, _works
     _images += images
-    _ended, _works = clocks.now(), False  # before it is written, so that nothing is left out
+    _ended = clocks.now()
     _rest = _ended - start - clock.inside  # the clocks' own time
     _sent_before = _sent_ns
     if _fetched > FIRST:
         clock.add(MADE, _ended - start)
-    if row is not None:
-        row["images"] = _images
-        measuring.flush(_ended, first=_fetched <= FIRST, seldom=True)
+    _works = False
+    if _fetched <= FIRST or now() - measuring.flushed > _EVERY_NS:
+        measuring.flush(_ended, _images, first=_fetched <= FIRST)
 
 
 collating = partial(clocks.timed, COLLATE)
@@ -199,10 +200,10 @@ def pickle(original: Any) -> Any:
         start = clocks.now()
         try:
             return timed(*args, **kwargs)
-        finally:  # before the batch can be taken, so that its time is known then, or with the next one's
+        finally:
             _sent_ns += clocks.now() - start
-            if not _works:
-                measuring.flush(seldom=True)
+            if not _works:  # before the batch can be taken, so that all is known when the last one is
+                measuring.flush(_ended, _images)
 
     return classmethod(clocked)
 

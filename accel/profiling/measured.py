@@ -89,7 +89,6 @@ class Process:
     cpu_s: float | None = None  # CPU time of all its threads meanwhile
     threads: int = 1  # of its pool that share the stages' work; 1 if the stages ran on the calling thread
     stages: dict[str, Spent] = field(default_factory=dict)
-    """Stages within a fetch are estimates: timed in some batches, and scaled up for the others."""
     images: int | None = None  # made by it (a worker), or given to it (the main process)
     made: Spent | None = None
     """The times to make a worker's batches, from having the indices on, without its first two."""

@@ -6,8 +6,8 @@ On: a DataLoader of photos, with the same crops each time, without workers and w
 pairs, with ``accel.profile`` and without, in alternating order, timed from an epoch's first batch to its last. The
 figure is the median of the pairs' ratios, with its bootstrapped 95% interval. "off again" compares successive epochs
 without it from two pairs: its distance from 0 says how far to trust the rest. The same is given without the first
-batches, of which CPU time is taken more often, as for a long training; and in CPU time of all threads of the process and
-of its worker. Beginning and ending to measure, once a training, is not counted.
+batches, of which CPU time is taken more often, as for a long training; and in CPU time of all threads of the process
+and of its worker. Beginning and ending to measure, once a training, is not counted.
 
 Off: the guards are counted and timed.
 """

@@ -94,20 +94,19 @@ class Clock:
         """Count a stage that took ``ns``, with its CPU time if that was measured; both in nanoseconds."""
         self.done.append((stage, ns, -1 if cpu is None else max(cpu, 0)))
 
-    def add_within(self, stage: int, times: list[list[int]], whole: int, cpu: int | None) -> None:
+    def add_within(self, stage: int, times: npt.NDArray[np.int64], whole: int, cpu: int | None) -> None:
         """Count a stage that ran several times inside the running one, with a proportional part of its CPU time.
 
         Args:
-            times: when each began and ended. whole, cpu: time and CPU time of the running stage.
+            times: int64 [n, 2]: when each began and ended. whole, cpu: time and CPU time of the running stage.
         """
-        for since, until in times:
-            ns = until - since
-            own = None if cpu is None else cpu * ns // max(whole, 1)
-            self.add(stage, ns, own)
-            self.inside += ns
-            self.cpu_inside += own or 0
-            if events is not None:
-                events.append((stage, self.native_id, since, ns))
+        took = (times[:, 1] - times[:, 0]).tolist()
+        spent = [-1 if cpu is None else cpu * ns // max(whole, 1) for ns in took]
+        self.done += [(stage, ns, own) for ns, own in zip(took, spent, strict=True)]
+        self.inside += sum(took)
+        self.cpu_inside += 0 if cpu is None else sum(spent)
+        if events is not None:
+            events.extend((stage, self.native_id, int(at), ns) for at, ns in zip(times[:, 0], took, strict=True))
 
 
 def clock() -> Clock:

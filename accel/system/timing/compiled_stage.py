@@ -43,4 +43,4 @@ def _measured(stage: int, rest: int, images: int, counts: bool) -> Iterator[npt.
         cpu = clocks.cpu_ns() - cpu_start if samples_cpu else None
         took = clocks.now() - start
         seconds, nanoseconds = times[times[:, 1].any(axis=1)].transpose(2, 0, 1)
-        clocks.clock().add_within(stage, (seconds * 1_000_000_000 + nanoseconds).tolist(), took, cpu)
+        clocks.clock().add_within(stage, seconds * 1_000_000_000 + nanoseconds, took, cpu)

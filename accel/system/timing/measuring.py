@@ -197,7 +197,7 @@ def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
 
 def row() -> Any:
     """This process's row, whose fields can be set by name; None if nothing is being measured, or no row is left."""
-    global _row, _system_start, _delayed_start, _delayed_at
+    global _row, _system_start, _delayed_start
     if _row is None and _seen:
         pid = os.getpid()
         for number in range(pid, pid + _ROWS):
@@ -206,26 +206,25 @@ def row() -> Any:
                 _rows[number % _ROWS] = np.zeros((), _ROW)
                 found["pid"], found["generation"], found["start_ns"] = pid, _seen, now()
                 found["before_cpu_ns"] = clocks.process_cpu_ns()
-                _row, _system_start, _delayed_start, _delayed_at = found, clocks.system_ns(), delayed_ns(), now()
+                _row, _system_start, _delayed_start = found, clocks.system_ns(), delayed_ns()
                 break
     return _row
 
 
-_system_start = _delayed_at = 0
+flushed = _system_start = 0  # when ``flush`` was last called, in nanoseconds
 _delayed_start: int | None = None
-_EVERY = 100_000_000  # ns, between two looks at the system's files
 _flushing = fork.Lock()
 
 
-def flush(until: int = 0, *, first: bool = False, seldom: bool = False) -> None:
+def flush(until: int = 0, images: int = 0, *, first: bool = False) -> None:
     """Write what the threads of this process have counted to its row.
 
     Args:
-        until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
-        seldom: look only now and then at how long threads waited for a core, which takes longest.
+        until, images: the time up to which it is measured, and the images made until then; 0: unchanged.
+        first: one of a worker's first batches has ended.
     """
-    global _delayed_at, _delayed_start
-    found = row()
+    global flushed, _delayed_start
+    found, flushed = row(), now()
     if found is None:
         return
     with _flushing:
@@ -235,16 +234,16 @@ def flush(until: int = 0, *, first: bool = False, seldom: bool = False) -> None:
         found["cpu_ns"] = clocks.process_cpu_ns() - found["before_cpu_ns"]
         found["system_ns"] = clocks.system_ns() - _system_start
         if until:
-            found["ns"] = until - found["start_ns"]
+            found["ns"], found["images"] = until - found["start_ns"], images
         if first:
             found["firsts"] += 1
             found["first_cpu_ns"], found["first_system_ns"] = found["cpu_ns"], found["system_ns"]
-            _delayed_start, _delayed_at = delayed_ns(), now()
+            _delayed_start = delayed_ns()
+        elif _delayed_start is not None:
+            found["delayed_ns"] = (delayed_ns() or 0) - _delayed_start
         found["writing"] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    if _delayed_start is not None and (not seldom or now() - _delayed_at > _EVERY):
-        found["delayed_ns"], _delayed_at = (delayed_ns() or 0) - _delayed_start, now()
