@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from accel.runtime import streams
-from accel.sinking import graph, trace
+from accel.sinking import capture, trace
 from rig.deferred_device import DeferredStreams
 
 REFUSED = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
@@ -77,7 +77,7 @@ class TapeDevice(DeferredStreams):
             stream.run_to(stream.queued)
 
     def graph(self, step: Callable[[], Any], device: torch.device, generators: Sequence[torch.Generator]) -> Tape:
-        """In place of ``accel.sinking.graph.Graph``."""
+        """In place of ``accel.sinking.capture.Graph``."""
         self.finish()
         return Tape(self, step)
 
@@ -91,7 +91,7 @@ def stand_in() -> Iterator[TapeDevice]:
         (streams, "_side", {}),
         (streams, "transferred", device.transferred),
         (torch.Tensor, "record_stream", lambda tensor, stream: None),
-        (graph, "Graph", device.graph),
+        (capture, "Graph", device.graph),
         (trace, "device_generator", lambda _: device.random),
     ]
     with ExitStack() as stack:
@@ -142,7 +142,7 @@ class _Late(TorchDispatchMode):
 
 
 class Tape:
-    """A captured step; see ``accel.sinking.graph.Graph``."""
+    """A captured step; see ``accel.sinking.capture.Graph``."""
 
     def __init__(self, device: TapeDevice, step: Callable[[], Any]) -> None:
         self._device = device

@@ -85,12 +85,9 @@ def _changes(advice: Advice, report: Report) -> tuple[dict[str, Any], dict[str, 
     """The settings for the second run's processes: those of the profile, and those of the switch."""
     assert advice.change is not None
     assert report.flow is not None
-    change = dict(advice.change)
-    other: dict[str, Any] = {}
-    if "backend" in change:
-        other["backend"] = change.pop("backend")
-    if "threads" in change:
-        other["threads"] = change.pop("threads")
+    of_switch = ("backend", "threads")
+    other = {name: value for name, value in advice.change.items() if name in of_switch}
+    change = {name: value for name, value in advice.change.items() if name not in of_switch}
     if not change:
         return {}, other
     loader = report.flow.loader

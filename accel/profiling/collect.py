@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accel.codec import store
 from accel.processes import switch
 from accel.profiling import loading, trial
 from accel.profiling.flow import flow
@@ -74,8 +75,7 @@ def stop(say: Callable[[str], object] | None = None) -> Measured:
     samples; ``say`` is called with a text before that begins."""
     folder = measuring.folder()
     with undisturbed():
-        _gather()
-        measured = _measured(measuring.stop())
+        measured = _measured(measuring.stop)
     if folder:
         measured.events = _events(folder, {(each.loader, each.worker): each.pid for each in measured.processes})
         shutil.rmtree(folder, ignore_errors=True)
@@ -127,21 +127,15 @@ def undisturbed() -> Iterator[None]:
 
 def so_far() -> Measured:
     """All that was measured up to now."""
-    _gather()
     measuring.flush()
-    return _measured(measuring.rows_of())
+    return _measured(measuring.rows_of)
 
 
-def _gather() -> None:
-    for clock in clocks.threads:
-        loading.gather(clock)
-    loading.records.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
-
-
-def _measured(rows: list[ProcessRow]) -> Measured:
+def _measured(collected: Callable[[], list[ProcessRow]]) -> Measured:
     records = loading.records
+    records.unfinished = max((clock.inside for clock in clocks.threads if clock.stepping), default=0)
     selection = records.selection or switch.current()
-    rows = records.grouped(rows)
+    rows = records.grouped(collected())
     processes = [_process(row, records) for row in rows]
     options = {} if selection.steps_aside else vars(selection.options)
     for row, process in zip(rows, processes, strict=True):
@@ -231,18 +225,11 @@ def _events(folder: str, pids: dict[Any, int]) -> list[tuple[int, int, str, int,
     return sorted(found, key=lambda event: event[3])
 
 
-def _since(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The increase of counters since ``before``."""
-    result: dict[str, Any] = {}
-    for name, value in now.items():
-        old = before.get(name)
-        if isinstance(value, dict):
-            result[name] = _since(value, old or {})
-        elif isinstance(value, int) and isinstance(old, int):
-            result[name] = value - old
-        else:
-            result[name] = value
-    return result
+def _since(now: Any, before: Any) -> Any:
+    """The increase of counters, or of one, since ``before``."""
+    if isinstance(now, dict):
+        return {name: _since(value, (before or {}).get(name)) for name, value in now.items()}
+    return now - before if isinstance(now, int) and isinstance(before, int) else now
 
 
 # -- the machine --------------------------------------------------------------------------------------------
@@ -255,7 +242,7 @@ def machine() -> Machine:
         cores=cores(),
         cores_all=os.cpu_count() or 1,
         busy=_share(_before[1], _busy()),
-        memory_free=_memory_free(),
+        memory_free=store.left(),
         shm_free=shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None,
         gpu=gpu,
         world_size=int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1),
@@ -280,11 +267,3 @@ def _share(before: dict[int, tuple[int, int]] | None, after: dict[int, tuple[int
     pairs = [(after[core], before[core]) for core in after if core in before]
     passed = sum(new[1] - old[1] for new, old in pairs)
     return sum(new[0] - old[0] for new, old in pairs) / passed if passed > 0 else None
-
-
-def _memory_free() -> int | None:
-    try:
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None

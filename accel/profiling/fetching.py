@@ -16,23 +16,19 @@ from accel.processes import switch
 from accel.profiling.sampler import sampler
 from accel.system import fork, thread_pools
 from accel.system.timing import clocks, measuring
-from accel.system.timing.clocks import COLLATE, DECODE, FETCH, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER
-from accel.system.timing.clocks import clock as own_clock
-from accel.system.timing.row_words import DRAWS, IMAGES, START
+from accel.system.timing.clocks import COLLATE, DECODE, IDLE, MADE, READ, RECORD, SEND, TRANSFORM, USER, now
 
 Function = Callable[..., Any]
 
 FIRST = 2  # batches of a worker that include work done only once; they are counted apart
-_ALL, _EVERY = 8, 32  # stages are timed one by one in about so many batches at first, then in one of so many
-_fetched = _images = 0
-_batches = _next = 0
-_works = False  # whether this is a worker that has begun to make batches
-_generation = 0  # the generation of measuring in which it began
+_SOON, _EVERY = 8, 32  # CPU time is measured in the first two batches, after so many, and then in one of so many
+_fetched = _images = _batches = _next = 0
+_works = False  # whether this worker is making a batch
 _ended = 0  # when this worker finished its last batch
 _rest = 0
 _sent_ns = _sent_before = 0  # the time that the sending thread has taken
-_sends: dict[int, bool] = {}  # by thread: whether it sends batches
 _DRAWING = 2  # batches for which it is checked whether they draw random numbers
+_EVERY_NS = 100_000_000  # the time after which a worker without a pause writes what it has counted
 
 undo: list[Undo] = []
 """Undoes the replacements made only in worker processes."""
@@ -43,30 +39,15 @@ def begin() -> None:
     global _fetched, _images, _ended, _batches, _next, _works
     _fetched = _images = _ended = _batches = _next = 0
     _works = False
-    _sends.clear()
 
 
 def begin_batch() -> None:
-    """Begin a batch, and choose whether to time its stages one by one, with their CPU time."""
+    """Begin a batch, and choose whether to measure CPU time in it."""
     global _batches, _next
     clocks.sampling_cpu = _batches == _next
     if clocks.sampling_cpu:  # the interval to the next one varies, so as not to coincide with a period in the data
-        _next += 1 if _batches < 1 else _ALL if _batches < 2 else _EVERY // 2 + hash((_batches, 1)) % (_EVERY + 1)
-    traces = clocks.events is not None or clocks.ranges is not None
-    clocks.detailed = clocks.sampling_cpu or _batches <= _ALL or traces
-    clocks.mark = clocks.DETAILED if _batches > 1 else 0  # the first ones include work done only once
+        _next += 1 if _batches < 1 else _SOON if _batches < 2 else _EVERY // 2 + hash((_batches, 1)) % (_EVERY + 1)
     _batches += 1
-
-
-def until_detailed() -> int:
-    """The number of batches before the next one whose stages are timed one by one."""
-    return 0 if clocks.detailed or _batches <= _ALL else _next - _batches
-
-
-def skip(batches: int) -> None:
-    """Count batches that were recorded in short."""
-    global _batches
-    _batches += batches
 
 
 fork.register(in_child=begin)
@@ -80,140 +61,92 @@ def around(name: str, make: Callable[[Any], Any]) -> Undo:
 
 
 def fetch(original: Function) -> Function:
-    """Time a fetcher's ``fetch``, which is a section; for most batches as little as possible is recorded."""
-    timed = partial(_fetch_in_full, original, clocks.section(USER, original), clocks.section(COLLATE, original))
+    """Time a fetcher's ``fetch``."""
+    of_user, of_accel = clocks.timed(USER, original), clocks.timed(COLLATE, original)
 
     @wraps(original)
     def measured(self: Any, index: Any) -> Any:
-        own = getattr(clocks.local, "clock", None)
-        if own is not None and own.section:  # of a loader inside a dataset, so part of the dataset's work
+        global _fetched
+        if clocks.clock().fetches:  # of a loader inside a dataset, so part of the dataset's work
             return original(self, index)
-        if own is None or clocks.detailed:
-            return timed(self, index)
-        if not _works:
-            return _fetch_in_main(original, own, self, index)
-        if _batches == _next or measuring.control[0] != _generation:
-            return timed(self, index)
-        return _fetch_in_worker(original, own, self, index)
+        in_worker = get_worker_info() is not None
+        if in_worker:
+            measuring.look()
+        if not measuring.measuring():
+            return original(self, index)
+        clock, row, start = clocks.clock(), measuring.row(), clocks.now()
+        if in_worker:
+            _begin_in_worker(clock, start)
+        state = torch.get_rng_state() if _fetched < _DRAWING else None
+        own, hooked = self.collate_fn, switch.in_use()
+        if not hooked and not isinstance(own, Collating):
+            self.collate_fn = collating(own)
+        clock.fetches = True
+        try:
+            return (of_accel if hooked else of_user)(self, index)
+        finally:
+            clock.fetches, self.collate_fn = False, own
+            _fetched += 1
+            if row is not None and state is not None:
+                row["draws"] = max(row["draws"], 1 + (not torch.equal(state, torch.get_rng_state())))
+            if in_worker:
+                if _fetched == FIRST:
+                    thread_pools.note()
+                _end_in_worker(clock, start, len(index) if self.auto_collation else 1)
 
     return measured
 
 
-def _fetch_in_main(original: Function, own: clocks.Clock, fetcher: Any, index: Any) -> Any:
-    outside, own.inside, own.section, start = own.inside, 0, True, clocks.now()
-    try:
-        return original(fetcher, index)
-    finally:
-        took = clocks.now() - start
-        own.done.append(took - own.inside << 6 | FETCH)
-        own.inside, own.section = outside + took, False
-
-
-def _fetch_in_worker(original: Function, own: clocks.Clock, fetcher: Any, index: Any) -> Any:
-    global _batches, _images, _ended, _rest, _sent_before
-    _batches += 1
-    start = clocks.now()
-    idle = _idle_until(start)
-    own.inside, own.section = 0, True
-    try:
-        return original(fetcher, index)
-    finally:
-        own.section = False
-        _ended, _rest, _sent_before = clocks.now(), 0, _sent_ns
-        _images += len(index) if fetcher.auto_collation else 1
-        ring, took = measuring.rings[0], _ended - start
-        entries = idle << 6 | IDLE, took - own.inside << 6 | FETCH, took << 6 | MADE
-        if not ring.put(*entries, until=_ended, images=_images):
-            measuring.flush(_ended, own=ring)
-
-
-def _fetch_in_full(original: Function, of_user: Function, of_accel: Function, fetcher: Any, index: Any) -> Any:
-    global _fetched
-    in_worker = get_worker_info() is not None
-    if in_worker:
-        measuring.look()
-    if not measuring.measuring():
-        return original(fetcher, index)
-    clock, row, start = clocks.clock(), measuring.row(), clocks.now()
-    if in_worker:
-        _begin_in_worker(clock, row, start)
-    state = torch.get_rng_state() if _fetched < _DRAWING else None
-    own = fetcher.collate_fn
-    hooked = switch.in_use()
-    replaces = clocks.detailed and not hooked and not isinstance(own, Collating)
-    if replaces:
-        fetcher.collate_fn = collating(own)
-    try:
-        return (of_accel if hooked else of_user)(fetcher, index)
-    finally:
-        if replaces:
-            fetcher.collate_fn = own
-        _fetched += 1
-        if row is not None and state is not None:
-            row[DRAWS] = max(row[DRAWS], 1 + (not torch.equal(state, torch.get_rng_state())))
-        if in_worker:
-            if _fetched == FIRST:
-                thread_pools.note()
-            _end_in_worker(clock, row, start, len(index) if fetcher.auto_collation else 1)
-
-
-def _idle_until(start: int) -> int:
-    """How long a worker had nothing to do, without the time that the sending thread took meanwhile."""
-    return max(start - _ended + _rest - (_sent_ns - _sent_before), 0)
-
-
-def _begin_in_worker(clock: clocks.Clock, row: Any, start: int) -> None:
-    global _works, _generation
-    if not _works:
-        _works, _generation = measuring.row() is not None, measuring.control[0]
-        if not undo:
-            undo.extend(around(name, make) for name, make in _OF_WORKERS)
-    if _ended:
-        clock.add(IDLE, _idle_until(start))
+def _begin_in_worker(clock: clocks.Clock, start: int) -> None:
+    global _works
+    _works = True
+    if not undo:
+        undo.extend(around(name, make) for name, make in _OF_WORKERS)
+    if _ended:  # it had nothing to do, but for what the sending thread took meanwhile
+        clock.add(IDLE, max(start - _ended + _rest - (_sent_ns - _sent_before), 0))
     else:
-        if row is not None:
-            row[START] = start
+        if (row := measuring.row()) is not None:
+            row["start_ns"] = start
         if not sampler.runs:
             sampler.start()
     clock.inside = clock.cpu_inside = 0
     begin_batch()
 
 
-def _end_in_worker(clock: clocks.Clock, row: Any, start: int, images: int) -> None:
-    global _images, _ended, _rest, _sent_before
+def _end_in_worker(clock: clocks.Clock, start: int, images: int) -> None:
+    global _images, _ended, _rest, _sent_before, _works
     _images += images
     _ended = clocks.now()
     _rest = _ended - start - clock.inside  # the clocks' own time
     _sent_before = _sent_ns
     if _fetched > FIRST:
         clock.add(MADE, _ended - start)
-    if row is not None:
-        row[IMAGES] = _images
-        measuring.flush(_ended, first=_fetched <= FIRST, own=measuring.rings[0])
+    _works = False
+    if _fetched <= FIRST or now() - measuring.flushed > _EVERY_NS:
+        measuring.flush(_ended, _images, first=_fetched <= FIRST)
 
 
-collating = partial(clocks.timed, COLLATE, of_image=True)
+collating = partial(clocks.timed, COLLATE)
 """Times a collate function within a fetch."""
 
 
 def load(original: Function) -> Function:
     """Time ``load`` of Pillow's image files, which decodes at the first call."""
-    decoding = clocks.timed(DECODE, original, of_image=True)
+    decoding = clocks.timed(DECODE, original)
 
     def clocked(self: Any) -> Any:
-        return decoding(self) if self.tile else original(self)
+        return (decoding if self.tile else original)(self)
 
     return clocked
 
 
 def transform(original: Function) -> Function:
     """Time a stock transform: as recording if a backend is in force, else as transforming."""
-    recording = clocks.timed(RECORD, original, of_image=True)
-    transforming = clocks.timed(TRANSFORM, original, of_image=True)
+    recording, transforming = (clocks.timed(stage, original) for stage in (RECORD, TRANSFORM))
 
     @wraps(original)
     def clocked(*args: Any, **kwargs: Any) -> Any:
-        if not clocks.detailed or own_clock().whole:
+        if clocks.clock().whole:
             return original(*args, **kwargs)
         return (transforming if switch.active() is None else recording)(*args, **kwargs)
 
@@ -222,12 +155,12 @@ def transform(original: Function) -> Function:
 
 def compose(original: Function) -> Function:
     """Time a ``Compose``: as a whole, as recording, if all its transforms are stock and a backend is in force."""
-    recording = clocks.timed(RECORD, original, of_image=True)
+    recording = clocks.timed(RECORD, original)
 
     @wraps(original)
     def clocked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        clock = own_clock() if clocks.detailed else None
-        if clock is None or clock.whole or not stock.issuperset(map(type, self.transforms)) or switch.active() is None:
+        clock = clocks.clock()
+        if clock.whole or not stock.issuperset(map(type, self.transforms)) or switch.active() is None:
             return original(self, *args, **kwargs)
         clock.whole = True
         try:
@@ -244,7 +177,7 @@ stock: set[type] = set()
 
 def open_file(original: Function) -> Function:
     """Time ``PIL.Image.open`` and torchvision's readers, which read if no backend is in force."""
-    reading = clocks.timed(READ, original, of_image=True)
+    reading = clocks.timed(READ, original)
 
     @wraps(original)
     def clocked(*args: Any, **kwargs: Any) -> Any:
@@ -256,37 +189,23 @@ def open_file(original: Function) -> Function:
 def pickle(original: Any) -> Any:
     """Time ``ForkingPickler.dumps`` in a worker's sending thread; its later wait for the main process to read is no
     work."""
-    plain, now = original.__func__, clocks.now
+    plain = original.__func__
     timed = clocks.timed(SEND, plain)
 
     @wraps(plain)
     def clocked(*args: Any, **kwargs: Any) -> Any:
         global _sent_ns
-        if not _is_sender():
+        if threading.current_thread().name != "QueueFeederThread":
             return plain(*args, **kwargs)
-        own, ring, start = clocks.clock(), measuring.rings[1], now()
-        traced, own.inside = clocks.events is not None or clocks.ranges is not None, 0
-        cpu_start = clocks.cpu_ns() if clocks.sampling_cpu and not traced else None
+        start = clocks.now()
         try:
-            return (timed if traced else plain)(*args, **kwargs)
-        finally:  # before the batch can be taken, so that its time is known then
-            took = now() - start
-            _sent_ns += took
-            ns = took - own.inside
-            if cpu_start is not None:
-                own.cpu.append((SEND, ns, clocks.cpu_ns() - cpu_start))
-            if traced or not ring.put(ns << 6 | SEND):
-                measuring.flush(_ended, own=ring)
+            return timed(*args, **kwargs)
+        finally:
+            _sent_ns += clocks.now() - start
+            if not _works:  # before the batch can be taken, so that all is known when the last one is
+                measuring.flush(_ended, _images)
 
     return classmethod(clocked)
-
-
-def _is_sender() -> bool:
-    """Whether this thread is a worker's sending thread, which may still send when the last batch is made."""
-    found = _sends.get(threading.get_ident())
-    if found is None:
-        found = _sends[threading.get_ident()] = threading.current_thread().name == "QueueFeederThread"
-    return found
 
 
 BODIES: tuple[tuple[str, Callable[[Any], Any]], ...] = (

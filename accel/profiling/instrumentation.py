@@ -44,15 +44,11 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.dataloader.Collating.__call__": COLLATE,
     "PIL.JpegImagePlugin.JpegImageFile.load_read": READ,
     "PIL.PngImagePlugin.PngImageFile.load_read": READ,
-}
-"""Functions that callers look up by name at each call."""
-
-_SECTIONS: dict[str, int] = {
     "accel.runtime.compute.several": PLAN,
     "accel.runtime.compute.tensors_on": PLAN,
     "accel.runtime.torch_ops.on_batch": KERNELS,
 }
-"""Functions that compute batches, within a fetch or not."""
+"""Functions that callers look up by name at each call."""
 
 _IMPORTED = ("PIL.JpegImagePlugin", "PIL.PngImagePlugin")
 
@@ -84,9 +80,8 @@ def _install() -> None:
         return
     for name in _IMPORTED:
         import_module(name)
-    for name, stage in (*_ATTRIBUTES.items(), *_SECTIONS.items()):
-        timed = clocks.section if name in _SECTIONS else partial(clocks.timed, of_image=stage != COPY)
-        _undo.append(around(name, partial(timed if measures else clocks.shown, stage)))
+    for name, stage in _ATTRIBUTES.items():
+        _undo.append(around(name, partial(clocks.timed if measures else clocks.shown, stage)))
     if measures:
         _install_measuring()
 
@@ -144,7 +139,6 @@ def _enter_worker(original: Function | None, block: Any) -> Function:
 
 
 def _uninstall() -> None:
-    clocks.detailed = True
     clocks.originals.clear()
     for each in (fetching.undo, _undo):
         while each:

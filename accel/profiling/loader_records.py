@@ -20,7 +20,7 @@ from accel.profiling import trial
 from accel.profiling.measured import BatchTimes, Loader, Trial
 from accel.recipes.options import Selection
 from accel.system.private_names import private
-from accel.system.timing import clocks, measuring, row_words
+from accel.system.timing import clocks, measuring
 
 private("torch", "_C.DisableTorchFunctionSubclass")
 
@@ -45,8 +45,6 @@ class LoaderRecords:
         self.unfinished = 0
         """The time of stages in a step that an error has ended, or that goes on."""
         self.images = 0
-        self.uneven: set[int] = set()
-        """Loaders whose batches differ in size, as a collate function may drop samples."""
         self._ended: list[measuring.ProcessRow] = []
         self._epoch_counts: Counter[int] = Counter()
         self._known: list[tuple[Any, Any, Loader]] = []
@@ -67,7 +65,8 @@ class LoaderRecords:
         self._epochs[iterator] = described, self._epoch_counts[number], since
         self.exhausted.discard(iterator)
         self._epoch_counts[number] += 1
-        self._learn_workers(number, iterator)
+        for worker, process in enumerate(getattr(iterator, "_workers", ())):
+            self.workers[process.pid] = number, worker
 
     def _described(self, loader: Any, iterator: Any) -> Loader:
         """The description of a loader; one that replaces another for the next epoch has the other's."""
@@ -87,10 +86,6 @@ class LoaderRecords:
         self._known.append((_weakly(loader), dataset, made))
         self.samples[made.number] = trial.samples(loader) if isinstance(loader, DataLoader) else None
         return made
-
-    def _learn_workers(self, number: int, iterator: Any) -> None:
-        for worker, process in enumerate(getattr(iterator, "_workers", ())):
-            self.workers[process.pid] = number, worker
 
     def epoch(self, iterator: Any) -> tuple[Loader, int, int]:
         """The loader of an iterator, the epoch's number, and when it was requested."""
@@ -130,7 +125,7 @@ class LoaderRecords:
 def together(rows: list[measuring.ProcessRow]) -> measuring.ProcessRow:
     """Merge the rows of processes that replaced each other."""
     header = dict(rows[-1].header)
-    for name in ("ns", "cpu_ns", "delayed_ns", "images", *row_words.HEADER[row_words.BEFORE :]):
+    for name in measuring.SUMS:
         header[name] = sum(row.header[name] for row in rows)
     for name in ("threads", "draws"):
         header[name] = max(row.header[name] for row in rows)

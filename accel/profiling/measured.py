@@ -89,7 +89,6 @@ class Process:
     cpu_s: float | None = None  # CPU time of all its threads meanwhile
     threads: int = 1  # of its pool that share the stages' work; 1 if the stages ran on the calling thread
     stages: dict[str, Spent] = field(default_factory=dict)
-    """Stages within a fetch are estimates: timed in some batches, and scaled up for the others."""
     images: int | None = None  # made by it (a worker), or given to it (the main process)
     made: Spent | None = None
     """The times to make a worker's batches, from having the indices on, without its first two."""
@@ -120,8 +119,6 @@ class BatchTimes:
     step_cpu_ns: int | None = None
     """The main thread's CPU time of the step; ``of_all``: that of all threads of its process."""
     step_cpu_of_all_ns: int | None = None
-    ready: int | None = None
-    """The number of finished batches that waited when this one was asked for."""
     dry: bool | None = None  # whether the GPU had nothing left to do when the batch came
     pid: int | None = None  # the main process that asked, in merged measurements
     cpu_ns: int | None = None  # CPU time of the main process until it asked

@@ -1,11 +1,9 @@
 """Predicting rates: the flow of batches simulated, with the measured times, under other settings.
 
-A loader deals batches to its workers in turn and takes them in turn; a worker may have ``prefetch_factor`` batches
-that are not taken yet. So a batch begins when its worker is done with the one before, and is taken when the main
-process is done with the one before: two maxima a batch, over the steps as they were measured and over batches drawn
-from the measured histogram. The computing of batches is done by all cores, one batch after another, so that the cores
-bound the rate also in a burst. The prediction is the measured rate times the ratio of the simulated rates under the
-other setting and under the present one.
+A batch begins when its worker is done with the one before, and is taken when the main process is done with the one
+before: two maxima a batch, over the steps as they were measured and over batches drawn from the measured histogram. The
+computing of batches is done by all cores, one batch after another, so that the cores bound the rate also in a burst.
+The prediction is the measured rate times the ratio of the simulated rates under the other setting and the present one.
 """
 
 from __future__ import annotations

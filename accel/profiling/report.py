@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,15 @@ class Report:
     """
 
     def __init__(self, measured: Measured | None = None) -> None:
-        self._measured = measured
-        self._verdict: Verdict | None = None
-        self._advice: list[Advice] | None = None
+        self.fill(measured)
         self.tried: dict[str, Any] | None = None
         """The outcome of trying a piece of advice: ``text``, ``change``, ``predicted_rate`` and ``measured_rate``."""
 
-    def fill(self, measured: Measured) -> None:
+    def fill(self, measured: Measured | None) -> None:
         """Set the measurements, and forget the verdict and advice on earlier ones."""
-        self._measured, self._verdict, self._advice = measured, None, None
+        self._measured = measured
+        self._verdict: Verdict | None = None
+        self._advice: list[Advice] | None = None
 
     @property
     def measured(self) -> Measured:
@@ -170,18 +171,15 @@ def _of(measured: Measured, role: str, name: str) -> Spent | None:
 
 
 def _figures(spent: Spent, seconds: float) -> dict[str, Any]:
+    percentiles = {f"p{percent}_ms": spent.percentile(percent) for percent in _PERCENTS}
     return {
         "seconds": spent.ns / 1e9,
         "share": spent.ns / 1e9 / seconds if seconds else None,
         "count": spent.count,
         "mean_ms": spent.mean / 1e6 if spent.count else None,
-        **{f"p{percent}_ms": _ms(spent.percentile(percent)) for percent in _PERCENTS},
+        **{name: None if ns is None else ns / 1e6 for name, ns in percentiles.items()},
         "cpu_seconds": None if spent.cpu_ns is None else spent.cpu_ns / 1e9,
     }
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e6
 
 
 def _exact(times: Sequence[int]) -> dict[str, float | None]:
@@ -193,17 +191,16 @@ def _exact(times: Sequence[int]) -> dict[str, float | None]:
 def _statements(measured: Measured) -> list[dict[str, Any]]:
     """The user's most frequent statements in samples, with their shares of making batches or of the training loop."""
     makes = {id(sample) for sample in loading(measured)}
-    counts: dict[tuple[str, str, int, str, str], int] = {}
-    whole: dict[str, int] = {}
+    counts: dict[str, Counter[tuple[str, int, str, str]]] = {}
     for sample in measured.samples:
         where = "loading" if id(sample) in makes else "loop"
-        key = where, sample.file, sample.line, sample.function, sample.text.strip()
-        counts[key] = counts.get(key, 0) + sample.count
-        whole[where] = whole.get(where, 0) + sample.count
-    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1]))
-    names = ("where", "file", "line", "function", "text")
-    rows = [{**dict(zip(names, key, strict=True)), "share": count / whole[key[0]]} for key, count in ordered]
-    return [row for where in whole for row in [row for row in rows if row["where"] == where][:_STATEMENTS]]
+        key = sample.file, sample.line, sample.function, sample.text.strip()
+        counts.setdefault(where, Counter())[key] += sample.count
+    return [
+        {"where": where, "file": file, "line": line, "function": function, "text": text, "share": count / its.total()}
+        for where, its in counts.items()
+        for (file, line, function, text), count in its.most_common(_STATEMENTS)
+    ]
 
 
 def _machine(measured: Measured, its: Flow | None) -> dict[str, Any]:

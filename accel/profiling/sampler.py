@@ -8,25 +8,24 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 from accel.system import fork
 from accel.system.timing import clocks, measuring
 from accel.system.timing.clocks import GIL
-from accel.system.timing.row_words import TEXTS, TEXTS_BEGIN
 
 _HERTZ = 11
 _MANY = 64  # samples, after which a quarter of the rate is enough
-_MOST_KINDS = 4096  # code objects
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROFILING = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OURS = os.path.join(os.path.dirname(_PROFILING[:-1]), "")
 _LIBRARIES = tuple(
     {os.path.dirname(os.__file__) + os.sep, *(path + os.sep for path in sys.path if "-packages" in path)}
 )
 
 Statement = tuple[str, str, int, bool]
-"""A statement's file, function and line, the same for all code objects; and whether it makes a batch."""
+"""A statement's file, function and line; and whether it makes a batch, rather than uses one."""
 
 
 class Sampler:
@@ -41,9 +40,6 @@ class Sampler:
         self._places: dict[Statement, int] = {}
         """The places of the statements that are written to this process's row."""
         self._row: Any = None
-        self._kinds: dict[int, tuple[int, CodeType]] = {}
-        """The kinds of code objects, by identity, as a code object's hash is computed from all its names and constants
-        each time. They are kept alive here, so that identities stay valid."""
 
     def forget(self) -> None:
         """Reset everything, as in a forked child the thread is gone."""
@@ -77,7 +73,7 @@ class Sampler:
     @contextmanager
     def paused(self, pauses: bool) -> Iterator[None]:
         """Stop the thread inside the block, if it ``pauses``, as this process forks there."""
-        pauses = pauses and self._thread is not None
+        pauses = pauses and self.runs
         if pauses:
             self.stop()
         try:
@@ -87,39 +83,25 @@ class Sampler:
                 self._run()
 
     def _look(self, ends: threading.Lock) -> None:
-        clock, now = clocks.clock(), clocks.now
-        period = self._period()
-        due = now() + period
-        while not ends.acquire(timeout=period / 1e9) and measuring.measuring():
-            clock.done.append(max(now() - due, 0) << 6 | GIL)
-            frame = sys._current_frames().get(self._watched)
-            if frame is not None:
-                self._note(frame)
-            del frame
+        clock = clocks.clock()
+        while True:
+            period = 1_000_000_000 * (1 if self._looks < _MANY else 4) // _HERTZ
+            due = clocks.now() + period
+            if ends.acquire(timeout=period / 1e9) or not measuring.measuring():
+                break
+            clock.add(GIL, max(clocks.now() - due, 0))
+            self._note(sys._current_frames().get(self._watched))
             self._looks += 1
             if self._looks % _MANY == 0:
                 self._rank()
-                period = self._period()
-            due = now() + period
         self._rank()
-
-    def _period(self) -> int:
-        return 1_000_000_000 * (1 if self._looks < _MANY else 4) // _HERTZ
 
     def _note(self, frame: FrameType | None) -> None:
         """Count the innermost statement of the user's, unless a stage runs inside of it."""
-        kinds = self._kinds
-        while frame is not None:
-            code = frame.f_code
-            known = kinds.get(id(code))
-            if known is None:
-                if len(kinds) >= _MOST_KINDS:  # code objects are made all the time
-                    kinds.clear()
-                known = kinds[id(code)] = _kind(frame), code
-            if known[0] == _STAGE:
-                return
-            if known[0] == _USERS:
-                self._count((code.co_filename, code.co_name, frame.f_lineno, _loads(frame)))
+        while frame is not None and not _is_stage(frame):
+            if _is_users(frame):
+                loads = any(each.f_code.co_filename.startswith(_PROFILING) for each, _ in walk_stack(frame))
+                self._count((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, loads))
                 return
             frame = frame.f_back
 
@@ -132,47 +114,30 @@ class Sampler:
         if row is not self._row:
             self._row = row
             self._places.clear()
-        place = self._places.get(statement)
-        if place is not None and place < TEXTS:
-            row[TEXTS_BEGIN + place] += 1
-        elif place is None:
-            place = self._places[statement] = len(self._places)
-            if place < TEXTS:
-                measuring.write_text(row, place, *self._written(statement))
+        self._write(self._places.setdefault(statement, len(self._places)), statement)
 
     def _rank(self) -> None:
         """Write the most frequent statements, if there is no room for all."""
-        row = measuring.row()
-        if row is not None and len(self._places) > TEXTS:
-            self._places.clear()
-            for place, (statement, _) in enumerate(self._found.most_common(TEXTS)):
-                self._places[statement] = place
-                measuring.write_text(row, place, *self._written(statement))
+        if measuring.row() is not None and len(self._places) > measuring.TEXTS:
+            self._places = {each: place for place, (each, _) in enumerate(self._found.most_common(measuring.TEXTS))}
+            for statement, place in self._places.items():
+                self._write(place, statement)
 
-    def _written(self, statement: Statement) -> tuple[str, int]:
+    def _write(self, place: int, statement: Statement) -> None:
         file, function, line, loads = statement
-        name = f"{loads:d}\n{line}\n{function[:60]}\n{file[-160:]}"
-        return name, self._found[statement]
+        if place < measuring.TEXTS:
+            self._row["texts"][place] = f"{loads:d}\n{line}\n{function[:60]}\n{file[-160:]}".encode()
+            self._row["times"][place] = self._found[statement]
 
 
-_USERS, _STAGE, _OTHER = range(3)
+def _is_stage(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith((_PROFILING, clocks.__file__)) or frame.f_code.co_name == "_worker_loop"
 
 
-def _kind(frame: FrameType) -> int:
-    code, file = frame.f_code, frame.f_code.co_filename
-    if file.startswith((_PROFILING, clocks.__file__)) or code.co_name == "_worker_loop":
-        return _STAGE
+def _is_users(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
     generated = file == "<string>" and frame.f_globals.get("__name__") != "__main__"  # such as a dataclass's methods
-    return _OTHER if generated or file.startswith((_OURS, "<frozen", *_LIBRARIES)) else _USERS
-
-
-def _loads(frame: FrameType | None) -> bool:
-    """Whether a frame runs to make a batch, rather than to use one."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(_PROFILING):
-            return True
-        frame = frame.f_back
-    return False
+    return not generated and not file.startswith((_OURS, "<frozen", *_LIBRARIES))
 
 
 sampler = Sampler()

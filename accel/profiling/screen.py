@@ -22,15 +22,18 @@ WIDTH = 100
 
 def text(data: Data) -> str:
     """The screen without colours."""
-    return _drawn(data, color_system=None, no_color=True).file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return _recorded(data).export_text()
 
 
 def html(data: Data) -> str:
     """The screen as HTML, for a notebook."""
-    page: str = _drawn(data, record=True).export_html(
-        inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>'
-    )
-    return page
+    return _recorded(data).export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
+
+
+def _recorded(data: Data) -> Console:
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True)
+    console.print(_screen(data))
+    return console
 
 
 class _Console(Console):
@@ -44,12 +47,6 @@ def show(data: Data, file: Any = None) -> None:
     console = _Console(file=file, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     console.print(_screen(data))
-
-
-def _drawn(data: Data, **options: Any) -> Console:
-    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, **options)
-    console.print(_screen(data))
-    return console
 
 
 def _screen(data: Data) -> RenderableType:

@@ -1,11 +1,9 @@
 """The training step as it would be if nothing else needed the cores, and how long it takes beside others.
 
 A step is partly waiting, for a device or for copies, and partly computing, on one thread or several. A thread that
-computes beside others has a share of a core, and is so many times *slower*. A step's threads wait for the last of them,
-which the scheduler does not know: with several threads a step gets slower by more than the share of each, and as most
-threads spin while they wait, their CPU time grows too. The model is the middle between threads that compute only
-together and threads that are independent; real steps differ by more than a prediction may be wrong. What is certain is
-that a step is no slower if less computes beside it, and no faster if more does: so it is ``fixed``, for a bound.
+computes beside others has a share of a core, and is so many times *slower*. Several threads wait for the last of them,
+spinning, so the step slows by more than the share of each: the model is the middle between threads that compute only
+together and threads that are independent. As real steps differ by more, such a step is ``fixed``, for a bound.
 """
 
 from __future__ import annotations

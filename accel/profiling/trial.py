@@ -5,6 +5,7 @@ A forked child makes them, so nothing changes in the measured process: no random
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -177,35 +178,27 @@ def _compared(its: Samples, present: str, name: str) -> dict[str, Any]:
 
 
 def _in_turns(its: Samples, present: str, name: str, start: float) -> dict[str, Any]:
-    drawn, length = random.Random(0), len(its.dataset)
-    few = [drawn.randrange(length)]
-    slowest = 0.0
-    for each in (present, name):
-        slowest = max(slowest, min(each.seconds for each in _times_of(its, each, [few] * _REPEATED, 0)[1:]))
+    drawn, length, names = random.Random(0), len(its.dataset), (present, name)
+    few = [[drawn.randrange(length)]] * _REPEATED
+    slowest = max(min(each.seconds for each in _times_of(its, backend, few, 0)[1:]) for backend in names)
     size = max(min(int(_TURN_S / slowest), its.batch_size), 1)  # the loader's: images of large batches take less
     number = max(min(int(_TURN_S / slowest), _MOST) // size, 1)
     batches = [[drawn.randrange(length) for _ in range(size)] for _ in range(number)]
     batches.insert(0, batches[0][: max(min(int(_FIRST_S / slowest), _FIRST), 1)])
-    times: dict[str, list[_Time]] = {present: [], name: []}
-    turns = 0
-    while True:
-        turns += 1
-        for each in (present, name)[:: 1 if turns % 2 else -1]:  # other programs disturb both alike
-            times[each] += _times_of(its, each, batches, turns)
-        if turns == 1:  # without work done once a process, such as compiling kernels: only the samples' time
-            made = 2 * (len(few) * _REPEATED + sum(map(len, batches)))
+    times: dict[str, list[_Time]] = {backend: [] for backend in names}
+    for turn in itertools.count(1):
+        for backend in names[:: 1 if turn % 2 else -1]:  # other programs disturb both alike
+            times[backend] += _times_of(its, backend, batches, turn)
+        if turn == 1:  # without work done once a process, such as compiling kernels: only the samples' time
+            made = 2 * (len(few) + sum(map(len, batches)))
             start = max(start, time.perf_counter() - slowest * made)
         spent_s = time.perf_counter() - start
-        if turns == 1 and spent_s < _MOST_S:
-            times = {present: [], name: []}
+        if turn == 1 and spent_s < _MOST_S:
+            times = {backend: [] for backend in names}
         elif _known(times[present], times[name], spent_s):
             break
-    base, tried = (_mean(found, size) for found in times.values())
-    return {
-        "images": size * len(times[name]),
-        **tried._asdict(),
-        **{f"base_{field}": value for field, value in base._asdict().items()},
-    }
+    base, tried = (_mean(found, size)._asdict() for found in times.values())
+    return {"images": size * len(times[name]), **tried, **{f"base_{field}": value for field, value in base.items()}}
 
 
 class _Time(NamedTuple):

@@ -222,19 +222,13 @@ def _modes() -> list[Any]:
     return [
         *map(_asked, (torch.get_float32_matmul_precision, torch.are_deterministic_algorithms_enabled)),
         *map(_asked, (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled)),
-        *(_asked(partial(getattr, cudnn, name, None)) for name in _CUDNN),
-        *(_asked(partial(getattr, cuda.matmul, name, None)) for name in _MATMUL),
+        *(_asked(partial(getattr, owner, name, None)) for owner in (cudnn, cuda.matmul) for name in _SETTINGS),
     ]
 
 
-_CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision")
-_MATMUL = (
-    "allow_tf32",
-    "fp32_precision",
-    "allow_fp16_accumulation",
-    "allow_bf16_reduced_precision_reduction",
-    "allow_fp16_reduced_precision_reduction",
-)
+_SETTINGS: tuple[str, ...] = ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision")
+_SETTINGS += ("allow_fp16_accumulation", "allow_bf16_reduced_precision_reduction")
+_SETTINGS += ("allow_fp16_reduced_precision_reduction",)
 
 
 def _asked(setting: Callable[[], Any]) -> Any:

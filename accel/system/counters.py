@@ -34,11 +34,12 @@ _OTHERS = {_FALLBACK: "any other reason", _WAY: "any other way", _ASKER: "anybod
 """The name for all others of a kind, when a row is full."""
 _FIRST = (*_ALONE, *(kind + others for kind, others in _OTHERS.items()))
 _ROWS, _COLUMNS = 1024, 128
-_COUNT, _NAME = np.dtype(np.int64), np.dtype("S120")
+_CELLS = _ROWS, _COLUMNS
+_BLOCK: Any = np.dtype([("owners", np.int64, _ROWS), ("counts", np.int64, _CELLS), ("names", "S120", _CELLS)])
 
 _lock = threading.RLock()
 _block: torch.Tensor | None = None
-_owners: npt.NDArray[np.int64]  # [rows], the last process that counted in each
+_owners: npt.NDArray[np.int64]  # the last process that counted in each row
 _counts: npt.NDArray[np.int64]
 _cells: memoryview  # the counts, flat: faster to change than by NumPy
 _names: npt.NDArray[np.bytes_]
@@ -81,7 +82,7 @@ def _lives(process: int) -> bool:
 def _column(names: npt.NDArray[np.bytes_], name: str) -> int:
     """Find a name's column in a row: fixed for the first few, the first free one for others, a shared one if all are
     taken."""
-    encoded = name.encode()[: _NAME.itemsize]
+    encoded = name.encode()[: names.itemsize]
     if name in _FIRST:
         column = _FIRST.index(name)
     else:
@@ -219,11 +220,10 @@ def share() -> torch.Tensor | None:
     refused: Exception | None = None
     with _lock:
         if _block is None:
-            size = _ROWS * (_COUNT.itemsize + _COLUMNS * (_COUNT.itemsize + _NAME.itemsize))
             try:
-                join(memory.shared((size,), torch.uint8, sparse=True))
+                join(memory.shared((_BLOCK.itemsize,), torch.uint8, sparse=True))
             except RuntimeError as error:
-                join(torch.from_numpy(np.frombuffer(mmap.mmap(-1, size), np.uint8)))
+                join(torch.from_numpy(np.frombuffer(mmap.mmap(-1, _BLOCK.itemsize), np.uint8)))
                 refused = error
         assert _block is not None
         block = _block if _block.is_shared() else None
@@ -238,11 +238,8 @@ def join(block: torch.Tensor) -> None:
     with _lock:
         _block = block
         _places.clear()
-        numbers, names = np.split(block.numpy(), [_ROWS * (1 + _COLUMNS) * _COUNT.itemsize])
-        _owners, _counts = np.split(numbers.view(_COUNT), [_ROWS])
-        _counts = _counts.reshape(_ROWS, _COLUMNS)
+        _owners, _counts, _names = (block.numpy().view(_BLOCK)[name][0] for name in _BLOCK.names)
         _cells = _counts.reshape(-1).data
-        _names = names.view(_NAME).reshape(_ROWS, _COLUMNS)
 
 
 fork.wait_for(lambda: _lock, fork.COUNTERS)

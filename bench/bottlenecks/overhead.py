@@ -6,8 +6,8 @@ On: a DataLoader of photos, with the same crops each time, without workers and w
 pairs, with ``accel.profile`` and without, in alternating order, timed from an epoch's first batch to its last. The
 figure is the median of the pairs' ratios, with its bootstrapped 95% interval. "off again" compares successive epochs
 without it from two pairs: its distance from 0 says how far to trust the rest. The same is given without the first
-batches, which are measured in more detail, as for a long training; and in CPU time of all threads of the process and of
-its worker. Beginning and ending to measure, once a training, is not counted.
+batches, of which CPU time is taken more often, as for a long training; and in CPU time of all threads of the process
+and of its worker. Beginning and ending to measure, once a training, is not counted.
 
 Off: the guards are counted and timed.
 """
@@ -43,7 +43,7 @@ MOST_ON, MOST_OFF = 0.01, 500.0
 """Limits: part of the time of 50 batches; nanoseconds an image."""
 _BATCH = 32
 _FIRST = 12
-"""The number of first batches of an epoch that are measured in more detail."""
+"""The number of first batches of an epoch of which CPU time is taken more often."""
 _GUARDS = (measuring.look, measuring.measuring)
 """The functions that are called while nothing is measured; the first is slower, and its time is used for both."""
 _WATCHED = (measuring.__file__, clocks.__file__, str(Path(collect.__file__).parent))

@@ -261,7 +261,6 @@ class _Simulation:
                     factor = self.factor(number)
                     for stage, (spent, wants) in p.work.items():
                         yield stage, spent * factor, wants
-                ready = len(self.finished) + len(self.pipe)
                 while p.workers and number not in self.finished:
                     if self.pipe:
                         yield "receive", max(p.receive, 1e-6), 1.0
@@ -299,7 +298,6 @@ class _Simulation:
                         None if last else int((self.now - stepped) * MS),
                         None if last else int((self.main.cpu - cpu) / max(p.step[1], 1.0) * MS),
                         None if last else int((self.main.cpu - cpu) * MS),
-                        ready if p.workers else None,
                         cpu_ns=int(cpu_before * MS) if number % 8 == 1 else None,
                     )
                 )

@@ -4,7 +4,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -12,7 +11,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.backends.cpu.shares import Share
-from accel.profiling import collect, fetching
+from accel.profiling import collect
 from accel.system.timing import clocks
 from accel.system.timing.clocks import COUNT, CPU_NS, CPU_OF_NS, DECODE, HISTOGRAM, NS, TRANSFORM
 from accel.system.timing.compiled_stage import compiled_stage
@@ -76,28 +75,26 @@ def test_each_image_is_clocked(
 
 
 def test_the_same_calls_with_and_without_clocks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, bool]] = []
+    asked: list[int] = []
     run = Share.run
 
     def noted(self: Share, *given: Any) -> list[int]:
-        asked.append((len(self), clocks.detailed))
+        asked.append(len(self))
         return run(self, *given)
 
     monkeypatch.setattr(Share, "run", noted)
-    monkeypatch.setattr(fetching, "_ALL", 1)
     loader = DataLoader(ImageFolder(str(photos), TRAIN), 4)
 
     def epochs() -> tuple[list[int], list[torch.Tensor]]:
         torch.manual_seed(0)
         asked.clear()
         found = [images.numpy() for _ in range(EPOCHS) for images, _ in loader]
-        return [count for count, _ in asked], [torch.from_numpy(each) for each in found]
+        return list(asked), [torch.from_numpy(each) for each in found]
 
     with accel.image_backend("cpu", threads=1):
         without = epochs()
         with accel.profile(show=False):
             measured = epochs()
-            assert {told for _, told in asked} == {True, False}
     assert measured[0] == without[0] == [4] * (EPOCHS * EACH // 4)
     assert all(map(torch.equal, measured[1], without[1]))
 
@@ -127,11 +124,7 @@ def test_its_time_is_taken_off_what_it_is_in(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(clocks, "cpu_ns", lambda: at[1])
         tick()
         clocks.timed(TRANSFORM, computed)()
-        found = clocks.total()[0].copy()
-        clocks.detailed = False
-        with compiled_stage(DECODE, TRANSFORM, 4) as times:
-            assert len(times) == 0
-        assert np.array_equal(clocks.total()[0], found)
+        found = clocks.total().copy()
     finally:
         monkeypatch.undo()
         collect.stop()

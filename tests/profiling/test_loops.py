@@ -139,15 +139,7 @@ def no_rows(_: Any) -> Any:
 def test_batches_and_steps(folder: Path) -> None:
     with accel.image_backend("cpu"):
         loader = DataLoader(ImageFolder(str(folder), TRAIN), 4, num_workers=1, persistent_workers=True)
-
-        def step(_: Any) -> None:
-            """The second and third are made while the first is used."""
-            iterator: Any = loader._iterator
-            while iterator._rcvd_idx == 1 and iterator._worker_result_queue.qsize() < 2:
-                time.sleep(0.01)
-            time.sleep(0.05)
-
-        result = measured(loader, epochs=2, step=step)
+        result = measured(loader, epochs=2, step=lambda batch: time.sleep(0.05))
         loader._iterator._shutdown_workers()  # type: ignore[union-attr]
     for each in result.batches:
         assert each.bytes == 4 * 3 * 32 * 32 * 4 + 4 * 8
@@ -159,7 +151,6 @@ def test_batches_and_steps(folder: Path) -> None:
     assert len(used) == len(taken)
     assert used == sorted(used)
     assert used[0] > 0
-    assert result.batches[1].ready == 2
 
 
 class Device:
@@ -318,8 +309,8 @@ class Failing(Numbers):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_batches_of_which_little_is_noted(count: int) -> None:
-    """Most of them, once there were a few: also where a loop is left, looked at meanwhile, or fails."""
+def test_every_batch_is_noted(count: int) -> None:
+    """Also where a loop is left, looked at meanwhile, or fails."""
     loader = DataLoader(Numbers(125), 2, num_workers=count, persistent_workers=count > 0)
     collect.start()
     try:
@@ -338,14 +329,6 @@ def test_batches_of_which_little_is_noted(count: int) -> None:
     assert [each.images for each in result.batches] == [2] * 62 + [1] + [2] * (51 + 45)
     assert main(result).images == 125 + 102 + 90
     assert main(result).stages["wait"].count == len(result.batches) + 3 + 2  # with iter(), an end and an error
-    little = [
-        (one, other)
-        for one, other in zip(result.batches, result.batches[1:], strict=False)
-        if one.ready is None and other.number == one.number + 1 and one.step_cpu_ns is None
-    ]
-    assert len(little) > 0.6 * len(result.batches)
-    exact = [other.requested_ns == one.requested_ns + one.wait_ns + (one.step_ns or 0) for one, other in little]
-    assert sum(exact) > 0.6 * len(result.batches)
     assert result.failed is not None
     if count:
         assert next(each.images or 0 for each in workers(result)) >= 125 + 102

@@ -1,7 +1,7 @@
 """A leaner numba for compiling to files. It changes numba, so it is for a process that does nothing else.
 
 Left out are: machine code for each single function, and wrappers for calls from Python; passes for features that no
-source here uses; and counting references to arrays, in units that make none. Types of calls are resolved only once.
+source here uses; and counting references to arrays, in units that make none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import cgutils, types
+from numba.core import cgutils
 from numba.core.codegen import CodeLibrary
 from numba.core.compiler import DefaultPassBuilder
 from numba.core.registry import cpu_target
@@ -65,11 +65,10 @@ class Texts(CodeLibrary):  # type: ignore[misc]
 
 def strip(*, counts: bool) -> None:
     """Change numba. ``counts``: whether it counts references to arrays, which code that makes arrays needs."""
-    typing, target = cpu_target.typing_context, cpu_target.target_context
+    target = cpu_target.target_context
     target.codegen()._library_class = Texts
     target.create_cpython_wrapper = target.create_cfunc_wrapper = _nothing
     target.get_executable = lambda *given: [].append  # a new built-in function each time, which is never called
-    typing.resolve_function_type = _remembering(typing.resolve_function_type)
     DefaultPassBuilder.define_nopython_pipeline = staticmethod(_shorter(DefaultPassBuilder.define_nopython_pipeline))
     if not counts:
         NRTContext.incref = NRTContext.decref = _nothing
@@ -87,18 +86,3 @@ def _shorter(define: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return pipeline
-
-
-def _remembering(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """``resolve``, which tries all meanings of an operator or a function of numba's, cached by function and types."""
-    known: dict[Any, Any] = {}
-
-    def resolved(function: Any, given: tuple[Any, ...], named: Any) -> Any:
-        is_numbas = isinstance(function, types.Function) or not isinstance(function, types.Type)
-        if named or not is_numbas or not all(isinstance(kind, types.Type) for kind in given):
-            return resolve(function, given, named)
-        if (found := known.get((function, given))) is None:
-            found = known[function, given] = resolve(function, given, named)
-        return found
-
-    return resolved

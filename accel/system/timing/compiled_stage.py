@@ -24,7 +24,7 @@ def compiled_stage(stage: int, rest: int, images: int) -> AbstractContextManager
     Args:
         rest: the stage that the call is made in. torch's profiler shows both as one range, ``accel::decode+transform``.
     """
-    counts = clocks.detailed and measuring.measuring()
+    counts = measuring.measuring()
     return _measured(stage, rest, images, counts) if counts or clocks.ranges else _UNMEASURED
 
 
@@ -42,6 +42,5 @@ def _measured(stage: int, rest: int, images: int, counts: bool) -> Iterator[npt.
     if counts:
         cpu = clocks.cpu_ns() - cpu_start if samples_cpu else None
         took = clocks.now() - start
-        since, until = (times[..., 0] * 1_000_000_000 + times[..., 1]).T
-        done = until > 0
-        clocks.clock().add_within(stage, since[done].tolist(), until[done].tolist(), took, cpu)
+        seconds, nanoseconds = times[times[:, 1].any(axis=1)].transpose(2, 0, 1)
+        clocks.clock().add_within(stage, seconds * 1_000_000_000 + nanoseconds, took, cpu)

@@ -14,25 +14,41 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel.system import fork, memory
 from accel.system.cores import delayed_ns
 from accel.system.timing import clocks
-from accel.system.timing import row_words as at
 from accel.system.timing.clocks import STAGES, WIDTH, now
 
+HEADER = ("generation", "writing", "pid", "start_ns", "threads", "draws")
+"""What a row begins with; ``writing`` is odd while its process writes to it."""
+SUMS: tuple[str, ...] = ("ns", "cpu_ns", "system_ns", "delayed_ns", "images", "before_cpu_ns")
+SUMS += ("firsts", "first_cpu_ns", "first_system_ns")
+"""What follows, of which processes that replace each other have the sum. ``before_cpu_ns``: CPU time before the row was
+made. ``firsts``: a worker's first batches, which ``first_`` is of; ``delayed_ns`` is without them."""
+TEXTS = 24
+"""The most statements of the user's at which a process is found."""
+
+_ROW: Any = np.dtype(
+    [
+        *((name, np.int64) for name in (*HEADER, *SUMS)),
+        *(("stages", np.int64, (len(STAGES), WIDTH)), ("times", np.int64, TEXTS), ("texts", "S248", TEXTS)),
+    ]
+)
+_CONTROL: Any = np.dtype([("generation", np.int64), ("generations", np.int64), ("folder", "S1008")])
+_ROWS = 512
 _MOST_EVENTS = 1 << 20  # of a process
 
 _lock = fork.Lock()
 _block: torch.Tensor | None = None
-_words: npt.NDArray[np.int64]
+_head: Any
+_rows: Any
 control: Any = (0,)
 """The block's words; the first is the generation that is being measured, 0: none."""
 _owner: int | None = None
 _seen = 0  # the generation that this process counts for; 0: none
-_row: npt.NDArray[np.int64] | None = None
+_row: Any = None
 changed: Callable[[bool], object] = bool
 """Called as measuring begins (True) or ends (False) in this process, and as ``clocks.ranges`` changes (False)."""
 
@@ -45,7 +61,7 @@ def share(*, own: bool = False) -> torch.Tensor | None:
     global _owner
     with _lock:
         if _block is None or (own and _owner != os.getpid()):
-            size = 8 * (at.CONTROL + at.ROWS * at.ROW)
+            size = _CONTROL.itemsize + _ROWS * _ROW.itemsize
             try:
                 block = memory.shared((size,), torch.uint8, sparse=True)
             except RuntimeError:
@@ -58,12 +74,13 @@ def share(*, own: bool = False) -> torch.Tensor | None:
 
 def join(block: torch.Tensor | None) -> None:
     """Measure into the block that another process shared; None: it has none."""
-    global _block, _words, control, _seen, _row
+    global _block, _head, _rows, control, _seen, _row
     if block is not None:
         with _lock:
             fork.leave_to_parent(_block)  # freeing it would close its descriptor, which may be another file's by now
-            _block, _words = block, block.numpy().view(np.int64)
-            control = _words.data
+            _block = block
+            head, rows = np.split(block.numpy(), [_CONTROL.itemsize])
+            _head, _rows, control = head.view(_CONTROL)[0], rows.view(_ROW), head.view(np.int64).data
             _seen, _row = 0, None
 
 
@@ -94,12 +111,11 @@ def start(folder: str = "") -> None:
         RuntimeError: it has begun already.
     """
     share(own=True)
-    if _words[0]:
+    if _head["generation"]:
         raise RuntimeError("this process is being profiled already: accel.profile() cannot be nested")
-    _words[at.FOLDER : at.CONTROL] = 0
-    _words[at.FOLDER : at.CONTROL].view(np.uint8)[: len(os.fsencode(folder))] = list(os.fsencode(folder))
-    _words[1] += 1
-    _words[0] = _words[1]
+    _head["folder"] = os.fsencode(folder)
+    _head["generations"] += 1
+    _head["generation"] = _head["generations"]
     look()
 
 
@@ -109,23 +125,20 @@ def stop() -> list[ProcessRow]:
         flush()
         return rows_of()
     finally:
-        _words[0] = 0
+        _head["generation"] = 0
         look()
 
 
 def rows_of() -> list[ProcessRow]:
     """The rows of all processes up to now, this one's first; an empty list if nothing is being measured."""
-    generation = 0 if _block is None else int(_words[0])
-    if not generation:
-        return []
-    content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-    rows = [ProcessRow.of(_read(content[number])) for number in np.flatnonzero(content[:, at.GENERATION] == generation)]
-    return sorted(rows, key=lambda row: row.header["pid"] != os.getpid())
+    generation = 0 if _block is None else int(_head["generation"])
+    found = np.flatnonzero(_rows["generation"] == generation) if generation else ()
+    return sorted((_read(_rows[number]) for number in found), key=lambda row: row.header["pid"] != os.getpid())
 
 
 def folder() -> str:
     """The folder that processes write events to; "" if they write none."""
-    return "" if _block is None else os.fsdecode(_words[at.FOLDER : at.CONTROL].tobytes().rstrip(b"\0"))
+    return "" if _block is None else os.fsdecode(_head["folder"])
 
 
 def _turn(generation: int) -> None:
@@ -154,131 +167,83 @@ fork.register(in_child=_in_child)
 # -- rows ---------------------------------------------------------------------------------------------------
 
 
-def _read(words: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """A copy of a row taken while nobody wrote to it; after 100 tries as it is, as its process may have been killed."""
-    for _ in range(100):
-        found = words.copy()
-        if not found[at.WRITING] & 1 and found[at.WRITING] == words[at.WRITING]:
-            break
-        time.sleep(1e-4)
-    return found
-
-
 class ProcessRow(NamedTuple):
-    """One process's ``row_words.HEADER``, ``stages`` [stages, WIDTH] and (statement, times found at it) pairs."""
+    """One process's ``HEADER`` and ``SUMS``, ``stages`` [stages, WIDTH], and (statement, times found at it) pairs."""
 
     header: dict[str, int]
-    stages: npt.NDArray[np.int64]
+    stages: Any
     texts: list[tuple[str, int]]
 
-    @classmethod
-    def of(cls, words: npt.NDArray[np.int64]) -> ProcessRow:
-        stages = words[at.SUMS_BEGIN : at.RINGS_BEGIN].reshape(2, len(STAGES), WIDTH)
-        images = int(words[at.IMAGES])
-        for ring in words[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING):
-            clocks.add_up(stages, ring[at.RING_BEGIN :][: ring[at.RING_COUNT]])
-            if until := ring[at.RING_UNTIL]:
-                words[[at.UNTIL, at.SPAN]] = until, until - words[at.START]
-                images = int(ring[at.RING_IMAGES])
-        _go_on(words, images)
-        stages = clocks.divided(stages)
-        texts = words[at.TEXTS_BEGIN :]
-        names, times = texts[at.TEXTS :].view(at.TEXT), texts[: at.TEXTS]
-        named = [(names[n].decode("utf-8", "replace"), int(times[n])) for n in range(at.TEXTS) if times[n]]
-        return cls(dict(zip(at.HEADER, words.tolist(), strict=False)), stages, named)
 
-
-def _go_on(words: npt.NDArray[np.int64], images: int) -> None:
-    """Extrapolate CPU times and waiting to ``images``, as the last look at them was earlier; without first batches."""
-    first, seen, delayed = words[[at.FIRST_IMAGES, at.IMAGES, at.DELAYED_IMAGES]].tolist()
-    for spent, of_first in (at.PROCESS_CPU, at.FIRST_CPU), (at.SYSTEM, at.FIRST_SYSTEM):
-        words[spent] += int((words[spent] - words[of_first]) * (images - seen) / max(seen - first, 1))
-    words[at.DELAYED] += int(words[at.DELAYED] * (images - delayed) / (delayed - first)) if delayed > first else 0
-    words[at.IMAGES] = images
+def _read(row: Any) -> ProcessRow:
+    """A row as it is while nobody writes to it; after 100 tries as it is, as its process may have been killed."""
+    for _ in range(100):
+        found = row.copy()
+        if not found["writing"] & 1 and found["writing"] == row["writing"]:
+            break
+        time.sleep(1e-4)
+    texts = [text.decode("utf-8", "replace") for text in found["texts"]]
+    named = [(text, int(times)) for text, times in zip(texts, found["times"], strict=True) if times]
+    return ProcessRow({name: int(found[name]) for name in (*HEADER, *SUMS)}, found["stages"], named)
 
 
 def take(ended: Callable[[int], bool]) -> list[ProcessRow]:
     """Return the rows of processes for which ``ended(pid)``, and free them for others."""
     ended_rows = [row for row in rows_of() if ended(row.header["pid"])]
-    content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
     for row in ended_rows:
-        content[(content[:, at.PID] == row.header["pid"]), at.GENERATION] = 0
+        _rows["generation"][_rows["pid"] == row.header["pid"]] = 0
     return ended_rows
 
 
-def row() -> npt.NDArray[np.int64] | None:
-    """This process's row; None if nothing is being measured, or no row is left."""
-    global _row, _cpu_start, _system_start, _delayed_start, _delayed_at
+def row() -> Any:
+    """This process's row, whose fields can be set by name; None if nothing is being measured, or no row is left."""
+    global _row, _system_start, _delayed_start
     if _row is None and _seen:
         pid = os.getpid()
-        content = _words[at.CONTROL :].reshape(at.ROWS, at.ROW)
-        for number in range(pid, pid + at.ROWS):
-            found = content[number % at.ROWS]
-            if found[at.GENERATION] != _seen or found[at.PID] == pid:
-                found[:] = 0
-                found[at.PID], found[at.GENERATION], found[at.START] = pid, _seen, now()
-                _row, _cpu_start, _delayed_at = found, clocks.process_cpu_ns(), now()
-                found[at.BEFORE], _delayed_start, _system_start = _cpu_start, delayed_ns(), clocks.system_ns()
-                rings[:] = map(at.Ring, found[at.RINGS_BEGIN : at.TEXTS_BEGIN].reshape(2, at.RING))
+        for number in range(pid, pid + _ROWS):
+            found = _rows[number % _ROWS]
+            if found["generation"] != _seen or found["pid"] == pid:
+                _rows[number % _ROWS] = np.zeros((), _ROW)
+                found["pid"], found["generation"], found["start_ns"] = pid, _seen, now()
+                found["before_cpu_ns"] = clocks.process_cpu_ns()
+                _row, _system_start, _delayed_start = found, clocks.system_ns(), delayed_ns()
                 break
     return _row
 
 
-rings: list[at.Ring] = []
-"""The rings of this process's row: one for the thread that makes a worker's batches, one for that which sends them."""
-
-
-_cpu_start = _system_start = _delayed_at = 0
+flushed = _system_start = 0  # when ``flush`` was last called, in nanoseconds
 _delayed_start: int | None = None
-_EVERY = 500_000_000  # ns
+_flushing = fork.Lock()
 
 
-def flush(until: int = 0, *, first: bool = False, own: at.Ring | None = None) -> None:
-    """Write what the threads of this process have counted to its row; readers add the rings.
+def flush(until: int = 0, images: int = 0, *, first: bool = False) -> None:
+    """Write what the threads of this process have counted to its row.
 
     Args:
-        until: the time up to which it is measured; 0: unchanged. first: one of a worker's first batches has ended.
-        own: the ring that this thread writes to, whose entries are added, too.
+        until, images: the time up to which it is measured, and the images made until then; 0: unchanged.
+        first: one of a worker's first batches has ended.
     """
-    global _delayed_at, _delayed_start
-    found = row()
+    global flushed, _delayed_start
+    found, flushed = row(), now()
     if found is None:
         return
-    words = found.data.cast("B").cast("q")  # writing one word takes less than half of NumPy's time
     with _flushing:
-        if own is not None:
-            clocks.clock().done += own.entries
-        sums = clocks.total().reshape(-1)
-        words[at.WRITING] += 1
-        if own is not None:
-            own.clear()
-        found[at.SUMS_BEGIN : at.RINGS_BEGIN] = sums
-        words[at.THREADS] = clocks.working()
-        words[at.PROCESS_CPU] = clocks.process_cpu_ns() - _cpu_start
-        words[at.SYSTEM] = clocks.system_ns() - _system_start
+        found["writing"] += 1
+        found["stages"] = clocks.total()
+        found["threads"] = len(clocks.working)
+        found["cpu_ns"] = clocks.process_cpu_ns() - found["before_cpu_ns"]
+        found["system_ns"] = clocks.system_ns() - _system_start
         if until:
-            words[at.UNTIL] = until
-            words[at.SPAN] = until - words[at.START]
+            found["ns"], found["images"] = until - found["start_ns"], images
         if first:
-            words[at.FIRSTS] += 1
-            found[[at.FIRST_CPU, at.FIRST_SYSTEM, at.FIRST_IMAGES]] = found[[at.PROCESS_CPU, at.SYSTEM, at.IMAGES]]
-            _delayed_start, _delayed_at = delayed_ns(), now()
-        words[at.WRITING] += 1
+            found["firsts"] += 1
+            found["first_cpu_ns"], found["first_system_ns"] = found["cpu_ns"], found["system_ns"]
+            _delayed_start = delayed_ns()
+        elif _delayed_start is not None:
+            found["delayed_ns"] = (delayed_ns() or 0) - _delayed_start
+        found["writing"] += 1
     if clocks.events:
         written, clocks.events = clocks.events, []
         with suppress(OSError), open(os.path.join(folder(), str(os.getpid())), "ab") as file:
             if file.tell() < _MOST_EVENTS * 32:
                 file.write(np.array(written, np.int64).tobytes())
-    late = own is None or now() - _delayed_at > min(_EVERY, _delayed_at - words[at.START])
-    if late and _delayed_start is not None:
-        found[at.DELAYED], _delayed_at = (delayed_ns() or 0) - _delayed_start, now()
-        found[at.DELAYED_IMAGES] = found[at.IMAGES]
-
-
-_flushing = fork.Lock()
-
-
-def write_text(found: npt.NDArray[np.int64], number: int, text: str, times: int) -> None:
-    """Write a statement, and how often the process was found at it, to its row."""
-    place = found[at.TEXTS_BEGIN :]
-    place[at.TEXTS :].view(at.TEXT)[number], place[number] = text.encode()[: at.TEXT.itemsize], times
