@@ -121,7 +121,11 @@ class HostBackend(Backend):
         return only(self.run_all([plan], allocate))
 
     def run_all(self, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
-        """Compute several plans at once; return for each its values, or the exception that ``run`` would raise."""
+        """Compute several plans at once, in memory from ``allocate`` as ``run`` does.
+
+        Returns:
+            For each plan its values, or the exception that ``run`` would raise.
+        """
         return [attempt(self.run, plan, allocate) for plan in plans]
 
     def place(self, jobs: Sequence[tuple[npt.NDArray[np.uint8], torch.Tensor, Place]], out: torch.Tensor) -> None:

@@ -27,6 +27,8 @@ from accel.system import counters, notes
 from accel.system.imports import LazyModule
 from accel.wire import dumps
 
+__all__ = ["Recorder"]
+
 _data: Any = LazyModule("ray.data")
 
 MESSAGE = "message"

@@ -32,6 +32,8 @@ from accel.recipes.options import AcceleratorOptions, Selection
 from accel.recipes.recipe import selection_of
 from accel.runtime import compute
 
+__all__ = ["SIZES", "Case", "Within", "cases", "check", "computed", "picture"]
+
 SIZES = ((1, 1), (7, 5), (64, 48), (83, 131))
 """The (height, width) of the images tried."""
 

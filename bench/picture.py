@@ -69,9 +69,7 @@ def draw(result: dict[str, Any], name: str) -> str:
         lines.append(_text(_NAMES + length + 6, y + 14, f"{each['median ms']:.2f}", bold))
         lines.append(_text(_NAMES + length + 38, y + 14, differs(each), "quiet"))
     versions = result["versions"]
-    lines.append(
-        _text(14, height - 32, f"{result['date'][:10]}, {result['machine']['cpu']}; medians of rounds", "quiet")
-    )
+    lines.append(_text(14, height - 32, f"{result['date'][:10]}, {result['machine']['cpu']}, medians", "quiet"))
     named = ", ".join(f"{each} {versions[each]}" for each in ("torch", "torchvision", "Pillow"))
     lines.append(_text(14, height - 14, named, "quiet"))
     return "\n".join([*lines, "</svg>", ""])

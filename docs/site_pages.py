@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,14 @@ ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md", **{name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")}}
 PAGES |= {name: name for name in ("bench/README.md", "bench/REPORT.md")}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Show the version, and the date that CHANGELOG.md has for it, below every page."""
+    version = runpy.run_path(str(ROOT / "accel" / "system" / "version.py"))["__version__"]
+    dated = re.search(rf"^## \[{re.escape(version)}\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    config.copyright = f"accel {version}, {dated[1] if dated else 'not released'}"
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:

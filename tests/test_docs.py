@@ -3,8 +3,6 @@
 import importlib.util
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -121,11 +119,8 @@ def test_the_guide_names_all_options() -> None:
         assert listed == set(backend.find(name).Options.__dataclass_fields__), name
 
 
-def test_the_api_page_has_every_public_name() -> None:
-    text = TEXTS["docs/api.md"]
-    shown = set(re.findall(r"^::: (.*)$", text, re.MULTILINE))
-    assert {f"accel.{name}" for name in accel.__all__ if not name.startswith("__")} <= shown
-    functions = text.partition("`torchvision.transforms.functional`:")[2].partition("##")[0]
+def test_the_api_page_names_all_functions() -> None:
+    functions = TEXTS["docs/api.md"].partition("`torchvision.transforms.functional`:")[2].partition("##")[0]
     assert sorted([*re.findall(r"`(\w+)`", functions), "decode"]) == sorted(accel.functional.__all__)
 
 
@@ -138,18 +133,3 @@ def test_the_examples_of_sinking_run() -> None:
     assert len(blocks) > 5
     said = helpers.python("\n".join(blocks), timeout=300)
     assert "sink of train_step" in said
-
-
-@pytest.mark.skipif(importlib.util.find_spec("mkdocstrings") is None, reason='needs pip install -e ".[docs]"')
-def test_the_site_builds_and_shows_the_docstrings(tmp_path: Path) -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert built.returncode == 0, built.stderr
-    api = (tmp_path / "api" / "index.html").read_text()
-    assert "Choose the backend that decodes and augments images" in api
-    for name in ("set_image_backend", "submit", "LazyTensor", "backend.HostBackend", "testing.check"):
-        assert re.search(rf'id="accel\.(\w+\.)*{re.escape(name)}"', api), name

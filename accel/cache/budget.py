@@ -2,11 +2,8 @@
 
 All of it happens in one transaction of the table, so that the budget holds for all processes together. A segment is
 charged with its content and its rows. Bytes that are claimed and not yet written count as well, until their writer
-reports them written or, if it was killed, the next writer of the segment overwrites them.
-
-A shelf takes room back only from shelves that save at most half as much time a byte (``worth``). A shelf that was taken
-back from grows no more in this run, nor does any that is worth no more than it was: nothing is written only to be taken
-back for the next one. So a run writes less than the budget for each shelf, and then writes no more.
+reports them written or, if it was killed, the next writer of the segment overwrites them. Which shelf takes room back
+from which is in docs/cache.md.
 """
 
 from __future__ import annotations
@@ -79,21 +76,20 @@ class Shelves:
     def __init__(self, connection: Any, shelf: int, measured: int | None) -> None:
         self._measured = {} if measured is None else {shelf: measured}
         query = f"SELECT id, worth, taken FROM shelves WHERE sum IS {_SUM_OF_SHELF}"
-        self._known = {each: (worth, taken) for each, worth, taken in connection.execute(query)}
+        rows = connection.execute(query).fetchall()
+        self._known: dict[int, tuple[int, int]] = {each: (worth, taken) for each, worth, taken in rows}
         query = "SELECT shelf, sum(charge + claimed) FROM segments GROUP BY shelf"
         self.charges: dict[int, int] = dict(connection.execute(query).fetchall())
         self._closed = max((taken for _, taken in self._known.values()), default=0)
 
     def worth(self, shelf: int) -> int:
         """Picoseconds that a byte of the shelf saves."""
-        known = self._measured.get(shelf)
-        if known is None:
-            known = self._known[shelf][0] if shelf in self._known else assumed(shelf)
-        return known
+        known, _ = self._known.get(shelf, (assumed(shelf), 0))
+        return self._measured.get(shelf, known)
 
     def grows(self, shelf: int) -> bool:
         """Whether the shelf may grow in this run; that of indexes, which come first, always may."""
-        taken = self._known[shelf][1] if shelf in self._known else 0
+        _, taken = self._known.get(shelf, (0, 0))
         return shelf == INDEX or (self.worth(shelf) > self._closed and not taken)
 
     def yielding(self, shelf: int) -> list[int]:
@@ -176,28 +172,23 @@ def contents(connection: Any) -> list[tuple[int, int, int]]:
 
 
 def mend(connection: Any) -> int:
-    """Rebuild the damaged rows of segments from their entries; return how many were damaged."""
-    found = damaged(connection)
-    for segment in found:
-        _mend(connection, segment)
-    return len(found)
-
-
-def _mend(connection: Any, segment: int) -> None:
-    """Rebuild a segment's row from its entries, or delete it if there are none."""
-    rows = connection.execute("SELECT id, row FROM entries WHERE segment = ?", (segment,)).fetchall()
-    found = [entry for number, row in rows if (entry := unpacked(row)) and entry.kind == number % KINDS]
-    if not found:
-        connection.execute("DELETE FROM segments WHERE id = ?", (segment,))
-        return
-    kind, size = found[0].kind, max(entry.offset + entry.size for entry in found)
-    charge = size + sum(entry.charge - entry.size for entry in found)
+    """Rebuild the damaged rows of segments from their entries, or delete those without; return how many they were."""
     update = (
         f"UPDATE segments SET shelf = CASE shelf % {KINDS} WHEN ? THEN shelf ELSE ? END,"
         " size = ?, charge = ?, claimed = 0 WHERE id = ?"
     )
-    connection.execute(update, (kind, kind, size, charge, segment))
-    _seal(connection, segment)
+    segments = damaged(connection)
+    for segment in segments:
+        rows = connection.execute("SELECT id, row FROM entries WHERE segment = ?", (segment,)).fetchall()
+        found = [entry for number, row in rows if (entry := unpacked(row)) and entry.kind == number % KINDS]
+        if not found:
+            connection.execute("DELETE FROM segments WHERE id = ?", (segment,))
+            continue
+        kind, size = found[0].kind, max(entry.offset + entry.size for entry in found)
+        charge = size + sum(entry.charge - entry.size for entry in found)
+        connection.execute(update, (kind, kind, size, charge, segment))
+        _seal(connection, segment)
+    return len(segments)
 
 
 def _seal(connection: Any, segment: int) -> None:

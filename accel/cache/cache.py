@@ -118,7 +118,7 @@ class Cache:
         numbers = self._numbers.at([*places])
         if not numbers:
             return {}
-        rows = {place: waiting for place in numbers if (waiting := self._filling.waiting(place))}
+        rows = self._filling.waiting(numbers)
         for row in self._faults.ask(self._table.rows_of, [*chain.from_iterable(numbers.values())]) or ():
             rows.setdefault(row[0] & -KINDS, []).insert(0, row)  # before those that wait, which are newer
         found = {places[place]: self._file(places[place], own) for place, own in rows.items()}
@@ -181,8 +181,10 @@ class Cache:
         row = entry.number, packed(entry)
         if self._segments.lacks(entry.segment):  # the entry may be sound
             self._known[entry.key] = File(entry.header, {})
-        elif row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *self._filling.waiting(row[0] & -KINDS)]:
-            self._drop(row)
+        else:
+            waiting = self._filling.waiting([row[0] & -KINDS]).values()
+            if row in [*(self._faults.ask(self._table.rows_of, row[:1]) or ()), *chain(*waiting)]:
+                self._drop(row)
 
     def _drop(self, row: Row) -> None:
         """Count a damaged entry once, and have its row deleted."""
@@ -238,12 +240,13 @@ class Cache:
     def _has_all(self, entries: Sequence[Entry], places: Sequence[int]) -> list[bool]:
         """For each entry, at its place, whether the cache has it: others may have put it in since the look-up."""
         rows = dict(self._faults.ask(self._table.rows_of, places) or ())
-        if not rows and self._filling.lacks(places):
+        waiting = self._filling.waiting({place & -KINDS for place in places})
+        if not rows and not waiting:
             return [False] * len(entries)
         has = list[bool]()
         for entry, place in zip(entries, places, strict=True):
             own = [(place, rows[place])] if place in rows else []
-            file = self._file(entry.key, own + self._filling.waiting(place - entry.kind))
+            file = self._file(entry.key, own + waiting.get(place - entry.kind, []))
             known = None if file is None else file.entries.get(entry.kind)
             has.append(known is not None and known.is_as(entry))
         return has

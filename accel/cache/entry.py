@@ -71,7 +71,6 @@ class Entry(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """The number of parts."""
         return len(self.numbers) // 12
 
     @property
@@ -81,7 +80,6 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the content."""
         return int.from_bytes(self.numbers[-4:], byteorder)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
@@ -174,7 +172,6 @@ def sides(sizes: Iterable[int], begin: int = 0) -> Iterator[int]:
 
 
 def packed(entry: Entry) -> bytes:
-    """Pack an entry into a row."""
     return packed_at([entry], entry.segment, [entry.offset])[0]
 
 

@@ -7,7 +7,7 @@ and if that is killed it is lost.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from time import monotonic
 from typing import Any
 
@@ -143,14 +143,14 @@ class Filling:
             self._own[shelf] = claim.segment, claim.file
         return self._own[shelf][1]
 
-    def waiting(self, place: int) -> list[Row]:
-        """The rows at a place that are not in the table yet."""
-        found = [(place + shelf % KINDS, piece) for shelf, piece in tuple(self._pieces.items())]
-        return [(number, row) for number, piece in found if (row := piece.rows.get(number)) is not None]
-
-    def lacks(self, numbers: Iterable[int]) -> bool:
-        """Whether no row with one of these numbers waits to be added to the table."""
-        return all(piece.rows.keys().isdisjoint(numbers) for piece in tuple(self._pieces.values()))
+    def waiting(self, places: Container[int]) -> dict[int, list[Row]]:
+        """The rows at places that are not in the table yet, by place."""
+        found: dict[int, list[Row]] = {}
+        for piece in tuple(self._pieces.values()):
+            for row in [*piece.rows.items()]:
+                if (place := row[0] & -KINDS) in places:
+                    found.setdefault(place, []).append(row)
+        return found
 
     def drop(self, row: Row) -> None:
         """Delete a row, here or, with the next ``flush``, in the table."""
@@ -178,7 +178,6 @@ class Filling:
         return size < left
 
     def is_due(self) -> bool:
-        """Whether something has waited for long."""
         return self._since is not None and monotonic() > self._since + _SECONDS
 
     def flush(self, tries: int = 1) -> bool:

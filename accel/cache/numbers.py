@@ -43,7 +43,6 @@ class Numbers:
         self._next = now + _PART * (now - start)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Add numbers that this process puts in."""
         self._own.update(numbers)
 
     def at(self, places: Sequence[int]) -> dict[int, list[int]]:

@@ -146,7 +146,6 @@ class Segments:
 
 
 def name_of(segment: int) -> str:
-    """The name of a segment's file."""
     return f"{segment:08}"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,8 +56,7 @@ def survey(folder: Path) -> Summary:
     Raises:
         Unusable: there is none, or its table cannot be read.
     """
-    table = _table(folder)
-    try:
+    with _table(folder) as table:
         counts, contents = table.counts(), {kind: rest for kind, *rest in table.read(budget.contents)}
         keys = counts.pop(-1)
         kinds = [
@@ -64,10 +64,6 @@ def survey(folder: Path) -> Summary:
         ]
         faults = _faults(folder, table) + table.faults(thorough=False)
         return Summary(table.about("version") or "unknown", kinds, keys, folders.size_of(folder), faults)
-    except (sqlite3.Error, OSError) as error:
-        raise Unusable(f"its table cannot be read: {error}: {folder}") from error
-    finally:
-        table.close()
 
 
 def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verification:
@@ -76,20 +72,15 @@ def verified(folder: Path, each: Callable[[], object] = lambda: None) -> Verific
     Raises:
         Unusable: there is none, or its table cannot be read.
     """
-    table, segments = _table(folder), Segments(folder / folders.SEGMENTS)
     count, damaged, last = 0, list[str](), -(1 << 63)
-    try:
-        faults = _faults(folder, table) + table.faults()
+    with _table(folder) as table:
+        segments, faults = Segments(folder / folders.SEGMENTS), _faults(folder, table) + table.faults()
         while rows := table.rows_after(last):
             for last, row in rows:
                 count += 1
                 if (fault := _fault(last, row, segments)) is not None and (last, row) in table.rows_of([last]):
                     damaged.append(f"{NAMES.get(last % KINDS, last % KINDS)}, entry {last:x}: {fault}")
                 each()
-    except (sqlite3.Error, OSError) as error:
-        raise Unusable(f"its table cannot be read: {error}: {folder}") from error
-    finally:
-        table.close()
     return Verification(count, damaged, faults)
 
 
@@ -145,8 +136,15 @@ def _exists(folder: Path) -> None:
         raise Unusable(f"there is no cache: {folder}")
 
 
-def _table(folder: Path) -> Table:
+@contextmanager
+def _table(folder: Path) -> Iterator[Table]:
     _exists(folder)
     if not (folder / folders.TABLE).is_file():
         raise Unusable(f"the cache is empty: {folder}")
-    return Table(folder / folders.TABLE, writable=os.access(folder, os.W_OK))
+    table = Table(folder / folders.TABLE, writable=os.access(folder, os.W_OK))
+    try:
+        yield table
+    except (sqlite3.Error, OSError) as error:
+        raise Unusable(f"its table cannot be read: {error}: {folder}") from error
+    finally:
+        table.close()

@@ -43,16 +43,7 @@ _ROW = "SELECT id, row FROM entries WHERE id = ?"
 _ROWS_OF = f"SELECT id, row FROM entries WHERE id IN ({','.join('?' * _TOGETHER)})"
 _INDEXED = "entries INDEXED BY of_segment"  # the SQL index, a tenth of the size of the rows
 _NUMBERS = f"SELECT id FROM {_INDEXED}"
-_NO_DAMAGE = (
-    "locked",
-    "locking protocol",
-    "disk I/O",
-    "is full",
-    "readonly",
-    "read-only",
-    "unable to open",
-    "out of memory",
-)
+_NO_DAMAGE = ("locked", "locking", "disk I/O", "is full", "readonly", "read-only", "unable to open", "out of memory")
 _BUSY, _BUSY_AT_OPENING = 0.05, 10.0  # seconds to wait for another process that writes
 
 
@@ -75,9 +66,7 @@ class Table:
             return query(self._connection or self._connect(), *args)
 
     def _select(self, query: str, *args: Any) -> list[Any]:
-        with _lock:
-            connection = self._connection or self._connect()
-            return connection.execute(query, args).fetchall()  # type: ignore[no-any-return]
+        return self.read(lambda connection: connection.execute(query, args).fetchall())
 
     def rows_of(self, numbers: Sequence[int]) -> list[Row]:
         """The rows with these numbers."""
@@ -95,12 +84,9 @@ class Table:
 
     def numbers(self) -> npt.NDArray[np.int64]:
         """The numbers of all rows, ascending."""
-        with _lock:
-            connection = self._connection or self._connect()
-            return np.sort(np.fromiter((number for (number,) in connection.execute(_NUMBERS)), np.int64))
+        return self.read(lambda each: np.sort(np.fromiter((number for (number,) in each.execute(_NUMBERS)), np.int64)))
 
     def rows_after(self, number: int, count: int = 256) -> list[Row]:
-        """The next ``count`` rows after a number, in ascending order."""
         return self._select("SELECT id, row FROM entries WHERE id > ? ORDER BY id LIMIT ?", number, count)
 
     def version(self) -> tuple[int, int]:

@@ -82,5 +82,5 @@ class Worth:
 
     def of(self, shelf: int) -> int | None:
         """Picoseconds that a byte of a shelf saves; None if it was not measured."""
-        rate = self._saved.get(shelf)
-        return None if rate is None or rate.count <= 0 else round(1e6 * rate.value)
+        rate = self._saved.get(shelf, Rate())
+        return None if rate.count <= 0 else round(1e6 * rate.value)

@@ -34,10 +34,8 @@ Data = bytes | memoryview
 def accel(
     data: Data, box: Box, channels: int, index: jpeg.Index | None = None, out: Pixels | None = None
 ) -> Pixels | None:
-    """accel's own decoder, on the region alone; declines everything that is not plainly an intact baseline file.
-
-    It begins at the points of ``index``, and adds to it. ``out``: memory for the pixels.
-    """
+    """accel's own decoder (``jpeg.decode``), on the region alone, which declines all but plainly intact baseline
+    files."""
     return jpeg.decode(data, box, channels=channels, out=out, index=index)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 SOI = b"\xff\xd8\xff"
 _EOI = b"\xff\xd9"
@@ -18,7 +18,7 @@ _PLAIN = frozenset({0xC4, 0xDD, 0xFE, *range(0xE0, 0xF0)} - {_APP0, _APP2, _APP1
 LARGEST_SIDE = 65500
 """The most rows or columns that libjpeg takes (JPEG_MAX_DIMENSION); a file may say up to 65535."""
 
-_MPF, _ICC, _PHOTOSHOP = b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00"
+MPF, _ICC, _PHOTOSHOP, _RESOURCE = map(tuple, (b"MPF\x00", b"ICC_PROFILE\x00", b"Photoshop 3.0\x00", b"8BIM"))
 
 
 def channels_of(mode: str) -> int:
@@ -79,18 +79,24 @@ def claim(data: bytes | bytearray, size: int | None = None) -> Header | None:
     if data[:3] != SOI:
         return None
     size = len(data) if size is None else size
-    frame: _Frame | None = None
-    pictures = False
+    components = height = width = 0
+    progressive, pictures, ids = False, False, data[:0]
     for marker, position, length in _segments(data, size):
         if marker == _SOS:
-            return frame and _claimed(data, size, frame, position, length, pictures)
-        if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE) and frame is None:
-            frame = _frame(data, marker, position, length)
-            if frame is None:
+            if not components or data[position] > components:
                 return None
-        elif marker == _APP2 and data.startswith(_MPF, position):
+            scan, mode = position - 4, "L" if components == 1 else "RGB"
+            complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + length
+            state = survey(data, scan, size, ids) if progressive else (complete, complete)
+            return Header(width, height, mode, progressive, *state, scan, pictures=pictures)
+        if marker in (_BASELINE, _EXTENDED, _PROGRESSIVE) and not components:
+            components, height, width = frame(data, position, length)
+            if not components:
+                return None
+            progressive, ids = marker == _PROGRESSIVE, data[position + 6 : position + length : 3]
+        elif marker == _APP2 and begins(data, position, position + length, MPF):
             pictures = True
-        elif marker not in _PLAIN and not _harmless(data, marker, position, length):
+        elif marker not in _PLAIN and not harmless(data, marker, position, length):
             return None
     return None
 
@@ -110,75 +116,62 @@ def _segments(data: bytes | bytearray, size: int) -> Iterator[tuple[int, int, in
         position += 2 + length
 
 
-class _Frame(NamedTuple):
-    """A frame header: its marker, the picture's size, and the components' ids."""
-
-    marker: int
-    width: int
-    height: int
-    ids: bytes | bytearray
+# -- segments: in numba's subset of Python, as compiled code (``files.kernels``) reads them in the same way -----------
 
 
-def _frame(data: bytes | bytearray, marker: int, position: int, length: int) -> _Frame | None:
-    if length < 6 or data[position] != 8:
-        return None
-    components = data[position + 5]
-    height = (data[position + 1] << 8) | data[position + 2]
-    width = (data[position + 3] << 8) | data[position + 4]
-    if components not in (1, 3) or length != 6 + 3 * components or not width or not height:
-        return None
-    if max(width, height) > LARGEST_SIDE:
-        return None
-    return _Frame(marker, width, height, data[position + 6 : position + length : 3])
+def begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
+    """Whether data[at:end] begins with these bytes."""
+    same = end - at >= len(text)
+    for i in range(len(text)):
+        same = same and data[at + i] == text[i]
+    return same
 
 
-def _claimed(
-    data: bytes | bytearray, size: int, frame: _Frame, position: int, length: int, pictures: bool
-) -> Header | None:
-    """The header of a file whose first scan's content is at a position."""
-    components, scan = len(frame.ids), position - 4
-    if data[position] > components:
-        return None
-    mode = "L" if components == 1 else "RGB"
-    if frame.marker == _PROGRESSIVE:
-        state = survey(data, scan, size, frame.ids)
-        return Header(frame.width, frame.height, mode, True, *state, scan, pictures=pictures)
-    complete = data.endswith(_EOI, 0, size) or data.rfind(_EOI, 0, size) > position + length
-    return Header(frame.width, frame.height, mode, False, complete, complete, scan, pictures=pictures)
+def frame(data: Any, at: int, length: int) -> tuple[int, int, int]:
+    """The components, the height and the width that a frame header says, data[at : at + length]; zeros: it is unusual.
+
+    Products and sums, and no shifts, make bytes signed numbers for numba.
+    """
+    if length < 6 or data[at] != 8:
+        return 0, 0, 0
+    components, height, width = 0 + data[at + 5], 256 * data[at + 1] + data[at + 2], 256 * data[at + 3] + data[at + 4]
+    sized = min(height, width) > 0 and max(height, width) <= LARGEST_SIDE
+    fits = sized and components in (1, 3) and length == 6 + 3 * components
+    return (components, height, width) if fits else (0, 0, 0)
 
 
-def _harmless(data: bytes | bytearray, marker: int, position: int, length: int) -> bool:
-    """Whether Pillow, and so any other decoder, reads a segment before the scan without failing."""
+def harmless(data: Any, marker: int, at: int, length: int) -> bool:
+    """Whether Pillow, and so any other decoder, reads a segment before the scan, data[at : at + length], without
+    failing."""
     if marker == _DQT:  # whole tables of 64 values of one or two bytes
         while length > 0:
-            size = 65 if data[position] < 16 else 129
-            position += size
+            size = 65 if data[at] < 16 else 129
+            at += size
             length -= size
         return length == 0
     if marker in (_APP0, _APP14):  # Pillow reads a version from JFIF's and Adobe's
         return length >= 7
     if marker == _APP2:  # the number of a part of a colour profile
-        return length >= 14 or not data.startswith(_ICC, position)
+        return length >= 14 or not begins(data, at, at + length, _ICC)
     if marker == _APP13:
-        return _photoshop_parses(bytes(data[position : position + length]))
-    return False
+        return photoshop_parses(data, at, length)
+    return marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF  # as ``_PLAIN``
 
 
-def _photoshop_parses(payload: bytes) -> bool:
+def photoshop_parses(data: Any, at: int, length: int) -> bool:
     """Whether Pillow's walk over Photoshop's resources stays inside the segment (else it refuses the file)."""
-    position = 14 if payload.startswith(_PHOTOSHOP) else len(payload)
-    while payload[position : position + 4] == b"8BIM":
+    position = len(_PHOTOSHOP) if begins(data, at, at + length, _PHOTOSHOP) else length
+    while begins(data, at + position, at + length, _RESOURCE):
         position += 6  # the resource's code
-        if position == len(payload):
-            return False
-        if position > len(payload):
-            return True
-        position += 1 + payload[position]  # its name
+        if position >= length:
+            return position > length
+        position += 1 + data[at + position]  # its name
         position += position & 1
-        size = payload[position : position + 4]
-        if len(size) < 4:
+        if position + 4 > length:
             return True
-        position += 4 + int.from_bytes(size, "big")
+        place = at + position
+        upper, lower = 256 * data[place] + data[place + 1], 256 * data[place + 2] + data[place + 3]
+        position += 4 + 65536 * upper + lower
         position += position & 1
     return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from accel.system import counters, fork
 from accel.system.memory import Key
 
 FULL = "the memory for stream indexes is full"
-
-
-_T = TypeVar("_T")
 
 
 class Durable(Protocol):
@@ -68,22 +65,13 @@ def decoded(
     out: Pixels | None = None,
     name: str | None = None,
 ) -> Pixels:
-    """``accel.codec.decode.decode`` of a file with the index kept for its key, to which it adds."""
-    if engine == "pillow":
-        return decode(data, header, box, channels, engine, name=name)
-    return noted(header, key, lambda index: decode(data, header, box, channels, engine, index, out, name), durable)
-
-
-def noted(
-    header: Header | Raw, key: Key | None, decode: Callable[[Index | None], _T], durable: Durable | None = None
-) -> _T:
-    """Call ``decode`` with the index kept for a file's key (None: it has none, and gets none), and keep what it adds.
+    """``accel.codec.decode.decode`` of a file with the index kept for its key (None: there is none), to which it adds.
 
     ``durable``: the index's place in a cache that outlives the run; None: there is no such cache.
     """
-    entries = store.current()
-    if entries is None or key is None or not isinstance(header, Header) or header.progressive:
-        return decode(None)
+    entries, plain = store.current(), isinstance(header, Header) and not header.progressive
+    if engine == "pillow" or entries is None or key is None or not plain:
+        return decode(data, header, box, channels, engine, None, out, name)
     index, read = _thread.index, False
     content, _ = _waiting.get(key) or (None, None)
     if content is not None:
@@ -92,9 +80,9 @@ def noted(
         read = durable is not None and durable.read(index.room)
         if not read:
             if _full and durable is None:
-                return decode(None)
+                return decode(data, header, box, channels, engine, None, out, name)
             index.clear()
-    made = decode(index)
+    made = decode(data, header, box, channels, engine, index, out, name)
     if index.used:
         _happened.append(counters.INDEXED)
     elif index.dropped:
@@ -144,7 +132,7 @@ def is_full() -> bool:
 
 
 def counted(used: int, dropped: int, kept: int, full: bool, crowded: int) -> None:
-    """Count what compiled code has done with indexes of many files, as ``noted`` and ``flush`` do for one."""
+    """Count what compiled code has done with indexes of many files, as ``decoded`` and ``flush`` do for one."""
     global _full
     for name, number in ((counters.INDEXED, used), (counters.MISFITS, dropped), (counters.INDEXES, kept)):
         if number:

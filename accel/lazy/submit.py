@@ -249,7 +249,7 @@ class Future(concurrent.futures.Future[Any]):
             return list(self._results) if self._listed else self._results[0]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what ``result`` would raise, or None; waits as that does."""
+        """Return what ``result`` would raise, or None; waits as that does, for ``timeout`` seconds at most."""
         if self._process == os.getpid():
             return super().exception(timeout)
         try:

@@ -3,16 +3,20 @@
 ``ImageFolder(folder)`` reads a pack while a backend is in force, ``PackDataset`` always.
 """
 
-from accel.codec.files.packs import MemberFile as _MemberFile
+from io import BytesIO as _BytesIO
+
 from accel.codec.files.packs import opened as _opened
 from accel.errors import PackError
 
 
-def open(path: object) -> _MemberFile:
+def open(path: object) -> _BytesIO:
     """Open a file of a pack for reading, as ``open(path, "rb")`` does for the tree that was packed.
 
     Args:
         path: the pack's folder, and the path below it, as ``ImageFolder.samples`` has it.
+
+    Returns:
+        A file object of the bytes, whose ``name`` is the path.
 
     Raises:
         FileNotFoundError: it is not in a pack.

@@ -30,7 +30,8 @@ class PackDataset(VisionDataset):  # type: ignore[misc]  # torchvision has no ty
     Args:
         root: the pack's folder: a local one, or a url of any file system of fsspec (``s3://bucket/train``). Of these,
             shards are fetched into ``folder`` when they are first needed, once for all processes and ranks.
-        transform, target_transform: as of ``ImageFolder``.
+        transform: as of ``ImageFolder``.
+        target_transform: as of ``ImageFolder``.
         loader: makes an image of a path, which it opens by ``accel.packs.open``. By default an RGB image.
         folder: a local folder for shards that are fetched; the next training finds them there.
         bound: the bytes that they may take there, but for those that are just fetched or read; None for all. Shards

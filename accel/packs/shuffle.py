@@ -21,8 +21,9 @@ class BlockShuffle(Sampler[int]):
         block: samples in a block.
         seed: of the order of the first epoch; epoch ``e`` is shuffled by ``seed + e`` (``set_epoch``).
         window: blocks that are shuffled together.
-        num_replicas, rank: as of ``torch.utils.data.DistributedSampler``: each rank gets other blocks, and all as many
-            samples as the one with the fewest.
+        num_replicas: how many ranks there are, as of ``torch.utils.data.DistributedSampler``: each gets other blocks,
+            and all as many samples as the one with the fewest.
+        rank: the number of this one, from 0.
 
     Raises:
         ValueError: a number is too small, the rank is not one of ``num_replicas``, or a rank would have no samples.
@@ -66,10 +67,8 @@ class BlockShuffle(Sampler[int]):
             given -= min(given, len(window))
 
     def __len__(self) -> int:
-        return len(self._dataset) if self._replicas == 1 else self._fewest()
-
-    def _fewest(self) -> int:
-        """The samples of the rank with the fewest, wherever the last block, which may be shorter, comes."""
         count, blocks = len(self._dataset), -(-len(self._dataset) // self._block)
-        missing = blocks * self._block - count
-        return max(blocks // self._replicas * self._block - missing, 0)
+        if self._replicas == 1:
+            return count
+        # of the rank with the fewest, wherever the last block, which may be shorter, comes
+        return max(blocks // self._replicas * self._block - (blocks * self._block - count), 0)

@@ -148,18 +148,18 @@ def _tree(root: str) -> Found:
         raise PackError(f"{root!r}: there are no class folders in it")
     candidates, left_out, faults = list[tuple[str, int, Place]](), sorted(folders.keys() - set(classes)), list[str]()
     below = len(os.path.join(root, ""))
+
+    def note(error: OSError) -> None:
+        faults.append(f"{error.filename!r}: {error.strerror}")
+
     for label, name in enumerate(classes):
-        for folder, _, names in sorted(os.walk(os.path.join(root, name), onerror=_noting(faults), followlinks=True)):
+        for folder, _, names in sorted(os.walk(os.path.join(root, name), onerror=note, followlinks=True)):
             for place in [os.path.join(folder, each) for each in sorted(names)]:
                 if place.lower().endswith(EXTENSIONS):
                     candidates.append((place[below:], label, place))
                 else:
                     left_out.append(place[below:])
     return classes, candidates, left_out, faults
-
-
-def _noting(faults: list[str]) -> Callable[[OSError], None]:
-    return lambda error: faults.append(f"{error.filename!r}: {error.strerror}")
 
 
 def _table(file: str) -> Found:

@@ -248,7 +248,8 @@ def _fill(
         sizes.append(found.size)
         bar.advance(len(numbers))
     labels = np.array([file.label for file in files], np.int64)
-    columns = pack_index.Columns(
+    pack_index.write(
+        index,
         classes=_names(listing.classes),
         counts=np.bincount(labels, minlength=len(listing.classes)).astype("<i8").tobytes(),
         paths=_names([file.path.partition("/")[2] for file in files]),
@@ -257,7 +258,6 @@ def _fill(
         shards=_names([name_of(shard) for shard in range(len(plan))]),
         sizes=np.array(sizes, "<i8").tobytes(),
     )
-    pack_index.write(index, columns)
     return sizes
 
 

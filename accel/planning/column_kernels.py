@@ -25,7 +25,7 @@ def plan_axes(
     rows_first: Any,
     found: Any,
 ) -> Any:
-    """Fill the boxes, axes and parts of ``Columns``.
+    """Fill the boxes, axes and parts of ``Columns``; return 0, or ``OTHERWISE`` if columns cannot express some image.
 
     Args:
         forms: int64 [forms, FORM], see ``column_fields``. numbers: int64 [images, columns].
@@ -34,9 +34,6 @@ def plan_axes(
         support: the filter's support, in input positions at scale 1; 0: nothing is resampled.
         order: the rule for the order of the axes (``columns.order_of``).
         work: int64 [WORK, 4], working memory. found: int64 [FOUND], to be filled.
-
-    Returns:
-        0, or ``OTHERWISE`` if columns cannot express some image.
     """
     view, window, changed = work[0:2], work[2:4], work[5]
     channels = _channels(numbers, table, converted)

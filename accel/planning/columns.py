@@ -77,7 +77,8 @@ class ColumnPlan(Plan):
     ahead: Ahead | None = None
 
     @classmethod
-    def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> Self:
+    def of(cls, columns: Columns, interleaved: bool) -> Self:
+        shape = len(columns.boxes), columns.channels, *columns.largest
         made = cls((), shape, columns.table.dtype, interleaved)
         made.rows, made.columns = columns.rows, columns
         return made
@@ -139,38 +140,28 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 def plan_apart(rows: Rows) -> ApartPlan | None:
     """Plan rows with results of any sizes, interleaved; None as for ``plan``."""
     columns = _columns(rows)
-    if columns is None:
-        return None
-    return ApartPlan.of(columns, (len(rows), columns.channels, *columns.largest), True)
+    return None if columns is None else ApartPlan.of(columns, True)
 
 
 def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
     columns = _columns(rows)
-    if columns is None or not columns.alike:
-        return None
-    return ColumnPlan.of(columns, (len(columns.boxes), columns.channels, *columns.largest), interleaved)
+    return ColumnPlan.of(columns, interleaved) if columns is not None and columns.alike else None
 
 
 def _columns(rows: Rows) -> Columns | None:
-    program = _program(rows.structure)
-    count = len(rows)
-    if program is None or not count:
+    program, count = _program(rows.structure), len(rows)
+    if program is None or not count or not rows.each_apart() or rows.of_lazy_pixels():
         return None
-    if not rows.each_apart() or rows.of_lazy_pixels():
-        return None
-    boxes, parts, axes = (
-        np.empty((count, 4), np.int64),
-        np.empty((count, 3), np.int64),
-        np.empty((2, count, AXIS), np.int64),
-    )
+    boxes, parts, axes = (np.empty(shape, np.int64) for shape in ((count, 4), (count, 3), (2, count, AXIS)))
     inputs = program.codes, rows.numbers, rows.table(), program.converted, program.support, program.order
     ordered, found = np.empty(count, np.bool_), np.empty(FOUND, np.int64)
     if _plan_axes(*inputs, np.empty((of.WORK, 4), np.int64), boxes, axes, parts, ordered.view(np.uint8), found):
         return None
     channels, height, width, alike = found.tolist()
-    fill, table = _values(rows.structure, channels)
-    filter, largest = program.filter, (height, width)
-    return Columns(rows, channels, boxes, axes, parts, largest, bool(alike), filter, ordered, fill, table)
+    of_values = _values(rows.structure, channels)
+    return Columns(
+        rows, channels, boxes, axes, parts, (height, width), bool(alike), program.filter, ordered, *of_values
+    )
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -68,17 +67,12 @@ class Plan(NamedTuple):
         return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
 
 
-_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_OF_TORCH = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
-_OF_NUMPY = frozenset({torch.uint8, torch.float16, torch.float32})
+_BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor's memory as unsigned integers of its item size: table look-ups only move bits."""
-    size = tensor.dtype.itemsize
-    if tensor.dtype not in _OF_NUMPY:
-        tensor = tensor.view(_OF_TORCH[size])
-    values: npt.NDArray[Any] = tensor.numpy().view(_TYPES[size])
+    values: npt.NDArray[Any] = tensor.view(_BITS[tensor.dtype.itemsize]).numpy()
     return values
 
 
@@ -137,10 +131,8 @@ def _decode(source: Source, channels: int, items: list[tuple[Box, Item]]) -> Dec
         return Decode(source, channels, union, tuple([item for _, item in items]))
     top, left = (min(box[axis] for box, _ in items) for axis in (0, 1))
     bottom, right = (max(box[axis] + box[axis + 2] for box, _ in items) for axis in (0, 1))
-    union = (top, left, bottom - top, right - left)
-    shifted = []
+    height, width, shifted = bottom - top, right - left, []
     for box, item in items:
         first, *others = item.stages
-        offset = (top - box[0], left - box[1], *union[2:])
-        shifted.append(item._replace(stages=(first.onto(offset), *others)))
-    return Decode(source, channels, union, tuple(shifted))
+        shifted.append(item._replace(stages=(first.onto((top - box[0], left - box[1], height, width)), *others)))
+    return Decode(source, channels, (top, left, height, width), tuple(shifted))

@@ -134,9 +134,9 @@ def _essence(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:
     essence = _same(size, name, params)
     try:
         hash(essence)
+        return essence
     except TypeError:
         return name, repr(essence)
-    return essence
 
 
 def _same(size: Size, name: str, params: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -146,9 +146,12 @@ def set_image_backend(name: str, **options: Any) -> None:
 def image_backend(name: str, **options: Any) -> Iterator[None]:
     """Use a backend inside a ``with`` block, in this context only; what was in force before is restored.
 
-    Takes and raises what ``set_image_backend`` does. Threads started inside see the process's default, as with any
-    context variable; a DataLoader's workers use the backend that is in force at ``iter()``. A block that is left in
-    another context than it was entered in, as by a generator that another thread finishes, is left in both.
+    Takes a ``name`` and ``options`` as ``set_image_backend`` does. Threads started inside see the process's default, as
+    with any context variable; a DataLoader's workers use the backend that is in force at ``iter()``. A block that is
+    left in another context than it was entered in, as by a generator that another thread finishes, is left in both.
+
+    Raises:
+        ValueError, TypeError, BackendUnavailable: as ``set_image_backend`` does, before the block begins.
     """
     selection = select(name, options)
     with _lock:

@@ -21,8 +21,9 @@ _STATEMENTS = 3
 
 
 class Report:
-    """The bottleneck of a training, and how much changes would help; empty until something was measured.
+    """The bottleneck of a training, and how much changes would help.
 
+    Until something was measured it is empty, and what it is asked raises ``RuntimeError``.
     ``str(report)`` is one screen of text, of 100 columns at most; a notebook shows the same.
     """
 
@@ -134,6 +135,7 @@ class Report:
         }
 
     def to_json(self) -> str:
+        """``to_dict()`` as text."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def save(self, file: str | Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, Step
-from accel.recipes.rows import Form, Numbers, Rows, Structure, joined, separated, shifted
+from accel.recipes.rows import Rows, Structure, joined, separated, shifted
 
 
 class Drawn(Protocol):
@@ -39,7 +39,6 @@ class Row(Sequence[Recipe]):
 
     @property
     def selection(self) -> Selection:
-        """The selection of the image."""
         return self.source.selection
 
     def __len__(self) -> int:
@@ -72,21 +71,14 @@ def _rows(images: Sequence[Row]) -> Rows | None:
     count, columns = len(images), structure.columns
     numbers = np.array([image.drawn.row for image in images], np.int64).reshape(count, columns)
     if any(image.before for image in images):
-        common = _steps_before([image.before for image in images])
-        if common is None:
+        known: dict[tuple[Step, ...], int] = {}  # the steps before the draws take few different values
+        try:
+            which = [known.setdefault(image.before, len(known)) for image in images]
+            found = separated(list(known))
+        except (TypeError, RuntimeError, ValueError):  # parameters that have no hash, or cannot be compared
             return None
-        forms, more = common
-        structure = Structure.of(*[shifted(form, columns) for form in forms], *structure.forms)
-        numbers = np.concatenate([numbers, more], 1)
+        if found is None:
+            return None
+        structure = Structure.of(*[shifted(form, columns) for form in found[0].forms], *structure.forms)
+        numbers = np.concatenate([numbers, found[1][which]], 1)
     return Rows([image.source for image in images], structure, numbers)
-
-
-def _steps_before(images: Sequence[tuple[Step, ...]]) -> tuple[tuple[Form, ...], Numbers] | None:
-    """The forms and numbers of the steps before the draws, which take few different values; None if they have none."""
-    try:
-        known: dict[tuple[Step, ...], int] = {}
-        which = [known.setdefault(steps, len(known)) for steps in images]
-        found = separated(list(known))
-    except (TypeError, RuntimeError, ValueError):  # parameters that have no hash, or cannot be compared
-        return None
-    return None if found is None else (found[0].forms, found[1][which])

@@ -62,6 +62,9 @@ class AcceleratorOptions(Options):
             to four as long as their results fit in a sixteenth of the device's memory.
         placement: ``"device"``: it computes all batches. ``"auto"``, only with ``exact=True``: DataLoader workers
             compute batches on the host's cores in the time that they would wait for the device, with the same values.
+
+    Raises:
+        TypeError, ValueError: as ``Options`` does.
     """
 
     device: str | None = None

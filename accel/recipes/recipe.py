@@ -58,36 +58,21 @@ class Source:
 
     Attributes:
         data: the whole file, or the pixels; if there is a ``path``, read on first access.
-        header: size, mode and encoding.
         name: the name in messages. selection: the backend that runs the images made from it.
         origin: the recipe of pixels that are lazy themselves (values that became an image again), ``data`` is empty
             then; None for others.
         key: the key of the file, or of the content in memory, that ``data`` is all of; None if no key can be trusted.
         uses: how often it was decoded or looked up. shared: whether several images were recorded from it.
         picture: its decoded pixels, where they are kept (``accel.runtime.picture_memory``).
-        path: the path of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for
-            others. cached: what the cache knows of the file behind ``path`` (``runtime.memo.cached``); None: nothing.
+        path: of a file that was not read, or the bytes (``Encoded``) of one that was not decoded; None for others.
+        cached: what the cache knows of that file (``runtime.memo.cached``); None: nothing.
         buffer: the memory that ``data`` is a view of, which is used for other files when the source is gone.
         way: how the images made from it are recorded, for ``accel.stats()``.
     """
 
     __slots__ = (
-        *(
-            "data",
-            "header",
-            "name",
-            "selection",
-            "origin",
-            "key",
-            "uses",
-            "shared",
-            "picture",
-            "buffer",
-            "path",
-            "cached",
-            "way",
-        ),
-        "__weakref__",
+        *("data", "header", "name", "selection", "origin", "key", "uses", "shared", "picture", "buffer"),
+        *("path", "cached", "way", "__weakref__"),
     )
 
     def __init__(
@@ -127,7 +112,6 @@ class Source:
 
     @property
     def is_read(self) -> bool:
-        """Whether its bytes are in memory."""
         return self.path is None
 
     def _read(self) -> bytes | memoryview:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
-from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, overload
@@ -35,13 +35,7 @@ Sizes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 TOGETHER = "drawn together"
 
 
-class _Kind(ABCMeta):
-    """Metaclass of ``Sources``: ``isinstance`` checks real subclasses only, which is faster than ``ABCMeta``'s."""
-
-    __instancecheck__ = type.__instancecheck__
-
-
-class Sources(Sequence[Source], metaclass=_Kind):
+class Sources(Sequence[Source]):
     """A sequence of distinct sources, none of which is made of pixels that are lazy themselves.
 
     Attributes:
@@ -73,7 +67,6 @@ class Sources(Sequence[Source], metaclass=_Kind):
         """Make the source at this place if it is a file that was not read; else None."""
 
     def _one(self, place: int) -> Source:
-        """Make the source at this place."""
         raise NotImplementedError
 
     def _several(self, places: slice) -> Sequence[Source]:
@@ -103,51 +96,12 @@ COLOURED = 3
 """The components of a picture of mode "RGB"."""
 
 
-class Pictures(Sources):
-    """Pixels of many images of one size in one array.
-
-    Attributes:
-        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
-        name: the name in messages. selection: the backend that runs them.
-    """
-
-    __slots__ = ("header", "name", "pixels")
-
-    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
-        _, height, width, *channels = pixels.shape
-        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
-            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
-        super().__init__(selection)
-        self.pixels, self.name = pixels, name
-        self.header = Raw(width, height, "RGB" if channels else "L")
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def _one(self, place: int) -> Source:
-        return Source(self.pixels[place].reshape(-1).data.toreadonly(), self.header, self.name, self.selection)
-
-    def apart(self) -> PicturesApart:
-        """The same images as ``PicturesApart``."""
-        shape = *self.pixels.shape[:3], self.header.channels
-        return PicturesApart(self.pixels.reshape(-1), even(*shape), self.header.mode, self.name, self.selection)
-
-    def _several(self, places: slice) -> Pictures:
-        return Pictures(np.ascontiguousarray(self.pixels[places]), self.name, self.selection)
-
-    def table(self) -> Numbers:
-        return np.tile(table_of([self.header]), (len(self), 1))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pictures, (self.pixels, self.name, self.selection)
-
-
 class PicturesApart(Sources):
-    """Pixels of many images of several sizes in one piece of memory.
+    """Pixels of many images of any sizes in one piece of memory.
 
     Attributes:
-        pixels: uint8 [bytes], not to be changed. parts: int64 [images, 3], each image's offset, height and width.
-        mode: the mode of all images. name: the name in messages.
+        pixels: uint8, C-contiguous, not to be changed. mode: the mode of all images. name: the name in messages.
+        parts: int64 [images, 3], each image's offset, height and width.
     """
 
     __slots__ = ("mode", "name", "parts", "pixels")
@@ -163,10 +117,8 @@ class PicturesApart(Sources):
 
     def _one(self, place: int) -> Source:
         begin, height, width = self.parts[place].tolist()
-        end = begin + height * width * channels_of(self.mode)
-        return Source(
-            self.pixels[begin:end].data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection
-        )
+        own = self.pixels.reshape(-1)[begin : begin + height * width * channels_of(self.mode)]
+        return Source(own.data.toreadonly(), Raw(width, height, self.mode), self.name, self.selection)
 
     def table(self) -> Numbers:
         table = self.parts.copy()
@@ -177,11 +129,28 @@ class PicturesApart(Sources):
         return PicturesApart, (self.pixels, self.parts, self.mode, self.name, self.selection)
 
 
-def even(count: int, height: int, width: int, channels: int) -> Numbers:
-    """The ``PicturesApart.parts`` of images of one size that are stored one after the other."""
-    parts = np.empty((count, 3), np.int64)
-    parts[:, 0], parts[:, 1:] = np.arange(count) * (height * width * channels), (height, width)
-    return parts
+class Pictures(PicturesApart):
+    """Pixels of many images of one size in one array.
+
+    Attributes:
+        pixels: uint8 [images, height, width] (grey) or [images, height, width, 3], C-contiguous; not to be changed.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], name: str, selection: Selection) -> None:
+        count, height, width, *channels = pixels.shape
+        if pixels.dtype != np.uint8 or not pixels.flags.c_contiguous or channels not in ([], [3]):
+            raise ValueError(f"pictures are no {pixels.dtype} array of shape {pixels.shape}")
+        parts = np.empty((count, 3), np.int64)
+        parts[:, 0], parts[:, 1:] = np.arange(count) * math.prod(pixels.shape[1:]), (height, width)
+        super().__init__(pixels, parts, "RGB" if channels else "L", name, selection)
+
+    def _several(self, places: slice) -> Pictures:
+        return Pictures(np.ascontiguousarray(self.pixels[places]), self.name, self.selection)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pictures, (self.pixels, self.name, self.selection)
 
 
 class Files(Sources):
@@ -289,11 +258,9 @@ class Files(Sources):
         return found
 
     def key(self, place: int) -> Key | None:
-        """The key of the file at this place."""
         return reader.key(self.known[place].tolist())
 
     def keys(self) -> Keys:
-        """The keys of all files."""
         rows = np.ascontiguousarray(self.known[:, of.DEVICE : of.CHANGED + 1]).view(np.uint64)
         return Keys(rows, self.known[:, of.WRITTEN] >= 0)
 

@@ -23,10 +23,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from accel.lazy.state import LazyState
 from accel.lazy.tensor_base import LazyTensorBase, pending_state
 from accel.recipes.recipe import Branch, Recipe
-from accel.recipes.rows import Rows, Slot, Structure
+from accel.recipes.rows import Rows, Structure
 from accel.recipes.sources import table_of
 
 SMALL, SAMPLED = 1 << 12, 64
@@ -62,7 +61,10 @@ class _Notes:
             parts.append(value if len(value) <= most else (len(value), value[:SAMPLED], value[-SAMPLED:]))
         elif isinstance(value, torch.Tensor):
             lazy = pending_state(value)
-            parts.append(_of_tensor(value, most) if lazy is None else _of_lazy(lazy))
+            if lazy is None:
+                parts.append(_of_tensor(value, most))
+            else:
+                parts.append(("images", lazy.lead, lazy.shape, lazy.dtype, lazy.after, _of_recipes(lazy.recipes)))
         elif isinstance(value, (np.ndarray, np.generic)):
             parts.append(_of_array(np.asarray(value), most))
         elif depth > _DEEPEST or id(value) in self._seen or len(parts) > most:
@@ -94,10 +96,6 @@ class _Notes:
 
 _PLAIN = frozenset((int, float, bool, complex, type(None)))
 _DEEPEST = 8
-
-
-def _of_lazy(lazy: LazyState) -> Any:
-    return "images", lazy.lead, lazy.shape, lazy.dtype, lazy.after, _of_recipes(lazy.recipes)
 
 
 def _of_recipes(recipes: Sequence[Recipe]) -> Any:
@@ -143,40 +141,19 @@ def state_digest(record: bytes) -> str:
     hasher = blake2b(digest_size=16)
     for part in pickle.loads(record):
         if isinstance(part, tuple) and part[:1] == ("images",):
-            *layout, recipes = part
-            text = f"{_text(layout)}{_of_rows(*recipes) if len(recipes) == 3 else _of_steps(*recipes)}"
+            *layout, (steps, *numbers, sizes) = part
+            images = _steps_of(steps, numbers[0], len(sizes) // 24) if numbers else steps
+            text = _text(layout) + "\n".join(["".join(map(_text, each)) for each in images]) + _text(sizes)
         else:
             text = _text(part)
         hasher.update(f"{text}\n".encode("utf-8", "surrogatepass"))
     return hasher.hexdigest()
 
 
-def _of_steps(images: Sequence[Any], sizes: bytes) -> str:
-    """Text of the steps of each image."""
-    return "\n".join(["".join(map(_text, steps)) for steps in images]) + _text(sizes)
-
-
-def _of_rows(forms: bytes, numbers: bytes, sizes: bytes) -> str:
-    """The text of ``_of_steps`` for rows: what is the same for all images is made once."""
+def _steps_of(forms: bytes, numbers: bytes, count: int) -> list[Any]:
+    """The steps of each of so many images, which were rows."""
     structure: Structure = pickle.loads(forms)
-    count = len(sizes) // 24
-    table = np.frombuffer(numbers, np.int64).reshape(count, structure.columns)
-    texts: list[list[str]] = []
-    for name, params, drawn in structure.forms:
-        parts = [
-            list(map(_text, _column(table, each))) if isinstance(each, Slot) else [_text(each)] * count
-            for each in params
-        ]
-        head = f"({_text(name)},("
-        steps = [f"{head}{','.join(each)}))" for each in zip(*parts, strict=True)] or [f"{head}))"] * count
-        has = [True] * count if drawn < 0 else table[:, drawn].tolist()
-        texts.append([step if own else "" for step, own in zip(steps, has, strict=True)])
-    return "\n".join(map("".join, zip(*texts, strict=True))) + _text(sizes)
-
-
-def _column(table: Any, slot: Slot) -> list[Any]:
-    column = table[:, slot.column]
-    return (np.ascontiguousarray(column).view(np.float64) if slot.real else column).tolist()  # type: ignore[no-any-return]
+    return [structure.steps(row) for row in np.frombuffer(numbers, np.int64).reshape(count, structure.columns).tolist()]
 
 
 def _text(value: Any) -> str:

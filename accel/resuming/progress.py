@@ -62,7 +62,6 @@ class Note(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Its state digest."""
         return self.record if isinstance(self.record, str) else batch_record.state_digest(self.record)
 
 
@@ -89,7 +88,6 @@ class Order:
                 self._hasher.update(batch_record.state_digest(batch_record.noted(one)).encode())
 
     def digest(self) -> str:
-        """A digest of all that it gave."""
         return self._hasher.hexdigest()
 
 

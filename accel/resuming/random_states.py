@@ -136,7 +136,6 @@ class Listed(NamedTuple):
         return repr(value)[5:] if isinstance(value, count) else int(value)
 
     def put(self, state: Any) -> None:
-        """Set it."""
         arguments = literal_eval(state) if isinstance(state, str) else state
         value = count(*(arguments if isinstance(arguments, tuple) else (arguments,)))
         setattr(self.holder, self.name, value if isinstance(state, str) else state)

@@ -74,7 +74,7 @@ def several(
         if tailed:
             made = _finished(some, selection, allocate)
         else:
-            made = _run_all(selection, [_host_plan(*each) for each in some], allocate)
+            made = on_host(selection, [_host_plan(*each) for each in some], allocate)
         done.update(zip(own, made, strict=True))
     return [done[place] for place in range(len(batches))]
 
@@ -85,13 +85,6 @@ def _of_cache(recipes: Sequence[Recipe]) -> bool:
     if isinstance(sources, Sources):
         return isinstance(sources, Files) and (cached.in_use or bool(sources.cached))
     return cached.in_use or sources[0].cached is not None
-
-
-def on_host(
-    selection: Selection, plans: Sequence[Plan], allocate: Allocate = memory.results.empty
-) -> list[torch.Tensor | Exception]:
-    """Run plans on the host backend of a selection; return for each its result, or its error."""
-    return _run_all(selection, plans, allocate)
 
 
 def _host_plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
@@ -105,7 +98,10 @@ def _plan(recipes: Sequence[Recipe], interleaved: bool) -> Plan:
     return planned or plan(recipes, interleaved=interleaved)
 
 
-def _run_all(selection: Selection, plans: Sequence[Plan], allocate: Allocate) -> list[torch.Tensor | Exception]:
+def on_host(
+    selection: Selection, plans: Sequence[Plan], allocate: Allocate = memory.results.empty
+) -> list[torch.Tensor | Exception]:
+    """Run plans on the host backend of a selection; return for each its result, or its error."""
     global _last
     if _last[0] is not selection:  # finding the backend by its options takes longer
         _last = selection, host_of(selection), supports_all(host_of(selection))
@@ -178,7 +174,7 @@ def _finished(
     """Compute batches that end with torchvision's kernels; the plans of all of them are run together."""
     tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
-    made = iter(_run_all(selection, plans, memory.results.empty))
+    made = iter(on_host(selection, plans))
     parallel = _parallel(getattr(selection.options, "threads", "auto"))
     results: list[torch.Tensor | Exception] = []
     for whole, (_, interleaved) in zip(tailed, batches, strict=True):
@@ -198,10 +194,6 @@ def _finished(
             _count(whole)
             results.append(torch_ops.on_host(whole, values, interleaved, allocate, parallel))
     return results
-
-
-def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
-    return tailed_plans(_with_pixels(recipes))
 
 
 def _count(whole: TailedPlans) -> None:
@@ -236,11 +228,11 @@ def located(error: DecodeError, source: Source, position: int, count: int) -> De
     return placed
 
 
-def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Replace sources that are lazy themselves by their pixels."""
+def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
+    """Plan images, with the pixels of sources that are lazy themselves in place of these."""
     lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
     if not lazy:
-        return list(recipes)
+        return tailed_plans(recipes)
     made = several([((source.origin,), True) for source in lazy.values() if source.origin is not None])
     computed = {}
     for (key, source), result in zip(lazy.items(), made, strict=True):
@@ -251,4 +243,4 @@ def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
             raise result
         pixels = result[0].permute(1, 2, 0).numpy().tobytes()
         computed[key] = Source(pixels, source.header, source.name, source.selection)
-    return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
+    return tailed_plans([each._replace(source=computed.get(id(each.source), each.source)) for each in recipes])

@@ -98,10 +98,6 @@ class ParallelFor:
                 self._pool.shutdown()
                 self._pool = None
 
-    def forget_threads(self) -> None:
-        """Begin without threads, in a child that was forked while they were at work, and has none of them."""
-        self._pool, self._at_work = None, 0
-
 
 _all = WeakSet[ParallelFor]()
 
@@ -112,8 +108,9 @@ def _end_threads() -> None:
 
 
 def _forget_threads() -> None:
+    """In a child that was forked while they were at work, and has none of them."""
     for each in list(_all):
-        each.forget_threads()
+        each._pool, each._at_work = None, 0
 
 
 # a child would not have them, and Python warns of forks beside threads

@@ -1,13 +1,12 @@
 """Decoded pictures that are kept in memory: those of sources whose pixels are asked for repeatedly.
 
 A picture lives as long as its source. All pictures of a process together take no more than a share of the machine's
-memory. When it is full, pictures that were not used for long are dropped; if there are none, new ones are not kept.
+memory; when that is full, new ones are not kept.
 """
 
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -25,19 +24,16 @@ Pixels = npt.NDArray[np.uint8]
 SHARE = 8
 """All workers of a DataLoader together keep one part in so many of the memory, and their parent as much."""
 
-_IDLE = 300.0  # seconds
-
 
 class Picture:
     """A kept picture. ``pixels``: uint8 [height, width, channels of the file]; None if not yet, or not, decoded."""
 
-    __slots__ = ("lock", "pixels", "tried", "used")
+    __slots__ = ("lock", "pixels", "tried")
 
     def __init__(self) -> None:
         self.lock = fork.Lock()
         self.tried = False
         self.pixels: Pixels | None = None
-        self.used = time.monotonic()
 
 
 class _Memory:
@@ -45,11 +41,8 @@ class _Memory:
 
     def __init__(self) -> None:
         self._lock = fork.Lock()
-        self._places: dict[int, tuple[weakref.ref[Source], int]] = {}
-        self._gone: deque[int] = deque()  # numbers of sources that died, noted by the garbage collector
-        self._number = 0
+        self._gone: deque[int] = deque()  # the bytes of sources that died, noted by the garbage collector
         self._bytes = 0
-        self._tidied = 0.0
 
     def place(self, source: Source, size: int) -> Picture | None:
         """The picture of a source, which may not be decoded yet; None if there is no room for its ``size`` bytes."""
@@ -58,33 +51,14 @@ class _Memory:
             if found is not None:  # another thread was faster
                 return found
             while self._gone:
-                self._let_go(self._gone.popleft())
-            if self._bytes + size > limit():
-                self._let_idle_ones_go()
+                self._bytes -= self._gone.popleft()
             if self._bytes + size > limit():
                 return None
-            self._number += 1
-            gone, number = self._gone, self._number
-            # the callback may run inside any allocation, so it must not wait for the lock
-            self._places[number] = weakref.ref(source, lambda _: gone.append(number)), size
             self._bytes += size
+            # it may run inside any allocation, so it must not wait for the lock
+            weakref.finalize(source, self._gone.append, size).atexit = False
             made = source.picture = Picture()
             return made
-
-    def _let_idle_ones_go(self) -> None:
-        now = time.monotonic()
-        if now - self._tidied < _IDLE / 10:
-            return
-        self._tidied = now
-        for number, (reference, _) in list(self._places.items()):
-            source = reference()
-            if source is not None and source.picture.used < now - _IDLE:
-                source.picture = None
-                self._let_go(number)
-
-    def _let_go(self, number: int) -> None:
-        _, size = self._places.pop(number, (None, 0))
-        self._bytes -= size
 
 
 _all = _Memory()
@@ -107,7 +81,6 @@ def pixels(source: Source, size: int, decoded: Callable[[], Pixels | None]) -> P
                     found.flags.writeable = False
                     counters.count(counters.KEPT)
                 picture.pixels, picture.tried = found, True
-    picture.used = time.monotonic()
     return picture.pixels
 
 

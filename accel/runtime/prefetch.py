@@ -196,7 +196,6 @@ class PrefetchQueue:
         self._do(release)
 
     def is_waiting(self, submission: Submission) -> bool:
-        """Whether a submission has not been started."""
         return submission.number in self._waiting
 
     def counts(self) -> tuple[int, int]:

@@ -142,16 +142,6 @@ def show(name: str, value: Callable[[], Any]) -> None:
     _shown[name] = value
 
 
-_OLD = "realised early"  # until 0.3
-
-
-class _Stats(dict[str, Any]):
-    """A dictionary that is printed without the older name of one of its entries."""
-
-    def __repr__(self) -> str:
-        return repr({name: value for name, value in self.items() if name != _OLD})
-
-
 def stats() -> dict[str, Any]:
     """Count what accel has done since the process began, its DataLoader workers included.
 
@@ -161,7 +151,6 @@ def stats() -> dict[str, Any]:
         - ``images``: lazy images whose pixels were computed; one that goes on after that counts again;
         - ``replaced``: damaged files replaced by black (``on_error="replace"``);
         - ``computed early``: images whose pixels were asked for one at a time, before a batch was made;
-          the same as ``realised early``, the older name, until 0.3;
         - ``finished by torchvision``: images whose last steps were torchvision's own kernels, run on accel's values;
         - ``kept``: files that were asked for again and therefore decoded whole, once, and kept;
         - ``indexes``: files that have a stream index (``cache="auto"``); ``indexed``: how often a file was decoded by
@@ -194,8 +183,7 @@ def stats() -> dict[str, Any]:
         for row, column in np.argwhere(_counts.copy()):  # other processes count meanwhile
             name = _names[row, column].decode(errors="replace")
             totals[name] = totals.get(name, 0) + int(_counts[row, column])
-    result = _Stats({name: totals.get(name, 0) for name in _ALONE})
-    result[_OLD] = result[COMPUTED_EARLY]
+    result: dict[str, Any] = {name: totals.get(name, 0) for name in _ALONE}
     result |= {name: value() for name, value in _shown.items()}
     log.flush()
     named = ("ways", _WAY), ("computed early by", _ASKER), ("thread pools", _POOL), ("fallbacks", _FALLBACK)

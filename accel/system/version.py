@@ -1,3 +1,3 @@
 """The one place that states accel's version."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"

@@ -26,7 +26,7 @@ from accel.planning import columns
 from accel.planning.columns import ColumnPlan
 from accel.planning.places import Place
 from accel.planning.plan import Decode, Plan, bits
-from accel.recipes.sources import Pictures, PicturesApart
+from accel.recipes.sources import PicturesApart
 from accel.runtime import read
 from accel.runtime.memo import cached
 from accel.runtime.memo.result_pixels import StoredResults
@@ -133,8 +133,6 @@ class CpuBackend(HostBackend):
     def _shared(self, plan: ColumnPlan) -> Sequence[Share]:
         """The images of the plan that compiled calls process together; all others are run one by one."""
         columns, sources, shared = plan.columns, plan.rows.sources, list[Share]()
-        if isinstance(sources, Pictures):
-            sources = sources.apart()
         if isinstance(sources, (StoredResults, PicturesApart)) and (sources.mode == "RGB") != (columns.channels == 3):
             return ()
         if isinstance(sources, StoredResults):

@@ -229,7 +229,7 @@ class PictureRegions(Regions):
         self.positions, self.others = np.arange(len(pictures)), ()
 
     def fields(self, pixels: npt.NDArray[np.uint8]) -> Fields:
-        return {sh.FILES: self._pictures.parts, sh.CONTENT: self._pictures.pixels}
+        return {sh.FILES: self._pictures.parts, sh.CONTENT: self._pictures.pixels.reshape(-1)}
 
     def finish(self, block: Block, left: list[int], took: float) -> None:
         """Count nothing: pictures are not decoded."""

@@ -274,4 +274,3 @@ def test_load_alone_decodes_nothing() -> None:
     assert access[3, 3] == COLOUR.open().getpixel((3, 3))
     assert not is_lazy(lazy)
     assert accel.stats()["computed early"] == before + 1
-    assert accel.stats()["realised early"] == before + 1, "its name until 0.1, for one more release"

@@ -419,7 +419,7 @@ def test_these_tests_notice_wrong_pixels(
         pictures[1] = pictures[0][:54] + pictures[1][54:]
         datasets = [Each(pictures * 6, lambda data: EVALUATION(Image.open(BytesIO(data)).convert("RGB")))]
     elif wrong == "decoder":
-        monkeypatch.setattr(cached, "_place", lambda key, decoder: key)
+        monkeypatch.setattr(cached, "place", lambda key, header: key)
         monkeypatch.setattr(result_lookup, "reference_of", lambda header: 0)
         run = v2.Compose([v2.Resize(64), v2.CenterCrop(48), v2.ToDtype(torch.float32, scale=True)])
         datasets = [

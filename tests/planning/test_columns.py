@@ -159,7 +159,6 @@ def test_pictures_are_sources() -> None:
     assert found is not None
     check(found, plan(list(rows)))
     assert next(iter(rows[1:])).source.data == pictures[1].data
-    assert [source.data for source in pictures.apart()] == [source.data for source in pictures]
     with pytest.raises(ValueError, match="pictures are no"):
         Pictures(pixels.transpose(0, 2, 1, 3), "turned", SELECTION)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import accel
 from accel.system import counters, log
 from tests.support import helpers, inside
 
@@ -102,13 +101,6 @@ def test_living_processes_count_in_rows_of_their_own(lives: bool, monkeypatch: p
         counters.join(block)
     owners = shared.numpy().view(np.int64)[:1024]
     assert set(owners[owners > 0].tolist()) == ({first, second} if lives else {second})
-
-
-def test_the_older_name_is_not_printed() -> None:
-    stats = accel.stats()
-    assert stats["realised early"] == stats["computed early"]
-    assert "realised early" in stats
-    assert "realised" not in repr(stats)
 
 
 def test_what_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -55,7 +55,6 @@ class BatchMemory:
         return BatchMemory(slot.numpy()[HEADER:], slot, together)
 
     def read_all(self, paths: Sequence[Any], most: int) -> Table | None:
-        """``reader.read_to`` this memory."""
         return reader.read_to(paths, self._address, len(self.content), most)
 
     def read(self, path: Any) -> File | None:
@@ -127,10 +126,7 @@ _each = 0.0  # the expected bytes of a file in lent memory
 def read_together(
     paths: Sequence[Any], selection: Hashable, slot: torch.Tensor | None, most: int
 ) -> tuple[BatchMemory, Table] | None:
-    """Read files into a slot, if there is one and they fit, else into lent memory; None: read them one by one.
-
-    ``most``: as of ``reader.read_to``.
-    """
+    """Read files into a slot, if there is one and they fit, else into lent memory; None: read them one by one."""
     global _each
     count = len(paths)
     if slot is not None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.extending import register_jitable
 
-from accel.codec.header import LARGEST_SIDE
+from accel.codec import header
 from accel.system.native.intrinsics import emitted
-from accel.system.native.memory import begins, i64, pointer_to, u16
+from accel.system.native.memory import i64, pointer_to, u16
 
 from . import fields as of
 
@@ -29,6 +30,8 @@ def _called(builder: ir.IRBuilder, address: Any, result: ir.Type, *given: tuple[
 
 
 _int64 = types.int64
+for _rule in (header.begins, header.frame, header.harmless, header.photoshop_parses):
+    register_jitable(_rule)
 
 
 @emitted(_int64, _int64, _int64, _int64)
@@ -243,64 +246,12 @@ def _plain(data: Any, size: int, rows: Any, i: int) -> bool:
             rows[i, of.SCAN], rows[i, of.COMPONENTS] = position, components
             return True
         if marker in (0xC0, 0xC1) and components == 0:
-            components = _frame(data, at, length, rows, i)
+            components, rows[i, of.HEIGHT], rows[i, of.WIDTH] = header.frame(data, at, length)
             if components == 0:
                 return False
-        elif not _harmless(data, marker, at, length):
+        elif not header.harmless(data, marker, at, length) or (
+            marker == 0xE2 and header.begins(data, at, following, header.MPF)
+        ):
             return False
         position = following
     return False
-
-
-@njit
-def _frame(data: Any, at: int, length: int, rows: Any, i: int) -> Any:
-    """Fill a picture's size; returns the number of its components, 0 if it is not a plain one."""
-    if length < 6 or data[at] != 8:
-        return i64(0)
-    components, height, width = i64(data[at + 5]), u16(data, at + 1), u16(data, at + 3)
-    if components not in (1, 3) or length != 6 + 3 * components or not min(height, width) > 0:
-        return i64(0)
-    if max(height, width) > LARGEST_SIDE:
-        return i64(0)
-    rows[i, of.HEIGHT], rows[i, of.WIDTH] = height, width
-    return components
-
-
-@njit
-def _harmless(data: Any, marker: int, at: int, length: int) -> Any:
-    """Whether no decoder fails on a segment, and it needs no closer look."""
-    if marker == 0xDB:
-        while length > 0:
-            size = 65 if data[at] < 16 else 129
-            at += size
-            length -= size
-        return length == 0
-    if marker in (0xE0, 0xEE):
-        return length >= 7
-    if marker == 0xE2:  # more pictures ("MPF"), or a profile
-        return length >= 14 and not (data[at] == 0x4D and data[at + 1] == 0x50)
-    if marker == 0xED:
-        return _photoshop_parses(data, at, length)
-    return marker in (0xC4, 0xDD, 0xFE) or 0xE0 <= marker <= 0xEF
-
-
-_PHOTOSHOP, _RESOURCE = tuple(b"Photoshop 3.0\0"), tuple(b"8BIM")
-
-
-@njit
-def _photoshop_parses(data: Any, at: int, length: int) -> Any:
-    """The same as the function of this name in ``header``."""
-    position = len(_PHOTOSHOP) if begins(data, at, at + length, _PHOTOSHOP) else length
-    while begins(data, at + position, at + length, _RESOURCE):
-        position += 6
-        if position == length:
-            return False
-        if position > length:
-            return True
-        position += 1 + i64(data[at + position])
-        position += position & 1
-        if position + 4 > length:
-            return True
-        position += 4 + ((u16(data, at + position) << 16) | u16(data, at + position + 2))
-        position += position & 1
-    return True

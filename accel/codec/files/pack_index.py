@@ -26,7 +26,7 @@ FOLDER, NAME, ORIGIN = ".nv-meta", "index.sqlite", "origin"
 FORMAT = b"1"
 
 MADE = "CREATE TABLE accel_columns (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
-"""accel's own table: a row for the ``format`` (``FORMAT``), and one for each of ``Columns``."""
+"""accel's own table: a row for the ``format`` (``FORMAT``), and one for each of ``COLUMNS``."""
 
 DIGEST = 16
 """The bytes of a file's digest, by BLAKE2b."""
@@ -41,25 +41,9 @@ class ForeignIndex(PackError):
     """Error of an index that accel did not make, such as Energon's own."""
 
 
-class Columns(NamedTuple):
-    """What an index says. Names are the system's bytes (``os.fsencode``), each ending with a 0; numbers are int64,
-    little-endian.
-
-    Attributes:
-        classes: the names of the class folders, in ImageFolder's order. counts: the number of files of each.
-        paths: the path of each file below its class folder, in ImageFolder's order.
-        places: [files, 3], the file's shard, and the content's offset and size in it.
-        digests: of the content of each file, ``DIGEST`` bytes.
-        shards: names of files in the pack's folder. sizes: their bytes.
-    """
-
-    classes: bytes
-    counts: bytes
-    paths: bytes
-    places: bytes
-    digests: bytes
-    shards: bytes
-    sizes: bytes
+COLUMNS = frozenset({"classes", "counts", "paths", "places", "digests", "shards", "sizes"})
+"""What an index says, in bytes: that of ``Index``, with the number of files of each class (``counts``) in place of
+``begins``. Names are the system's bytes (``os.fsencode``), each ending with a 0; numbers are int64, little-endian."""
 
 
 class Index(NamedTuple):
@@ -68,8 +52,7 @@ class Index(NamedTuple):
     Attributes:
         classes: the names of the class folders. begins: the number of the first file of each, and of all files.
         paths: of all files, each below its class folder, in ImageFolder's order.
-        places: int64 [files, 3], each file's shard, offset and size in it.
-        digests: uint8 [files, DIGEST].
+        places: int64 [files, 3], each file's shard, offset and size in it. digests: uint8 [files, DIGEST], of contents.
         shards: names of files in the pack's folder. sizes: their bytes.
     """
 
@@ -126,19 +109,19 @@ def read_file(file: str) -> Index:
         version = found.pop("format", None)
         if version != FORMAT:
             raise ValueError(f"it has format {_text(version)}, and this version of accel reads {_text(FORMAT)}")
-        require(found.keys() == {*Columns._fields}, "its columns are other ones")
+        require(found.keys() == COLUMNS, "its columns are other ones")
         require({bytes}.issuperset(map(type, found.values())), "a column is no bytes")
-        return _checked(Columns(**found))
+        return _checked(**found)
     except (sqlite3.Error, OverflowError, ValueError, TypeError, MemoryError) as error:
         raise PackError(f"{file}: the pack's index cannot be used: {error}") from error
 
 
-def write(connection: Any, columns: Columns) -> None:
-    """Put accel's own table into an index. Raises ``ValueError`` if ``read`` would refuse it."""
-    _checked(columns)
+def write(connection: Any, **columns: bytes) -> None:
+    """Put accel's own table into an index; ``columns``: see ``COLUMNS``. Raises ``ValueError`` if ``read`` would refuse
+    it."""
+    _checked(**columns)
     connection.execute(MADE)
-    rows = {"format": FORMAT, **columns._asdict()}
-    connection.executemany("INSERT INTO accel_columns VALUES (?, ?)", rows.items())
+    connection.executemany("INSERT INTO accel_columns VALUES (?, ?)", {"format": FORMAT, **columns}.items())
 
 
 def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
@@ -149,14 +132,15 @@ def _columns(connection: Any, size: int, file: str) -> dict[str, Any]:
     if not made:
         raise ForeignIndex(f"{file}: this is not the index of a pack: accel did not make it")
     require(made == [(MADE,)], "accel's table is another one")
-    return dict(connection.execute(_ALL).fetchmany(len(Columns._fields) + 2))
+    return dict(connection.execute(_ALL).fetchmany(len(COLUMNS) + 2))
 
 
-def _checked(columns: Columns) -> Index:
+def _checked(**columns: bytes) -> Index:
     """What columns say; raises ``ValueError`` if it cannot be."""
-    classes, paths, shards = map(_names, (columns.classes, columns.paths, columns.shards))
-    counts, sizes, numbers = (np.frombuffer(each, "<i8") for each in (columns.counts, columns.sizes, columns.places))
-    digests = np.frombuffer(columns.digests, np.uint8)
+    names = [columns[name] for name in ("classes", "paths", "shards")]
+    classes, paths, shards = map(_names, names)
+    counts, sizes, numbers = (np.frombuffer(columns[name], "<i8") for name in ("counts", "sizes", "places"))
+    digests = np.frombuffer(columns["digests"], np.uint8)
     n = len(paths)
     lengths = (len(counts), len(numbers), len(digests), len(sizes)) == (len(classes), 3 * n, DIGEST * n, len(shards))
     require(lengths, "its columns are of different lengths")
@@ -164,7 +148,7 @@ def _checked(columns: Columns) -> Index:
     require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= _LARGEST, "a shard has an impossible size")
     for name in (*classes, *shards):
         require("/" not in name, f"{name!r} is not the name of a class or a shard")
-    for column in (columns.classes, columns.paths, columns.shards):
+    for column in names:
         parts = b"/" + column.replace(b"\0", b"/\0/")
         require(not any(part in parts for part in (b"//", b"/./", b"/../")), "it has a path that leads elsewhere")
     places = numbers.reshape(n, 3)

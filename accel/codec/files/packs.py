@@ -274,18 +274,15 @@ def read(path: Any) -> bytes | None:
         return None
     with member[0].borrowed(member[1]) as content:
         try:
-            data = os.pread(content.descriptor, content.size, content.offset)
-            while 0 < len(data) < content.size and (more := os.pread(*_rest(content, len(data)))):
+            descriptor, offset, size = content
+            data = os.pread(descriptor, size, offset)
+            while 0 < len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
                 data += more
         except OSError as error:
             raise PackError(f"{path}: the file's shard cannot be read: {error.strerror}") from error
     if len(data) != content.size:
         raise PackError(f"{path}: the file's shard was cut: it ends {content.size - len(data)} bytes too early")
     return data
-
-
-def _rest(content: Content, begin: int) -> tuple[int, int, int]:
-    return content.descriptor, content.size - begin, content.offset + begin
 
 
 class MemberFile(io.BytesIO):

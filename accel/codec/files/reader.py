@@ -59,25 +59,24 @@ class FileBuffers:
     """
 
     SMALL, ORDINARY = 1 << 14, 1 << 18
-    _SMALL_ONES, _ORDINARY_ONES = 128, 256  # the files of a large batch; with fewer, reading takes nearly twice as long
 
     def __init__(self) -> None:
-        self._small: list[Buffer | None] = [None] * self._SMALL_ONES
-        self._ordinary: list[Buffer | None] = [None] * self._ORDINARY_ONES
+        # the files of a large batch; with fewer, reading takes nearly twice as long
+        self._free: list[Buffer | None] = [None] * 256
 
     def take(self) -> Buffer | None:
         """A buffer of ``ORDINARY`` bytes, to be given back after use; None if all are in use."""
-        return _pop(self._ordinary, self.ORDINARY)
+        try:
+            return self._free.pop() or Buffer(self._free, self.ORDINARY)
+        except IndexError:
+            return None
 
     def fitting(self, buffer: Buffer, size: int) -> bytes | bytearray:
         """A buffer's first ``size`` bytes, in memory not much larger: itself, or a copy, and it is given back."""
         if size > self.SMALL:
             return buffer
-        content, small = memoryview(buffer)[:size], _pop(self._small, self.SMALL)
-        if small is not None:
-            memoryview(small)[:size] = content
-        copied = bytes(content) if small is None else small
-        content.release()
+        with memoryview(buffer)[:size] as content:
+            copied = bytes(content)
         self.give_back(buffer)
         return copied
 
@@ -86,14 +85,6 @@ class FileBuffers:
         free = getattr(buffer, "free", None)  # a finalizer calls this, so it uses no names of the module
         if free is not None:
             free.append(buffer)
-
-
-def _pop(free: list[Buffer | None], size: int) -> Buffer | None:
-    """Take an unused buffer; None if there is none."""
-    try:
-        return free.pop() or Buffer(free, size)
-    except IndexError:
-        return None
 
 
 file_buffers = FileBuffers()
@@ -301,8 +292,7 @@ def _by_compiled(path: str, names: bytes) -> File | None:
         file_buffers.give_back(buffer)
         return _by_python(path) if state == of.LARGE else None
     header = plain_header(row) if state == of.PLAIN else None
-    file: File = _new(File, (file_buffers.fitting(buffer, size), size, key(row), header))
-    return file
+    return File(file_buffers.fitting(buffer, size), size, key(row), header)
 
 
 def _by_python(path: Any) -> File | None:
@@ -344,7 +334,6 @@ def _all_of(descriptor: int) -> bytes:
 
 # -- a file's fields ----------------------------------------------------------------------------------------
 
-_new: Any = tuple.__new__  # a named tuple's own ``__new__`` takes longer
 _ALL_BITS = (1 << 64) - 1
 
 
@@ -355,14 +344,9 @@ def key(row: list[int]) -> Key | None:
 
 
 def plain_header(row: list[int]) -> Header:
-    """The header of a plain file from its fields."""
     scan, components, height, width = row[of.SCAN : of.WIDTH + 1]
-    header: Header = _new(
-        Header, (width, height, "RGB" if components == 3 else "L", False, True, True, scan, "pillow", False)
-    )
-    return header
+    return Header(width, height, "RGB" if components == 3 else "L", scan=scan)
 
 
 def put_header(row: list[int] | npt.NDArray[np.int64], header: Header) -> None:
-    """Write a header into a file's fields."""
     row[of.SCAN :] = header.scan, header.channels, header.height, header.width

@@ -91,29 +91,16 @@ class _Scratch(threading.local):
                 setattr(self, name, array)
         return array
 
-    def decoding(self, ends: int, file: int, planes: int) -> tuple[Any, ...]:
-        """The arguments of ``DECODE`` from `look` to `sums`.
+    def decoding(self, ends: int, file: int, planes: int) -> list[Any]:
+        """The arguments of ``DECODE`` from `look` to `sums`; see ``_sizes``."""
+        sizes = _sizes(ends, file, planes)
+        return [self.room(name, sizes[name]) if name in sizes else getattr(self, name) for name in df.WORKING]
 
-        For so many restart intervals, bytes of a file, and bytes of planes.
-        """
-        return (
-            self.look,
-            self.codes,
-            self.order,
-            self.idct,
-            self.quant,
-            self.block,
-            self.slots,
-            self.state,
-            self.spare,
-            self.room("ends", ends),
-            self.room("stuffed", file // 2 + AT_ONCE),
-            self.room("stream", file + SLACK),
-            self.room("planes", planes),
-            self.trail,
-            self.room("points", POINT * most_points(file)),
-            self.sums,
-        )
+
+def _sizes(ends: int, file: int, planes: int) -> dict[str, int]:
+    """The items of memory for so many restart intervals, bytes of a file, and bytes of planes."""
+    points, stuffed = POINT * most_points(file), file // 2 + AT_ONCE
+    return {"ends": ends, "stuffed": stuffed, "stream": file + SLACK, "planes": planes, "points": points}
 
 
 _scratch = _Scratch()
@@ -225,8 +212,7 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
         own.enough = -1
     prepare, decode = own.calls
     if largest > own.enough:
-        sizes = {"ends": 0, "stuffed": largest // 2 + AT_ONCE, "stream": largest + SLACK, "planes": 0}
-        for name, size in {**sizes, "points": POINT * most_points(largest)}.items():
+        for name, size in _sizes(0, largest, 0).items():
             grow(decode, name, size)
         own.enough = largest
     return prepare, decode, own.header
@@ -235,7 +221,7 @@ def calls(largest: int) -> tuple[Call, Call, np.ndarray]:
 def grow(decode: Call, name: str, size: int) -> None:
     """Give a call at least so many items of this thread's working memory."""
     array = _scratch.room(name, size)
-    decode.hold(df.GROWING[name], array)
+    decode.hold(df.MEMORY + df.WORKING.index(name), array)
     if array is not getattr(_scratch, name):  # so large that it is freed with the call
         _scratch.calls = None
 

@@ -13,8 +13,11 @@ TAKE_BAND = "int int i8[1]w"
 
 A sink returns 0, or any other number to stop decoding."""
 
-GROWING = {"ends": ENDS, "stuffed": 15, "stream": 16, "planes": PLANES, "points": 19}
-"""Places of the parameters whose size depends on the file."""
+WORKING = (
+    *("look", "codes", "order", "idct", "quant", "block", "slots", "state", "spare", "ends", "stuffed", "stream"),
+    *("planes", "trail", "points", "sums"),
+)
+"""The names of the working memory, in the order of the parameters from MEMORY on."""
 
 GOOD, USED, GROWN, DROPPED = 1, 2, 4, 8
 """Bits of the result; all but the first one are about the index (scan.py)."""

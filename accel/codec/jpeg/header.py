@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from numba import njit
+from numba.extending import register_jitable
 
-from accel.codec.header import LARGEST_SIDE
-from accel.system.native.memory import begins, i64, u16
+from accel.codec.header import begins, frame
+from accel.system.native.memory import i64, u16
 
 from . import header_fields as hd
 from .points import lay_out_index, mcus
+
+register_jitable(begins)
+register_jitable(frame)
 
 
 @njit
@@ -47,17 +51,10 @@ def _huffman_tables(data: Any, at: int, end: int, header: Any) -> bool:
 
 @njit
 def _frame(data: Any, at: int, end: int, header: Any) -> bool:
-    if end - at < 6 or data[at] != 8 or header[hd.COMPONENTS] != 0:
+    count, height, width = frame(data, at, end - at)
+    if count == 0 or header[hd.COMPONENTS] != 0 or height * width > hd.MAX_PIXELS:
         return False
-    header[hd.HEIGHT], header[hd.WIDTH] = u16(data, at + 1), u16(data, at + 3)
-    count = i64(data[at + 5])
-    if header[hd.HEIGHT] == 0 or header[hd.WIDTH] == 0 or header[hd.HEIGHT] * header[hd.WIDTH] > hd.MAX_PIXELS:
-        return False
-    if max(header[hd.HEIGHT], header[hd.WIDTH]) > LARGEST_SIDE:
-        return False
-    if (count != 1 and count != 3) or end - at != 6 + 3 * count:
-        return False
-    header[hd.COMPONENTS] = count
+    header[hd.HEIGHT], header[hd.WIDTH], header[hd.COMPONENTS] = height, width, count
     blocks = 0
     for c in range(count):
         fields = header[hd.COMPONENT + hd.COMPONENT_FIELDS * c :]

@@ -31,7 +31,6 @@ class Index:
         return self._words.view(np.uint8)[: self.size]
 
     def clear(self) -> None:
-        """Forget all points."""
         self.size = 0
         self.used = self.grown = self.dropped = False
 
@@ -58,7 +57,6 @@ class Index:
         return self._words[: size // 2]
 
     def set(self, used: bool, grown: bool, dropped: bool) -> None:
-        """Set the attributes after a decode."""
         self.used, self.grown, self.dropped = used, grown, self.dropped or dropped
 
     def _grow(self) -> None:

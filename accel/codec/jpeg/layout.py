@@ -24,12 +24,16 @@ def _needed(start: int, stop: int, ratio: int, reach: int, size: int) -> tuple[i
 
 
 @njit
-def _lay_out(header: Any, top: int, left: int, height: int, width: int, layout: Any, all_rows: bool) -> Any:
-    """Fill `layout` for the region; returns the size in bytes of the planes and lines.
+def region(header: Any, layout: Any, top: int, left: int, height: int, width: int, all_rows: bool) -> Any:
+    """Fill `layout` for a region; returns the size in bytes of the planes and lines; 0: it is not in the picture.
 
     The planes hold all needed rows (`all_rows`), or two rows of MCUs: enough for the rows of pixels that are finished
     together, and small enough for the nearest caches.
     """
+    if top < 0 or left < 0 or height < 1 or width < 1:
+        return 0
+    if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:
+        return 0
     size = PADDING
     for c in range(header[hd.COMPONENTS]):
         row = layout[c]
@@ -81,16 +85,6 @@ def prepare(data: Any, header: Any, layout: Any, whole: bool, top: int, left: in
     if whole:
         top, left, height, width = 0, 0, header[hd.HEIGHT], header[hd.WIDTH]
     return region(header, layout, top, left, height, width, whole)
-
-
-@njit
-def region(header: Any, layout: Any, top: int, left: int, height: int, width: int, all_rows: bool) -> Any:
-    """Lay out a region; returns the size in bytes of the planes and lines; 0: the region is not in the picture."""
-    if top < 0 or left < 0 or height < 1 or width < 1:
-        return 0
-    if height > header[hd.HEIGHT] - top or width > header[hd.WIDTH] - left:
-        return 0
-    return _lay_out(header, top, left, height, width, layout, all_rows)
 
 
 @njit

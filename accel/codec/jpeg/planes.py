@@ -87,16 +87,14 @@ def region(
     """The pixels of a region, from the parts that it needs.
 
     Args:
-        meta: the description from `encode`.
-        parts: uint8[n], the parts that `needed` names, one after another; more bytes may follow.
-        first: the number of the first one.
-        box: (top, left, height, width) in pixels.
-        channels: 1 or 3, as for `decode`.
+        meta: the description from `encode`. parts: uint8[n], those that `needed` names, one after another, from number
+            ``first`` on; more bytes may follow.
+        box, channels: (top, left, height, width) in pixels; 1 or 3, as for `decode`.
         out: memory for the pixels, C-contiguous uint8[height, width, channels].
 
     Returns:
-        C-contiguous uint8[height, width, channels]; None if meta or the parts are visibly damaged (changed samples are
-        not noticed), if there is no such region, or if a colour picture is asked for in one channel.
+        ``out``, or new memory; None if meta or the parts are visibly damaged (changed samples are not noticed), if
+        there is no such region, or if a colour picture is asked for in one channel.
 
     Raises:
         ValueError: out does not fit.

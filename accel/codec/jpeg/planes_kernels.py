@@ -228,11 +228,9 @@ def pack(header: Any, layout: Any, codes: Any, planes: Any, sums: Any, meta: Any
 
     Args:
         header, layout, planes: those of that decode; samples beyond the picture's edges are changed.
-        codes: planes_fields.code_table().
-        sums: uint64[8], working memory.
-        meta: uint16[META_SIZE], to be filled.
-        parts: uint8[n], to be filled; 1/32 larger than the planes.
-        ends: int64[PARTS], to be filled with the end of each part.
+        codes, sums: planes_fields.code_table(); uint64[8], working memory.
+        meta, parts, ends: uint16[META_SIZE], uint8[n] (1/32 larger than the planes) and int64[PARTS], to be filled with
+            the description, the parts, and the end of each.
     """
     _, rows = mcus(header)
     band = -(-rows // pf.PARTS)
@@ -369,11 +367,9 @@ def unpack(
     """Make the pixels of the region that `needed` has laid out; False: the parts are damaged.
 
     Args:
-        meta, header, layout: as for `needed`, which must have accepted them.
-        codes: planes_fields.code_table().
+        meta, header, layout: as for `needed`, which must have accepted them. codes: planes_fields.code_table().
         parts: uint8[n], the needed parts one after another, from number `first` on.
-        planes: uint8[the result of `needed`] or more, working memory.
-        spare: as for decode_scan.
+        planes, spare: uint8[the result of `needed`] or more, and as for decode_scan, working memory.
         out: uint8[height, width, 1 or 3].
     """
     band = i64(meta[pf.BAND])

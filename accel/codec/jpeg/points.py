@@ -75,13 +75,11 @@ def point_up_to(header: Any, mcu: Any) -> Any:
 
 @njit
 def group_words(header: Any, count: Any) -> Any:
-    """The words of a group of `count` points."""
     return i64(2) + header[hd.COMPONENTS] + (((count - 1) * header[hd.POINT_BITS] + 15) >> 4)
 
 
 @njit
 def words_of_points(header: Any, count: Any) -> Any:
-    """The words of the first `count` points."""
     words = count // ix.GROUP * group_words(header, ix.GROUP)
     rest = count % ix.GROUP
     return words + group_words(header, rest) if rest > 0 else words
@@ -260,7 +258,6 @@ def pack_points(header: Any, points: Any, first: Any, last: Any, index: Any) -> 
 
 @njit
 def points_of(rows: Any, header: Any) -> Any:
-    """The number of points in the first `rows` rows of MCUs."""
     columns, _ = mcus(header)
     return point_up_to(header, rows * columns - 1) + 1
 

@@ -288,14 +288,8 @@ def decode_scan(
 
     Args:
         data, header, layout: as for `layout.prepare`, which must have accepted them.
-        look, codes: memory for the Huffman tables.
-        order, tables: scratch.block_order(), scratch.idct_tables().
-        quant, coefficients, slots, state, spare, trail, sums: working memory.
-        ends: int64[restart intervals] or more, working memory.
-        stuffed: uint32[len(data) / 2 + AT_ONCE] or more, working memory.
-        stream: uint8[len(data) + SLACK] or more, working memory.
-        planes: uint8[the result of prepare] or more, working memory.
-        points: int32[index_fields.POINT * most_points(len(data))] or more, working memory.
+        look, ..., sums: working memory (``jpeg._Scratch``), of which `order` and `tables` are filled; `ends` has an
+            item for each restart interval, `planes` the bytes that prepare returned, others what ``jpeg._sizes`` says.
         index: uint16[header[INDEX_BYTES] / 2], the file's index, to which points are added; empty: none is wanted.
         height: the region's number of rows.
         sink: the words of a call (`decode_fields.TAKE_BAND`) that takes the rows in bands, in order; empty: none.

@@ -75,7 +75,6 @@ class FileEntries:
 
     @property
     def header(self) -> Header | Raw:
-        """The header of the file, which there are entries of."""
         return _header(self.header_bytes)
 
     @property
@@ -90,13 +89,13 @@ def prepare(options: Options) -> None:
         ValueError: its folder cannot be used.
     """
     global in_use
-    place = options.cache_size
-    if place is None or options.cache is None:
+    size = options.cache_size
+    if size is None or options.cache is None:
         return
     with _lock:
         if _caches.get(options.cache) is None:
             try:
-                _caches[options.cache] = Cache.open(place.folder or in_memory(), place.size, version=VERSION)
+                _caches[options.cache] = Cache.open(size.folder or in_memory(), size.size, version=VERSION)
             except Unusable as error:
                 raise ValueError(f"cache={options.cache!r} cannot be used: {error}") from None
         in_use = True
@@ -148,23 +147,21 @@ def opened(
             read the file is checked.
         decoder: the one whose pixels are wanted, if the file is no JPEG.
     """
-    cache = of(selection.options)
-    if cache is None:
+    if of(selection.options) is None:
         return None
     if status is None:
         key = reader.file_key(path)
     else:
         try:
-            key = key_of(found := os.stat(path))
+            key = key_of(now := os.stat(path))
         except (OSError, ValueError, TypeError):  # Pillow will raise it
             return None
-        if not os.path.samestat(found, status):
+        if not os.path.samestat(now, status):
             return None
-    file = None if key is None else cache.look(_place(key, decoder))
-    known = None if file is None else valid_entries(cache, file)
-    if known is None:
+    found = known(key, selection, Raw(0, 0, "", decoder))
+    if found is None:
         return None
-    return Source(None, known.header, name_of(path), selection, key=key, path=whole(path), cached=known)
+    return Source(None, found.header, name_of(path), selection, key=key, path=whole(path), cached=found)
 
 
 _OF_KEY = of_file.CHANGED + 1 - of_file.DEVICE
@@ -261,20 +258,13 @@ def decoded(source: Source, seconds: float) -> Source:
 def known(key: Key | None, selection: Selection, header: Header | Raw | None = None) -> FileEntries | None:
     """The usable entries that the cache has of the file with this key; None if there are none."""
     cache = of(selection.options)
-    file = None if cache is None or key is None else cache.look(_place(key, getattr(header, "decoder", "")))
+    file = None if cache is None or key is None else cache.look(place(key, header))
     return None if cache is None or file is None else valid_entries(cache, file)
 
 
-def place(source: Source) -> Key | bytes:
-    """The key of a source's entries; the source must have a key of its own.
-
-    The pixels that another decoder makes of the same file have another key.
-    """
-    assert source.key is not None
-    return _place(source.key, getattr(source.header, "decoder", ""))
-
-
-def _place(key: Key, decoder: str) -> Key | bytes:
+def place(key: Key, header: Header | Raw | None) -> Key | bytes:
+    """The key of the entries of a file: the pixels that another decoder than the usual one makes have their own."""
+    decoder = getattr(header, "decoder", "")
     return key if decoder in ("", PILLOW) else variant(key, decoder.encode())
 
 
@@ -290,19 +280,15 @@ def valid_entries(cache: Cache, file: File) -> FileEntries | None:
     """The entries of a file that were made by the same versions of everything; None if there are none."""
     mark = tag()
     if file.derived is None or file.derived[0] is not mark:
-        file.derived = mark, _valid_entries(cache, file, mark)
+        each = map(file.entries.get, (RESULT, PLANES, PIXELS))
+        found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in each]
+        file.derived = mark, None
+        if any(found) and len(file.header) == _HEADER.size:
+            result, planes, pixels = found
+            raw = bool(_HEADER.unpack(file.header)[1] & _RAW)
+            file.derived = mark, FileEntries(cache, result, planes, pixels, header_bytes=file.header, raw=raw)
     known: FileEntries | None = file.derived[1]
     return known
-
-
-def _valid_entries(cache: Cache, file: File, mark: bytes) -> FileEntries | None:
-    get = file.entries.get
-    found = [entry if entry is not None and entry.meta.startswith(mark) else None for entry in map(get, _OF_PIXELS)]
-    if found == _NOTHING or len(file.header) != _HEADER.size:
-        return None
-    result, planes, pixels = found
-    raw = bool(_HEADER.unpack(file.header)[1] & _RAW)
-    return FileEntries(cache, result, planes, pixels, header_bytes=file.header, raw=raw)
 
 
 def variant(key: Key | bytes, of: bytes) -> bytes:
@@ -326,8 +312,6 @@ _FIELDS = np.dtype([("mode", "u1"), ("flags", "u1"), ("width", "<u4"), ("height"
 """``_HEADER`` as read for many files at once."""
 _MODES = ("", "L", "RGB")
 _RGB, _GREY = _MODES.index("RGB"), _MODES.index("L")
-_OF_PIXELS = RESULT, PLANES, PIXELS  # in the order of the fields of ``FileEntries``
-_NOTHING = [None] * len(_OF_PIXELS)
 _PROGRESSIVE, _EXIF, _RAW = 1, 2, 4
 
 

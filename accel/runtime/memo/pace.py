@@ -1,14 +1,9 @@
 """Choosing the files to put into a cache as they are decoded: so few that filling costs little, and pays for itself.
 
 A file that is put in is decoded whole, packed and written, where decoding a region would do: the extra time is its
-price, paid from an account. Files that are decoded for the first time in a run pay in a very small part of their time.
-Later the time saved is paid in: by hits, and by stream indexes, which come with the cache too; less the time of looking
-files up. Savings first pay back what the first epoch took longer than without a cache; of the rest a part is paid in.
-So two epochs together take about as long as without a cache, and all others less. In a batch, the files of which most
-is decoded anyway come first.
-
-The account is in pixels decoded for the first time, which can be counted without a clock. What other work costs in
-these pixels each process measures for itself (``accel.cache.worth``); until then it is assumed.
+price, paid from an account, whose rules are in docs/cache.md. The account is in pixels decoded for the first time,
+which can be counted without a clock. What other work costs in these pixels each process measures for itself
+(``accel.cache.worth``); until then it is assumed.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def to_fill(source: Source) -> bool:
     cache = cached.of(source.selection.options)
     if cache is None or source.key is None or not fits(source) or not room(cache, _size(source.header)):
         return False
-    source.cached = replace(source.cached or cached.FileEntries(cache), fills=True)
+    _mark(source)
     return True
 
 

@@ -39,7 +39,6 @@ _MODES = "", "L", "RGB"
 
 
 def size_of(raw: Raw) -> int:
-    """The bytes of the pixels."""
     return raw.height * raw.width * raw.channels
 
 
@@ -197,8 +196,8 @@ def keep_all(source: Source) -> None:
     header = cached.packed(source)
     kind = spec_of(prefix_of(reference_of(raw), ()), raw.height, raw.width, raw.channels)
     if header is not None and kind.meta is not None and known.cache.room(PIXELS, content.nbytes):
-        files = [(cached.place(source), header, cached.tag() + kind.meta, kind.ends)]
-        counters.count(counters.RESULTS, sum(known.cache.put_all(files, PIXELS, content)))
+        key, meta = cached.place(source.key, raw), cached.tag() + kind.meta  # type: ignore[arg-type]
+        counters.count(counters.RESULTS, known.cache.put(key, header, PIXELS, content, meta, kind.ends))
 
 
 def _ends(raw: Raw) -> array[int]:

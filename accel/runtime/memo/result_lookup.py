@@ -209,7 +209,7 @@ class BatchLookup:
         """The keys of the files' entries; None for a file that has none, or none to be trusted."""
         if self.files is not None and not any(each is not None and each.raw for each in self.known):
             return self.files.keys().packed()
-        return [None if source.key is None else cached.place(source) for source in self.sources]
+        return [None if each.key is None else cached.place(each.key, each.header) for each in self.sources]
 
     # -- plan what is missing -------------------------------------------------------------------------------
 
@@ -298,7 +298,6 @@ class BatchLookup:
         return self.cache
 
     def file_key(self, number: int) -> Key | None:
-        """The key of an image's file."""
         return self.sources[number].key if self.files is None else self.files.key(number)
 
     def headers(self, numbers: Sequence[int]) -> list[bytes | None]:

@@ -223,7 +223,9 @@ def described(recipe: Recipe) -> Iterator[tuple[Entry, Steps | None]]:
         return
     prefix, entries = prefix_of(reference, on_pixels), [known.result]
     for count in range(len(on_pixels), 0, -1):
-        file = known.cache.look(variant(cached.place(source), prefix_of(reference, on_pixels[:count])))
+        file = known.cache.look(
+            variant(cached.place(source.key, source.header), prefix_of(reference, on_pixels[:count]))
+        )
         entries += [] if file is None else [file.entries.get(RESULT)]
     for entry in (*entries, known.pixels):
         if (found := result_entry_in([entry], prefix)) is not None:

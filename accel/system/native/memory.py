@@ -53,15 +53,6 @@ def u16(data: Any, at: int) -> Any:
     return (i64(data[at]) << 8) | i64(data[at + 1])
 
 
-@njit
-def begins(data: Any, at: int, end: int, text: tuple[int, ...]) -> bool:
-    """Whether data[at:end], of an array of bytes, begins with these bytes."""
-    same = end - at >= len(text)
-    for i in range(len(text)):
-        same = same and data[at + i] == text[i]
-    return same
-
-
 @emitted(types.uint64, None, types.uint64)
 def load_big_endian(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
     """The eight bytes from pointer[offset] on as one big-endian uint64."""
