@@ -1,0 +1,257 @@
+"""``python -m bench public [WORKLOAD...]``: every contestant in an environment of its own, in today's versions.
+
+pip installs a contestant into a virtual environment in which this interpreter's packages can be imported as well:
+torch, torchvision, Pillow and accel are the same for all. There it runs each workload in a process of its own, with
+torchvision and accel in turns (``python -m bench WORKLOAD --against KEY``), so it may raise, crash or hang, and other
+load on the machine affects all three alike. What cannot be installed or run is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import site
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accel.cli import machine, screen
+from accel.cli.arguments import Red, WrongUsage, at_least, command
+from accel.cli.data import folder, open_folder
+from accel.cli.tables import Table, show
+from bench import child, report
+from bench.contestants import CONTESTANTS
+from bench.contestants.contestant import Contestant
+from bench.machine import ROOT, comma_separated, known, parser, write
+from bench.pipelines import PIPELINES
+from bench.tables import tables
+from bench.workload import OURS, REFERENCE
+
+_FIRST = CONTESTANTS["torchvision-v2"]  # nothing is installed for it: its run has the rows of torchvision and accel
+_TRAINING = ("bench.train", "shufflenet", "--backend", "cpu", "--batch-size", "20")
+_USUAL = ("train", "eval", "decode", "loader", "cifar", "png", "training")
+_INSTALLING, _MEASURING = 1200.0, 180.0  # the most seconds of an installation, and of a contestant's workload
+
+
+# -- environments -------------------------------------------------------------------------------------------
+
+
+class Environment(NamedTuple):
+    """An interpreter that can import a contestant, and the versions of its distributions; or why there is none."""
+
+    python: str
+    versions: dict[str, str]
+    why_not: str | None = None
+
+
+def environment(root: Path, distributions: Sequence[str], anew: bool = False) -> Environment:
+    """The environment below ``root`` that has distributions, installed in their newest versions if it is not there or
+    was not finished, or in any case."""
+    if not distributions:
+        return Environment(sys.executable, {})
+    place = root / distributions[0]
+    python, finished = str(place / "bin" / "python"), place / "finished.json"
+    common = _common()
+    wanted = {"distributions": [*distributions], "base": sys.prefix, "Python": sys.version, **common}
+    with suppress(OSError, ValueError):
+        found = json.loads(finished.read_text())
+        if found["wanted"] == wanted and not anew:
+            return Environment(python, found["versions"])
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    constraints, log = root / f"{place.name}.constraints.txt", root / f"{place.name}.log"
+    constraints.write_text("".join(f"{each}=={version}\n" for each, version in common.items()))
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--upgrade", "--no-input"]
+    pip += ["--disable-pip-version-check", "--constraint", str(constraints), *distributions]
+    for words in ([sys.executable, "-m", "venv", "--without-pip", str(place)], pip):
+        with log.open("wb") as out:
+            status = child.run(words, _INSTALLING, out, root)
+        if status != 0:
+            return Environment(python, {}, f"not installed: {_reason(status, _INSTALLING, log)}")
+        (packages,) = (place / "lib").glob("python*/site-packages")
+        base = site.getsitepackages()
+        (packages / "base.pth").write_text("".join(f"import site; site.addsitedir({each!r})\n" for each in base))
+    found = metadata.distributions(path=[str(packages), *base])
+    versions = {each.name.lower(): each.version for each in reversed([*found])}
+    versions = {each: versions.get(each.lower(), "?") for each in distributions}
+    finished.write_text(json.dumps({"wanted": wanted, "versions": versions}))
+    return Environment(python, versions)
+
+
+def _common() -> dict[str, Any]:
+    return {each: machine.versions()[each] for each in ("torch", "torchvision", "Pillow")}
+
+
+def _reason(status: int | None, limit: float, log: Path) -> str:
+    """Why a command failed: what it said last, without this machine's folders."""
+    if status is None:
+        return f"it had not ended after {limit:.0f} s"
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error:")]
+    said = (errors or lines or [f"status {status}"])[-1]
+    how = f"ended by signal {-status}: " if status < 0 else ""
+    return how + re.sub(r"(?:/[^\s/'\"]+)+/", "", said)[:200]
+
+
+# -- measuring ----------------------------------------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    """What all processes that measure have in common.
+
+    Attributes:
+        words: arguments of their commands. scratch: a folder for their files. ends: the time after which none runs.
+        bar: shows which runs.
+    """
+
+    words: Sequence[str]
+    scratch: Path
+    ends: float
+    bar: screen.Bar
+
+    def run(self, python: str, *module: str) -> dict[str, Any] | str:
+        """The result of a module that measures; or why there is none.
+
+        Raises:
+            Red: accel's values are not torchvision's.
+        """
+        out, log = self.scratch / "result.json", self.scratch / "log.txt"
+        out.unlink(missing_ok=True)
+        limit = min(_MEASURING, self.ends - time.monotonic())
+        if limit <= 0:
+            return "no time was left (--minutes)"
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.bar.say(" ".join(module))
+        with log.open("wb") as said:
+            words = [python, "-m", *module, *self.words, "--out", str(out)]
+            status = child.run(words, limit, said, ROOT, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+        if status != 0:
+            reason = _reason(status, limit, log)
+            if status == 1 and reason.startswith(("train: ", f"bench: {OURS.title} ")):
+                raise Red(reason)
+            return reason
+        result: dict[str, Any] = json.loads(out.read_text())
+        there = result["versions"]
+        wrong = [f"{each} {there[each]}, not {here}" for each, here in _common().items() if there[each] != here]
+        return f"its environment has {', '.join(wrong)}" if wrong else result
+
+
+def row(who: Contestant, workload: str, made: Environment, process: Process) -> dict[str, Any]:
+    """A contestant's entry in a workload, with the rounds of torchvision and accel that took turns with it."""
+    found: dict[str, Any] | str
+    found = made.why_not or process.run(made.python, "bench", workload, "--against", who.key)
+    if isinstance(found, str):
+        return {"contestant": who.key, "name": who.title, "settings": who.settings, "exact": False, "not run": found}
+    entries = found["workloads"][workload]["entries"]
+    entry: dict[str, Any] = next(each for each in entries if each["contestant"] == who.key)
+    beside = {each["contestant"]: each["rounds"] for each in reversed(entries) if each["exact"]}
+    return {**entry, "beside": beside}
+
+
+def measured(
+    workload: str, who: Sequence[Contestant], made: dict[str, Environment], process: Process
+) -> dict[str, Any]:
+    """A workload's part of the result, with an entry for each contestant that can run its pipeline.
+
+    Raises:
+        WrongUsage: torchvision and accel did not run.
+    """
+    training = workload == "training"
+    command = _TRAINING if training else ("bench", workload, "--against", _FIRST.key)
+    found = process.run(sys.executable, *command)
+    if isinstance(found, str):
+        raise WrongUsage(f"{workload}, torchvision and accel: {found}")
+    part: dict[str, Any] = found["workloads"][workload]
+    pipeline = workload if workload in PIPELINES else "train"
+    others = [each for each in who if each not in (REFERENCE, OURS, _FIRST) and pipeline in each.pipelines]
+    if not training:
+        part["entries"] += [row(each, workload, made[each.key], process) for each in others]
+    return part
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+@command("public")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Install and measure. Exit status: 0 measured, 1 accel's values are not torchvision's (nothing is reported),
+    2 wrong usage."""
+    options = _parser()
+    args = options.parse_args(argv)
+    workloads = known("workload", args.workloads, dict.fromkeys(_USUAL))
+    who = list(known("contestant", args.only, CONTESTANTS).values())
+    needed = dict.fromkeys(each.distributions for each in who)
+    with screen.Bar("installing", len(needed)) as bar:
+        found = {}
+        for each in needed:
+            found[each] = environment(args.env.resolve(), each, args.install)
+            bar.advance()
+    made = {each.key: found[each.distributions] for each in who}
+    if args.install:
+        show(Table("environments", ("", "versions"), [(key, _versions(each)) for key, each in made.items()], text=2))
+        return 0
+    begun = time.monotonic()
+    with (
+        folder(args.data) as (data, name),
+        tempfile.TemporaryDirectory(prefix="accel-public-") as scratch,
+        screen.Bar("measuring") as bar,
+    ):
+        files = len(open_folder(data).files)
+        words = ("--data", str(data.resolve()), "--images", str(args.images), "--rounds", str(args.rounds))
+        process = Process(words, Path(scratch), begun + 60 * args.minutes, bar)
+        parts = {each: measured(each, who, made, process) for each in workloads}
+    for table in (table for part in parts.values() for table in tables(part)):
+        show(table)
+    result = {
+        "command": " ".join(["python -m bench public", *args.workloads, *["--data DIR"] * (args.data is not None)]),
+        "data": {"name": name, "images": files},
+        "images": args.images,
+        "rounds": args.rounds,
+        "seconds taken": round(time.monotonic() - begun),
+        "contestants": _status(parts),
+        "environments": {key: each.versions for key, each in made.items() if each.versions},
+        "workloads": parts,
+    }
+    write(args.out, result)
+    usual = args.out == options.get_default("out")
+    return report.main([] if usual else [str(args.out), "--out", str(args.out.with_suffix(".md"))])
+
+
+def _versions(made: Environment) -> str:
+    return made.why_not or ", ".join(f"{name} {version}" for name, version in made.versions.items())
+
+
+def _status(parts: dict[str, Any]) -> dict[str, str]:
+    """For each contestant "runs", or why it did nowhere."""
+    entries = [each for part in parts.values() for each in part.get("entries", [])]
+    failed = {each["contestant"]: each["not run"] for each in entries if "not run" in each}
+    return failed | {each["contestant"]: "runs" for each in entries if "not run" not in each}
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = parser(
+        "bench public",
+        "Install every contestant into an environment of its own, which shares torch with this one, measure it there "
+        "beside torchvision and accel, and write bench/REPORT.md. Where accel's values are not torchvision's, nothing "
+        "is reported and the exit status is 1.",
+        out="bench-public.json",
+        rounds=5,
+        images=100,
+        least=(4, 1),
+    )
+    options.epilog = f"Workloads: {', '.join(_USUAL)}. Contestants: {', '.join(CONTESTANTS)}."
+    place, only = "the folder of the environments [.contestants]", "measure these beside torchvision and accel [all]"
+    options.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to measure [all]")
+    options.add_argument("--only", type=comma_separated, default=[], metavar="NAME,...", help=only)
+    options.add_argument("--minutes", type=at_least(1), default=30, metavar="N", help="at most [%(default)s]")
+    options.add_argument("--env", type=Path, default=ROOT / ".contestants", metavar="DIR", help=place)
+    options.add_argument("--install", action="store_true", help="make all environments anew, and measure nothing")
+    return options
