@@ -36,9 +36,9 @@ from bench.tables import tables
 from bench.workload import OURS, REFERENCE
 
 _FIRST = CONTESTANTS["torchvision-v2"]  # nothing is installed for it: its run has the rows of torchvision and accel
-_TRAINING = ("bench.train", "shufflenet", "--backend", "cpu", "--batch-size", "20")
+_TRAINING = ("--backend", "cpu", "--images", "100", "--rounds", "2", "--batch-size", "20")
 _USUAL = ("train", "eval", "decode", "loader", "cifar", "png", "training")
-_INSTALLING, _MEASURING = 1200.0, 180.0  # the most seconds of an installation, and of a contestant's workload
+_INSTALLING, _STARTING, _MEASURING = 1200.0, 60.0, 40.0  # the most seconds: of an installation, a process, a workload
 
 
 # -- environments -------------------------------------------------------------------------------------------
@@ -79,9 +79,8 @@ def environment(root: Path, distributions: Sequence[str], anew: bool = False) ->
         (packages,) = (place / "lib").glob("python*/site-packages")
         base = site.getsitepackages()
         (packages / "base.pth").write_text("".join(f"import site; site.addsitedir({each!r})\n" for each in base))
-    found = metadata.distributions(path=[str(packages), *base])
-    versions = {each.name.lower(): each.version for each in reversed([*found])}
-    versions = {each: versions.get(each.lower(), "?") for each in distributions}
+    paths = [str(packages), *base]
+    versions = {each: next(iter(metadata.distributions(name=each, path=paths))).version for each in distributions}
     finished.write_text(json.dumps({"wanted": wanted, "versions": versions}))
     return Environment(python, versions)
 
@@ -117,21 +116,21 @@ class Process(NamedTuple):
     ends: float
     bar: screen.Bar
 
-    def run(self, python: str, *module: str) -> dict[str, Any] | str:
-        """The result of a module that measures; or why there is none.
+    def run(self, python: str, workloads: int, *module: str, options: Sequence[str] = ()) -> dict[str, Any] | str:
+        """The result of a module that measures a number of workloads; or why there is none.
 
         Raises:
             Red: accel's values are not torchvision's.
         """
         out, log = self.scratch / "result.json", self.scratch / "log.txt"
         out.unlink(missing_ok=True)
-        limit = min(_MEASURING, self.ends - time.monotonic())
+        limit = min(_STARTING + _MEASURING * workloads, self.ends - time.monotonic())
         if limit <= 0:
             return "no time was left (--minutes)"
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.bar.say(" ".join(module))
         with log.open("wb") as said:
-            words = [python, "-m", *module, *self.words, "--out", str(out)]
+            words = [python, "-m", *module, *self.words, *options, "--out", str(out)]
             status = child.run(words, limit, said, ROOT, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
         if status != 0:
             reason = _reason(status, limit, log)
@@ -144,37 +143,52 @@ class Process(NamedTuple):
         return f"its environment has {', '.join(wrong)}" if wrong else result
 
 
-def row(who: Contestant, workload: str, made: Environment, process: Process) -> dict[str, Any]:
-    """A contestant's entry in a workload, with the rounds of torchvision and accel that took turns with it."""
+def rows(who: Contestant, workloads: Sequence[str], made: Environment, process: Process) -> dict[str, dict[str, Any]]:
+    """A contestant's entries by workload, with the rounds of torchvision and accel that took turns with it.
+
+    One process runs all; if that fails, each runs in one of its own, and only those fail that have to.
+    """
     found: dict[str, Any] | str
-    found = made.why_not or process.run(made.python, "bench", workload, "--against", who.key)
-    if isinstance(found, str):
-        return {"contestant": who.key, "name": who.title, "settings": who.settings, "exact": False, "not run": found}
-    entries = found["workloads"][workload]["entries"]
-    entry: dict[str, Any] = next(each for each in entries if each["contestant"] == who.key)
+    found = made.why_not or process.run(made.python, len(workloads), "bench", *workloads, "--against", who.key)
+    if isinstance(found, dict):
+        return {workload: _row(who, found["workloads"][workload]["entries"]) for workload in workloads}
+    if len(workloads) > 1 and not made.why_not:
+        return {each: rows(who, [each], made, process)[each] for each in workloads}
+    about = {"contestant": who.key, "name": who.title, "settings": who.settings, "exact": who.exact}
+    return {workload: {**about, "not run": found} for workload in workloads}
+
+
+def _row(who: Contestant, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     beside = {each["contestant"]: each["rounds"] for each in reversed(entries) if each["exact"]}
-    return {**entry, "beside": beside}
+    return {**next(each for each in entries if each["contestant"] == who.key), "beside": beside}
 
 
 def measured(
-    workload: str, who: Sequence[Contestant], made: dict[str, Environment], process: Process
+    workloads: Sequence[str], who: Sequence[Contestant], made: dict[str, Environment], process: Process
 ) -> dict[str, Any]:
-    """A workload's part of the result, with an entry for each contestant that can run its pipeline.
+    """The parts of workloads, with an entry for each contestant that can run their pipelines.
 
     Raises:
         WrongUsage: torchvision and accel did not run.
     """
-    training = workload == "training"
-    command = _TRAINING if training else ("bench", workload, "--against", _FIRST.key)
-    found = process.run(sys.executable, *command)
-    if isinstance(found, str):
-        raise WrongUsage(f"{workload}, torchvision and accel: {found}")
-    part: dict[str, Any] = found["workloads"][workload]
-    pipeline = workload if workload in PIPELINES else "train"
-    others = [each for each in who if each not in (REFERENCE, OURS, _FIRST) and pipeline in each.pipelines]
-    if not training:
-        part["entries"] += [row(each, workload, made[each.key], process) for each in others]
-    return part
+    side_by_side = [each for each in workloads if each != "training"]
+    parts: dict[str, Any] = {}
+    for names, module, options in (
+        (side_by_side, ("bench", *side_by_side, "--against", _FIRST.key), ()),
+        (["training"], ("bench.train", "shufflenet"), _TRAINING),
+    ):
+        if not set(names) & set(workloads):
+            continue
+        found = process.run(sys.executable, len(names), *module, options=options)
+        if isinstance(found, str):
+            raise WrongUsage(f"torchvision and accel: {found}")
+        parts |= {name: found["workloads"][name] for name in names}
+    for each in who:
+        names = [name for name in side_by_side if (name if name in PIPELINES else "train") in each.pipelines]
+        if names and each not in (REFERENCE, OURS, _FIRST):
+            for name, row in rows(each, names, made[each.key], process).items():
+                parts[name]["entries"].append(row)
+    return {name: parts[name] for name in workloads}
 
 
 # -- the command --------------------------------------------------------------------------------------------
@@ -207,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files = len(open_folder(data).files)
         words = ("--data", str(data.resolve()), "--images", str(args.images), "--rounds", str(args.rounds))
         process = Process(words, Path(scratch), begun + 60 * args.minutes, bar)
-        parts = {each: measured(each, who, made, process) for each in workloads}
+        parts = measured(list(workloads), who, made, process)
     for table in (table for part in parts.values() for table in tables(part)):
         show(table)
     result = {

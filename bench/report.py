@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         raise WrongUsage(f"{error}; run python -m bench first") from error
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(text(results, draw(results, args.out.parent / "plots")))
+    drawn = draw(results, args.out.parent / "plots") if find_spec("matplotlib") else {}
+    args.out.write_text(text(results, drawn))
     screen.note(f"written to {args.out}")
     return 0
 

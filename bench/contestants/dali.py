@@ -101,7 +101,7 @@ class DaliDynamic(Contestant):
             for items in job.batches(seed):
                 files = ndd.Batch([np.fromfile(file, np.uint8) for file, _ in items])
                 if pipeline.mean is None:
-                    images = decoded(files).materialize()
+                    images = decoded(files).evaluate()
                     yield [from_dlpack(image).permute(2, 0, 1) for image in images]
                     continue
                 corner, shape, size, *place = map(ndd.Batch, _geometry([draw for _, draw in items]))

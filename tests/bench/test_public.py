@@ -134,30 +134,33 @@ def made(tmp_path: Path, program: str) -> public.Environment:
 def test_a_contestant_that_fails_is_listed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, reason: str
 ) -> None:
-    monkeypatch.setattr(public, "_MEASURING", 2.0)
-    entry = public.row(OPENCV, "train", made(tmp_path, program), process(tmp_path))
+    monkeypatch.setattr(public, "_STARTING", 1.0)
+    monkeypatch.setattr(public, "_MEASURING", 1.0)
+    entry = public.rows(OPENCV, ["train"], made(tmp_path, program), process(tmp_path))["train"]
     assert entry["not run"].startswith(reason)
     assert entry["contestant"] == "opencv"
 
 
 def test_what_is_not_installed_and_what_has_no_time_is_listed(tmp_path: Path) -> None:
     missing = public.Environment("", {}, "not installed: no wheel")
-    assert public.row(SPDL, "train", missing, process(tmp_path))["not run"] == "not installed: no wheel"
+    assert public.rows(SPDL, ["train"], missing, process(tmp_path))["train"]["not run"] == "not installed: no wheel"
     fine = made(tmp_path, "raise SystemExit(3)")
-    assert public.row(SPDL, "train", fine, process(tmp_path, -1))["not run"] == "no time was left (--minutes)"
+    assert (
+        public.rows(SPDL, ["train"], fine, process(tmp_path, -1))["train"]["not run"] == "no time was left (--minutes)"
+    )
 
 
 def test_another_pillow_is_not_compared(tmp_path: Path) -> None:
     versions = {**public._common(), "Pillow": "9.9"}
     program = f"import sys, json; json.dump({{'versions': {versions!r}}}, open(sys.argv[-1], 'w'))"
-    entry = public.row(OPENCV, "train", made(tmp_path, program), process(tmp_path))
+    entry = public.rows(OPENCV, ["train"], made(tmp_path, program), process(tmp_path))["train"]
     assert entry["not run"].startswith("its environment has Pillow 9.9, not ")
 
 
 def test_wrong_values_of_accel_are_red(tmp_path: Path) -> None:
     program = "print('bench: accel, cpu differs from torchvision v1, PIL, first in a.jpg'); exit(1)"
     with pytest.raises(Red, match=r"first in a\.jpg"):
-        public.row(OPENCV, "train", made(tmp_path, program), process(tmp_path))
+        public.rows(OPENCV, ["train"], made(tmp_path, program), process(tmp_path))["train"]
 
 
 # -- the command and its page -------------------------------------------------------------------------------
