@@ -150,6 +150,16 @@ def test_what_is_not_installed_and_what_has_no_time_is_listed(tmp_path: Path) ->
     )
 
 
+def test_one_workload_that_fails_leaves_the_others(tmp_path: Path) -> None:
+    """The process that runs all fails, and then that of the one."""
+    result = {"versions": public._common(), "workloads": {"eval": {"entries": [entry("opencv", 1, 0)]}}}
+    program = "import sys, json\nif 'train' in sys.argv: raise ValueError('no crops')\n"
+    program += f"json.dump({result!r}, open(sys.argv[-1], 'w'))"
+    found = public.rows(OPENCV, ["train", "eval"], made(tmp_path, program), process(tmp_path))
+    assert found["train"]["not run"] == "ValueError: no crops"
+    assert found["eval"]["images per second"] == 100
+
+
 def test_another_pillow_is_not_compared(tmp_path: Path) -> None:
     versions = {**public._common(), "Pillow": "9.9"}
     program = f"import sys, json; json.dump({{'versions': {versions!r}}}, open(sys.argv[-1], 'w'))"
