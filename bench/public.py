@@ -226,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for table in (table for part in parts.values() for table in tables(part)):
         show(table)
     result = {
-        "command": " ".join(["python -m bench public", *args.workloads, *["--data DIR"] * (args.data is not None)]),
+        "command": " ".join(["python -m bench public", *args.workloads, *_given(args, options)]),
         "data": {"name": name, "images": files},
         "images": args.images,
         "rounds": args.rounds,
@@ -238,6 +238,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     write(args.out, result)
     usual = args.out == options.get_default("out")
     return report.main([] if usual else [str(args.out), "--out", str(args.out.with_suffix(".md"))])
+
+
+def _given(args: argparse.Namespace, options: argparse.ArgumentParser) -> list[str]:
+    """The options that are not the defaults, without this machine's folders."""
+    told = {"data": args.data and "DIR", "only": ",".join(args.only)}
+    told |= {each: getattr(args, each) for each in ("images", "rounds", "minutes")}
+    return [f"--{name} {value}" for name, value in told.items() if value and value != options.get_default(name)]
 
 
 def _versions(made: Environment) -> str:

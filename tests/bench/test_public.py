@@ -185,7 +185,7 @@ def test_the_command(image_folder: Path, tmp_path: Path, index: Path, capsys: py
     result = json.loads(out.read_text())
     assert result["contestants"]["torchvision-v1"] == result["contestants"]["accel-cpu"] == "runs"
     assert result["contestants"]["opencv"].startswith("not installed: ")
-    assert result["command"] == "python -m bench public cifar --data DIR"
+    assert result["command"] == "python -m bench public cifar --data DIR --only opencv --images 4 --rounds 1"
     assert str(tmp_path) not in out.read_text()
     page = out.with_suffix(".md").read_text()
     assert "not run: OpenCV, linear: not installed: " in page
