@@ -36,7 +36,7 @@ from bench.tables import tables
 from bench.workload import OURS, REFERENCE
 
 _FIRST = CONTESTANTS["torchvision-v2"]  # nothing is installed for it: its run has the rows of torchvision and accel
-_TRAINING = ("--backend", "cpu", "--images", "100", "--rounds", "2", "--batch-size", "20")
+_TRAINING = ("--backend", "cpu", "--images", "60", "--rounds", "2", "--batch-size", "20")
 _USUAL = ("train", "eval", "decode", "loader", "cifar", "png", "training")
 _INSTALLING, _STARTING, _MEASURING = 1200.0, 90.0, 60.0  # the most seconds: of an installation, a process, a workload
 
@@ -179,7 +179,7 @@ def measured(
             raise WrongUsage(f"torchvision and accel: {found}")
         parts |= found["workloads"]
     if "training" in workloads:
-        found = process.run(sys.executable, 1, "bench.train", "shufflenet", options=_TRAINING)
+        found = process.run(sys.executable, 3, "bench.train", "shufflenet", options=_TRAINING)
         if isinstance(found, str):
             screen.note(f"training is left out: {found}")
         else:
