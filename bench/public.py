@@ -223,8 +223,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = ("--data", str(data.resolve()), "--images", str(args.images), "--rounds", str(args.rounds))
         process = Process(words, Path(scratch), begun + 60 * args.minutes, bar)
         parts = measured(list(workloads), who, made, process)
-    for table in (table for part in parts.values() for table in tables(part)):
-        show(table)
     result = {
         "command": " ".join(["python -m bench public", *args.workloads, *_given(args, options)]),
         "data": {"name": name, "images": files},
@@ -236,6 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "workloads": parts,
     }
     write(args.out, result)
+    for table in (table for part in parts.values() for table in tables(part)):
+        show(table)
     usual = args.out == options.get_default("out")
     return report.main([] if usual else [str(args.out), "--out", str(args.out.with_suffix(".md"))])
 

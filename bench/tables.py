@@ -64,7 +64,7 @@ def of_accel(entry: dict[str, Any], entries: Sequence[dict[str, Any]]) -> float 
     Where accel has several entries, it is that with as many workers and threads.
     """
     ours = entry.get("beside", {}).get("accel-cpu")
-    same = (each for each in entries if all(each[key] == entry[key] for key in ("workers", "threads")))
+    same = (each for each in entries if all(each.get(key) == entry[key] for key in ("workers", "threads")))
     ours = ours or next(
         (each["rounds"] for each in same if each["contestant"] == "accel-cpu" and "rounds" in each), None
     )
