@@ -1,6 +1,6 @@
 """``python -m bench [WORKLOAD...]``: check, measure, print tables and write a result file.
 
-``python -m bench report`` and ``python -m bench figures`` are in the modules of these names.
+``python -m bench public``, ``report`` and ``figures`` are in the modules of these names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accel.cli import screen
 from accel.cli.arguments import command
 from accel.cli.data import folder, open_folder
 from accel.cli.tables import show
-from bench import figures, report
+from bench import figures, public, report
 from bench.contestants import CONTESTANTS
 from bench.machine import comma_separated, known, parser, write
 from bench.tables import tables
@@ -29,10 +29,9 @@ from bench.workloads import WORKLOADS
 def main(argv: Sequence[str] | None = None) -> int:
     """Run workloads. Exit status: 0 measured, 1 a check is red (nothing is reported), 2 wrong usage."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["report"]:
-        return report.main(argv[1:])
-    if argv[:1] == ["figures"]:
-        return figures.main(argv[1:])
+    others = {"public": public.main, "report": report.main, "figures": figures.main}
+    if argv and argv[0] in others:
+        return others[argv[0]](argv[1:])
     args = _parser().parse_args(argv)
     workloads = known("workload", args.workloads, WORKLOADS)
     contestants = list(known("contestant", args.against, CONTESTANTS).values())

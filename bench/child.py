@@ -1,16 +1,18 @@
-"""A child process for work that may crash or hang: it reports its progress, and its output is kept."""
+"""Child processes for work that may crash or hang: one reports its progress, another is a command."""
 
 from __future__ import annotations
 
 import faulthandler
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 _POLL = 0.2  # seconds
 
@@ -75,3 +77,42 @@ def _work(work: Callable[[Say], object], log: Path, out: Any) -> None:
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
     faulthandler.enable(2, all_threads=False)
     work(out.send)
+
+
+def run(
+    command: Sequence[str], limit: float, out: IO[bytes], where: Path, environment: Mapping[str, str] | None = None
+) -> int | None:
+    """Run a command; return its exit status, or None if it was killed after ``limit`` seconds.
+
+    Its processes are a group, of which none is left afterwards, nor if this process is killed meanwhile. It is no
+    session, which would survive when all processes are ended.
+
+    Args:
+        out: a file for its output. where: the folder to run it in. environment: its variables; None for this process's.
+    """
+    files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+    process = subprocess.Popen(command, cwd=where, env=environment, preexec_fn=os.setpgrp, **files)  # type: ignore[call-overload]
+    try:
+        with _ended_with_this(process.pid):
+            return int(process.wait(limit))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _ended_with_this(group: int) -> Iterator[None]:
+    """A context in which a group of processes ends with this one, even if this is killed: a process that waits on a
+    pipe ends them."""
+    command = ["sh", "-c", f"read nothing; kill -KILL -{group}"]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=os.setpgrp)
+    try:
+        yield
+    finally:
+        watcher.kill()
+        watcher.wait()
+        assert watcher.stdin is not None
+        watcher.stdin.close()

@@ -15,7 +15,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import torch
@@ -67,7 +67,7 @@ class _FromMemory(AccelCpu):
 
 
 class _Inexact(_FromMemory):
-    exact: ClassVar[bool] = False
+    exact = False
 
 
 class _Ahead(_Inexact):

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         texts = {page: filled(page.read_text()) for page in PAGES}
     except ValueError as error:
         raise Red(str(error)) from error
-    texts |= {file: picture.draw(content("bench.json"), name) for name, file in picture.FILES.items()}
+    texts |= {file: picture.draw(content(picture.RESULTS), name) for name, file in picture.FILES.items()}
     for path, text in texts.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -10,9 +10,12 @@ from html import escape
 from typing import Any
 
 from bench.machine import ROOT
+from bench.tables import apart
 
 FILES = {name: ROOT / "docs" / f"speed-{name}.svg" for name in ("train", "eval")}
 """A picture for each of these workloads."""
+RESULTS = "bench.json"
+"""The file in bench/results that they show."""
 
 _TITLES = {"train": "ImageNet training", "eval": "ImageNet evaluation"}
 _WIDTH, _NAMES, _BAR, _TOP, _ROW = 340, 155, 76, 64, 25
@@ -62,7 +65,7 @@ def draw(result: dict[str, Any], name: str) -> str:
     for row, each in enumerate(entries):
         y, length = _TOP + _ROW * row, _BAR * each["median ms"] / longest
         ours = each["contestant"].startswith("accel")
-        kind = "accel" if ours else "equal" if each["exact"] else "bar"
+        kind = "accel" if ours else "equal" if apart(each)[0] == "yes" else "bar"
         bold = "ours" if ours else ""
         lines.append(_text(_NAMES - 8, y + 14, each["name"].removesuffix(", CPU"), bold, "end"))
         lines.append(f'<rect class="{kind}" x="{_NAMES}" y="{y}" width="{length:.1f}" height="18" rx="2"/>')
@@ -77,10 +80,10 @@ def draw(result: dict[str, Any], name: str) -> str:
 
 def differs(entry: dict[str, Any]) -> str:
     """Say how many of a contestant's values differ from torchvision's."""
-    if entry["exact"]:
-        return "reference" if entry["contestant"] == "torchvision-v1" else "none"
-    quality = entry["difference in levels"]
-    return "own crops" if quality is None else f"{100 * quality['share that differs']:.2g}%"
+    equal, *_, share = apart(entry)
+    if entry["contestant"] == "torchvision-v1":
+        return "reference"
+    return {"yes": "none", "no": share}.get(equal, "own crops")
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

@@ -140,6 +140,7 @@ _COLOURS: dict[str, Callable[[Any], Any]] = {
 }
 _ROWS = (
     Pipeline("train", _train(), _draw_train),
+    Pipeline("png", _train(), _draw_train),
     Pipeline("eval", lambda of: [of.Resize(256), of.CenterCrop(224)], _draw_eval),
     Pipeline("decode", lambda of: [], lambda size: Draw(), None, None, ragged=True),
     Pipeline(

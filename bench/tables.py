@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from accel.cli.costs import ratio
 from accel.cli.tables import Table
 
 
@@ -39,23 +40,48 @@ def _entries(workload: dict[str, Any]) -> Table:
         "spread": "{lowest ms:.2f}-{highest ms:.2f}",
         "img/s": "{images per second:,.0f}",
         "x torchvision": "{ratio:.2f}",
+        "x accel": "{of accel}",
         "CPU ms/image": "{median CPU ms:.3f}",
-        "pixels: max": "{pixels[0]}",
-        "mean": "{pixels[1]}",
-        "differ": "{pixels[2]}",
+        "bit-equal": "{pixels[0]}",
+        "pixels: max": "{pixels[1]}",
+        "mean": "{pixels[2]}",
+        "differ": "{pixels[3]}",
     }
-    rows = [{**each, "pixels": apart(each) if "rounds" in each else None} for each in workload["entries"]]
+    rows = []
+    for each in workload["entries"]:
+        found = of_accel(each, workload["entries"]) if "rounds" in each else None
+        more = {
+            "of accel": "" if found is None else f"{found:.2f}",
+            "pixels": apart(each) if "rounds" in each else None,
+        }
+        rows.append({**each, **more})
     return filled(workload["title"], columns, rows)
 
 
-def apart(entry: dict[str, Any]) -> tuple[str, str, str]:
-    """The difference of an entry's pixels from torchvision's: largest, mean, and the share that differs."""
-    if entry["exact"]:
-        return ("0", "0", "0, bit-equal")
+def of_accel(entry: dict[str, Any], entries: Sequence[dict[str, Any]]) -> float | None:
+    """The speed relative to accel's in the same rounds: of the same process; None if accel was not measured there.
+
+    Where accel has several entries, it is that with as many workers and threads.
+    """
+    ours = entry.get("beside", {}).get("accel-cpu")
+    same = (each for each in entries if all(each.get(key) == entry[key] for key in ("workers", "threads")))
+    ours = ours or next(
+        (each["rounds"] for each in same if each["contestant"] == "accel-cpu" and "rounds" in each), None
+    )
+    if ours is None or len(ours) != len(entry["rounds"]):
+        return None
+    return ratio([each["seconds"] for each in entry["rounds"]], [each["seconds"] for each in ours])
+
+
+def apart(entry: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Whether an entry's values are torchvision's in every bit; the largest and the mean difference of its pixels, and
+    the share that differs."""
     stats = entry["difference in levels"]
+    if entry["exact"] or (stats is not None and stats["max"] == 0):
+        return ("yes", "0", "0", "0")
     if stats is None:
-        return ("own draws", "", "")
-    return (f"{stats['max']:.0f}", f"{stats['mean']:.3f}", f"{100 * stats['share that differs']:.2g}%")
+        return ("own draws", "", "", "")
+    return ("no", f"{stats['max']:.0f}", f"{stats['mean']:.3f}", f"{100 * stats['share that differs']:.2g}%")
 
 
 def _memory(workload: dict[str, Any]) -> Table:
@@ -186,8 +212,8 @@ def _bars(axes: Any, part: dict[str, Any]) -> None:
 
 
 def _apart(entry: dict[str, Any]) -> str:
-    most, mean, share = apart(entry)
-    return "bit-equal" if entry["exact"] else f"{share} differ, by up to {most}" if mean else "own draws"
+    equal, most, _, share = apart(entry)
+    return {"yes": "bit-equal", "no": f"{share} differ, by up to {most}"}.get(equal, equal)
 
 
 def _scaling(axes: Any, part: dict[str, Any]) -> None:

@@ -3,7 +3,8 @@
 from bench.contestants.arrays import AlbumentationsX, Kornia, NvImageCodec, OpenCV, OpenCVArea
 from bench.contestants.contestant import Contestant
 from bench.contestants.dali import Dali, DaliDynamic
-from bench.contestants.loaders import Ffcv, Spdl
+from bench.contestants.decoders import DECODERS
+from bench.contestants.loaders import DataloaderRs, Ffcv, Spdl
 from bench.contestants.scripts import AccelCpu, TorchCodec, TorchvisionV1, TorchvisionV2
 
 _ROWS: tuple[Contestant, ...] = (
@@ -18,8 +19,10 @@ _ROWS: tuple[Contestant, ...] = (
     AlbumentationsX(),
     TorchCodec(),
     Spdl(),
+    DataloaderRs(),
     Ffcv(),
     Kornia(),
+    *DECODERS,
 )
 
 CONTESTANTS: dict[str, Contestant] = {row.key: row for row in _ROWS}

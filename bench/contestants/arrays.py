@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
-from torchvision.transforms.v2 import functional as F
 
 from accel.cli.harness import TensorBatch
-from bench.contestants.contestant import InLoader, Item, batch, part, planes
+from bench.contestants.contestant import InLoader, Item, batch, part, planes, transformed
 from bench.pipelines import Draw, Pipeline, boxes_after
 
 Functions = tuple[Callable[..., Any], ...]
@@ -25,10 +23,11 @@ Functions = tuple[Callable[..., Any], ...]
 class OpenCV(InLoader):
     key = "opencv"
     title = "OpenCV, linear"
-    modules: ClassVar[tuple[str, ...]] = ("cv2",)
-    pipelines = frozenset({"train", "eval", "decode", "cifar", "detection"})
+    distributions: tuple[str, ...] = ("opencv-python-headless",)
+    modules: tuple[str, ...] = ("cv2",)
+    pipelines = frozenset({"train", "eval", "decode", "cifar", "detection", "png"})
     settings = "imread(IMREAD_COLOR_RGB), resize(INTER_LINEAR): no antialiasing; setNumThreads(1), DataLoader"
-    filter: ClassVar[str] = "INTER_LINEAR"
+    filter: str = "INTER_LINEAR"
 
     def start_worker(self) -> None:
         import cv2
@@ -83,6 +82,7 @@ class Kornia(OpenCV):
 
     key = "kornia"
     title = "kornia-rs"
+    distributions = ("kornia-rs",)
     modules = ("kornia_rs",)
     pipelines = frozenset({"train", "eval", "decode"})
     settings = "io.read_image_jpegturbo, resize('bilinear'): no antialiasing; normalised by torch, DataLoader"
@@ -106,6 +106,7 @@ class AlbumentationsX(OpenCV):
 
     key = "albumentationsx"
     title = "AlbumentationsX"
+    distributions = ("albumentationsx", "opencv-python-headless")
     modules = ("albumentations", "cv2")
     pipelines = frozenset({"train", "eval", "cifar", "jitter"})
     own_draws = frozenset({"jitter"})
@@ -160,6 +161,7 @@ class NvImageCodec(InLoader):
 
     key = "nvimagecodec"
     title = "nvImageCodec by hand"
+    distributions = ("nvidia-nvimgcodec-cu13",)
     modules = ("nvidia.nvimgcodec",)
     pipelines = frozenset({"train", "eval", "decode", "detection"})
     settings = (
@@ -182,16 +184,6 @@ class NvImageCodec(InLoader):
             top, left, height, width = draw.box
             return whole.get_sub_code_stream(region=nvimgcodec.Region(top, left, top + height, left + width))
 
-        def made(image: torch.Tensor, draw: Draw) -> Any:
-            size = image.shape[1], image.shape[2]
-            if draw.size is not None:
-                image = F.resize(image, list(draw.size), antialias=True)
-            if draw.window is not None:
-                top, left, height, width = draw.window
-                image = image[:, top : top + height, left : left + width]
-            image = image.flip(2) if draw.flip else image
-            return (image, boxes_after(size, draw)) if pipeline.boxes else image
-
         @cache  # made where it is used: a worker makes its own
         def decoder() -> Any:
             return nvimgcodec.Decoder(
@@ -204,6 +196,6 @@ class NvImageCodec(InLoader):
         def collate(items: list[Item]) -> TensorBatch:
             images = decoder().decode([stream(file, draw) for file, draw in items], params=parameters)
             whole = zip(images, items, strict=True)
-            return batch([made(planes(image.cpu()), draw) for image, (_, draw) in whole], pipeline)
+            return batch([transformed(planes(image.cpu()), draw, pipeline) for image, (_, draw) in whole], pipeline)
 
         return collate

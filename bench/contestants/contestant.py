@@ -7,14 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.v2 import functional as F
 
 from accel.cli.harness import TensorBatch
-from bench.pipelines import Box, Draw, Job, Pipeline
+from bench.pipelines import Box, Draw, Job, Pipeline, boxes_after
 
 Epoch = Callable[[int], Iterator[TensorBatch]]
 """Returns the batches of an epoch, given its seed."""
@@ -27,7 +28,7 @@ class Contestant(ABC):
 
     Attributes:
         key: its name on the command line. title: its name in tables.
-        modules: the modules that it needs.
+        distributions: what pip installs for it. modules: the modules that it needs.
         pipelines: the pipelines that it can run.
         own_draws: those of them for which it draws its own random parameters, so that its pixels cannot be compared
             with the reference's one by one.
@@ -38,15 +39,16 @@ class Contestant(ABC):
         settings: the settings chosen, in words.
     """
 
-    key: ClassVar[str]
-    title: ClassVar[str]
-    modules: ClassVar[tuple[str, ...]] = ()
-    pipelines: ClassVar[frozenset[str]]
-    own_draws: ClassVar[frozenset[str]] = frozenset()
-    follows_seed: ClassVar[bool] = False
-    exact: ClassVar[bool] = False
-    scales: ClassVar[tuple[Literal["workers", "threads"], ...]] = ("workers",)
-    settings: ClassVar[str] = ""
+    key: str
+    title: str
+    distributions: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    pipelines: frozenset[str]
+    own_draws: frozenset[str] = frozenset()
+    follows_seed: bool = False
+    exact: bool = False
+    scales: tuple[Literal["workers", "threads"], ...] = ("workers",)
+    settings: str = ""
 
     def why_not(self) -> str | None:
         """The reason why it cannot run here; None if it can."""
@@ -167,6 +169,19 @@ def batch(items: Sequence[Any], pipeline: Pipeline) -> TensorBatch:
     for image, out in zip(items, made, strict=True):
         floats(image, out)
     return made
+
+
+def transformed(image: torch.Tensor, draw: Draw, pipeline: Pipeline) -> Any:
+    """A decoded image, cut to the draw's box already, [3, H, W] uint8, resized, cut and flipped by torch; with
+    boxes: these, too."""
+    size = image.shape[1], image.shape[2]
+    if draw.size is not None:
+        image = F.resize(image, list(draw.size), antialias=True)
+    if draw.window is not None:
+        top, left, height, width = draw.window
+        image = image[:, top : top + height, left : left + width]
+    image = image.flip(2) if draw.flip else image
+    return (image, boxes_after(size, draw)) if pipeline.boxes else image
 
 
 def planes(image: Any) -> torch.Tensor:

@@ -19,6 +19,7 @@ from bench.pipelines import Draw, Job, Pipeline
 class Dali(Contestant):
     key = "dali"
     title = "DALI pipeline, CPU"
+    distributions = ("nvidia-dali-cuda130",)
     modules = ("nvidia.dali",)
     pipelines = frozenset({"train", "eval", "jitter", "randaugment"})
     own_draws = frozenset({"jitter", "randaugment"})
@@ -77,6 +78,7 @@ class DaliByHand(Dali):
 class DaliDynamic(Contestant):
     key = "dali-dynamic"
     title = "DALI dynamic mode, CPU"
+    distributions = ("nvidia-dali-cuda130",)
     modules = ("nvidia.dali", "nvidia.dali.experimental.dynamic")
     pipelines = frozenset({"train", "eval", "decode"})
     scales = ("threads",)
@@ -99,7 +101,7 @@ class DaliDynamic(Contestant):
             for items in job.batches(seed):
                 files = ndd.Batch([np.fromfile(file, np.uint8) for file, _ in items])
                 if pipeline.mean is None:
-                    images = decoded(files).materialize()
+                    images = decoded(files).evaluate()
                     yield [from_dlpack(image).permute(2, 0, 1) for image in images]
                     continue
                 corner, shape, size, *place = map(ndd.Batch, _geometry([draw for _, draw in items]))

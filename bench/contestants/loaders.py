@@ -1,4 +1,5 @@
-"""Libraries with loaders of their own: SPDL (FFmpeg decodes and filters in threads) and FFCV (a file format, numba).
+"""Libraries with loaders of their own: SPDL (FFmpeg decodes and filters in threads), dataloader-rs (threads) and
+FFCV (a file format, numba).
 
 FFCV's file is filled with the original JPEG bytes. Its crops and flips come from numba's generator, so those of the
 train pipeline are its own.
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ import torch
 from PIL import Image
 
 from accel.cli.harness import TensorBatch
-from bench.contestants.contestant import Contestant, Epoch, Item, batch, planes
+from bench.contestants.contestant import Contestant, Epoch, Item, batch, planes, transformed
+from bench.contestants.scripts import TorchvisionV2
 from bench.pipelines import Draw, Job
 
 
 class Spdl(Contestant):
     key = "spdl"
     title = "SPDL"
+    distributions = ("spdl",)
     modules = ("spdl.io", "spdl.pipeline")
     pipelines = frozenset({"train", "eval", "decode"})
     scales = ("threads",)
@@ -76,9 +80,59 @@ def _filter(draw: Draw) -> str:
     return ",".join([*made, *["hflip"] * draw.flip, "format=rgb24"])
 
 
+class DataloaderRs(Contestant):
+    key = "dataloader-rs"
+    title = "dataloader-rs + v2"
+    distributions = ("dataloader-rs",)
+    modules = ("dataloader_rs",)
+    pipelines = frozenset({"train", "eval"})
+    scales = ("threads",)
+    settings = (
+        "PyDataloader(num_workers=threads as stated, prefetch_depth=2) on a PyDataset: torchvision.io.decode_image, "
+        "torch's antialiased uint8 resize"
+    )
+
+    def in_force(self, job: Job) -> AbstractContextManager[Any]:
+        return TorchvisionV2().in_force(job)
+
+    @contextmanager
+    def open(self, job: Job) -> Iterator[Epoch]:
+        from dataloader_rs import PyDataloader, PyDataset
+
+        class Files(PyDataset):  # type: ignore[misc]
+            items: Sequence[Item] = ()
+
+            def __len__(self) -> int:
+                return len(job.order)
+
+            def __getitem__(self, number: int) -> Any:
+                file, draw = self.items[number]
+                image = read(file)
+                if draw.box is not None:
+                    top, left, height, width = draw.box
+                    image = image[:, top : top + height, left : left + width]
+                return transformed(image, draw, job.pipeline)
+
+        read, files = TorchvisionV2().reader(), Files()
+        loader = PyDataloader(
+            files,
+            batch_size=job.batch_size,
+            num_workers=job.threads,
+            prefetch_depth=2,
+            collate_fn=partial(batch, pipeline=job.pipeline),
+        )
+
+        def epoch(seed: int) -> Iterator[TensorBatch]:
+            files.items = [item for items in job.batches(seed) for item in items]
+            yield from loader
+
+        yield epoch
+
+
 class Ffcv(Contestant):
     key = "ffcv"
     title = "FFCV"
+    distributions = ("ffcv",)
     modules = ("ffcv",)
     pipelines = frozenset({"train", "eval"})
     own_draws = frozenset({"train"})

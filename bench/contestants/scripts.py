@@ -100,8 +100,9 @@ class TorchCodec(TorchvisionV2):
 
     key = "torchcodec"
     title = "TorchCodec + v2"
+    distributions = ("torchcodec",)
     modules = ("torchcodec.decoders",)
-    pipelines = frozenset({"train", "eval", "decode", "detection", "jitter", "randaugment", "trivialaugment"})
+    pipelines = frozenset({"train", "eval", "decode", "detection", "jitter", "randaugment", "trivialaugment", "png"})
     settings = "torchcodec.decoders.decode_image, transforms.v2 on uint8 tensors, DataLoader"
 
     def reader(self) -> Callable[[str], torch.Tensor]:

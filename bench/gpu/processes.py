@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bench import child
 from bench.gpu.part import write
 from bench.machine import ROOT
 
@@ -41,18 +38,7 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
             before = said.tell()
             options = json.dumps({**told, "ends": time.time() + left - _LEAST})
             command = [sys.executable, "-u", *PART, str(file), options]
-            process = subprocess.Popen(
-                command, cwd=where, stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=os.setpgrp
-            )  # a group, to be ended as a whole; no session, which would survive when all processes are ended
-            try:
-                with ended_with_this(process.pid):
-                    status: int | None = process.wait(left)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            status = child.run(command, left, said, where)
         if file.exists():
             result = json.loads(file.read_text())
         if status == 0 or ("running" in result and ends - time.monotonic() < _LEAST):
@@ -68,21 +54,6 @@ def run(file: Path, told: dict[str, Any], limit: float, where: Path = ROOT) -> d
         result["steps"][step] = failed
         write(file, result)
     return result
-
-
-@contextmanager
-def ended_with_this(group: int) -> Iterator[None]:
-    """A context in which a group of processes ends with this one, even if this is killed: a process that waits on a
-    pipe ends them."""
-    command = ["sh", "-c", f"read nothing; kill -KILL -{group}"]
-    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=os.setpgrp)
-    try:
-        yield
-    finally:
-        watcher.kill()
-        watcher.wait()
-        assert watcher.stdin is not None
-        watcher.stdin.close()
 
 
 def make_findable(folder: Path) -> None:

@@ -11,6 +11,7 @@ _ROWS = (
     recording.RECORDING_V2,
     *side_by_side.SIZES,
     *side_by_side.OTHERS,
+    scaling.LOADER,
     scaling.SCALING,
     feed.FEED,
     startup.IMPORTS,

@@ -124,3 +124,23 @@ def _bytes(batch: TensorBatch) -> int:
 
 
 SCALING = Workload("scaling", "train pipeline on photos with more workers or threads, all cores", _measure)
+
+
+def _loader(setting: Setting) -> dict[str, Any]:
+    """Every contestant with as many workers as cores or, if it has threads of its own instead, as many threads."""
+    found, level = setting.photos, cores()
+
+    def entry(who: Contestant, level: int, scale: str, reference: Entry | None = None) -> Entry:
+        return Entry(name(who, level, scale), who, job_for(who, scale, level, found, setting), reference)
+
+    first, plain = (entry(REFERENCE, number, "workers") for number in (level, 0))
+    others = [
+        entry(each, level, each.scales[0], first if each.follows_seed else plain)
+        for each in setting.among("train")
+        if each is not REFERENCE
+    ]
+    part = measured("loader", [first, plain, *others], min(setting.rounds, _ROUNDS), level)
+    return {"pipeline": "train", "images": len(found), **part}
+
+
+LOADER = Workload("loader", "train pipeline on photos, as many workers (or threads) as cores", _loader)

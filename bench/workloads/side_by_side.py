@@ -34,6 +34,17 @@ def _jpegs(width: int, height: int, count: int) -> Callable[[Setting], Images]:
     return lambda setting: jpegs(setting, (width, height), count)
 
 
+def pngs(setting: Setting) -> Images:
+    """The first photos as PNG files, made at first use."""
+    files = []
+    for number, photo in enumerate(setting.photos.files[:40]):
+        file = setting.scratch / f"{number}.png"
+        if not file.exists():
+            Image.open(photo).convert("RGB").save(file)
+        files.append(str(file))
+    return Images(files=files)
+
+
 PHOTOS = (
     side_by_side("train", "ImageNet train pipeline on photos, one core"),
     side_by_side("eval", "ImageNet eval pipeline on photos, one core"),
@@ -61,6 +72,7 @@ SMALL = "small images in memory (32 x 32, as CIFAR-10): pad, random crop, flip, 
 BOXES = "detection: images of different sizes and their boxes, short side to 480, flip, normalise, one core"
 OTHERS = (
     side_by_side("cifar", SMALL, images=lambda setting: small_pixels(2000), batch_size=250),
+    side_by_side("png", "train pipeline on PNG files, one core", images=pngs, batch_size=20),
     side_by_side("jitter", "train pipeline with ColorJitter(0.4, 0.4, 0.4, 0.1), one core"),
     side_by_side("randaugment", "train pipeline with RandAugment, one core"),
     side_by_side("trivialaugment", "train pipeline with TrivialAugmentWide, one core"),

@@ -8,7 +8,7 @@ import pytest
 
 from bench import figures, picture, report
 from bench.__main__ import main
-from bench.machine import RESULTS, ROOT
+from bench.machine import ROOT
 
 SPEED = re.compile(
     r"\d[\d.,]* ?(?:ms|µs|ns|images/s)\b"
@@ -44,13 +44,12 @@ def test_figures_are_those_of_the_results(page: Path) -> None:
 
 @pytest.mark.parametrize("name", picture.FILES)
 def test_pictures_are_those_of_the_results(name: str) -> None:
-    assert picture.FILES[name].read_text() == picture.draw(figures.content("bench.json"), name)
+    assert picture.FILES[name].read_text() == picture.draw(figures.content(picture.RESULTS), name)
 
 
 def test_the_report_is_that_of_the_results() -> None:
-    files = [*sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem), RESULTS / "train.json"]
     drawn = {file.stem: file for file in (ROOT / "bench" / "plots").glob("*.png")}
-    text = report.text([json.loads(file.read_text()) for file in files], drawn)
+    text = report.text([json.loads(file.read_text()) for file in report.files()], drawn)
     assert text == (ROOT / "bench" / "REPORT.md").read_text(), "run python -m bench report"
 
 
