@@ -214,7 +214,7 @@ class CudaBackend(AcceleratorBackend):
         try:
             if decoder == "accel" and sent is not None:
                 ahead: Ahead = plan.ahead  # type: ignore[attr-defined]
-                in_place = locked(ahead.memory if sent.summary.in_place else None, ahead.shape[0], engine.device)
+                in_place = locked(ahead.memory, ahead.shape[0], engine.device)
                 execution = Execution(sent, result, engine.device, engine.jpeg.memory(), in_place)
             else:
                 images = engine.decoder.decode(_decodes(plan)) if decoder == "nvimgcodec" else []
@@ -260,9 +260,7 @@ class CudaBackend(AcceleratorBackend):
         if decoder == "accel":
             if rows is not None and _all_read(rows.sources):
                 chosen = requests.together(plan, self.options, host.gather)  # type: ignore[arg-type]
-                most = 2 * chosen.sizes.sum() >= len(chosen.content)
-                pages = memory.results.pages(chosen.content) if most and host.files is None else None
-                if host.files is None and not locked(pages, count, engine.device):
+                if host.files is None and not locked(memory.results.pages(chosen.content), count, engine.device):
                     chosen = chosen.moved(host.gather)
             else:
                 decodes = _decodes(plan)

@@ -79,7 +79,6 @@ class Summary(NamedTuple):
     cleared_end: int
     report: int  # where in the working memory the part begins that the host reads
     report_size: int
-    in_place: int  # 1 if the decoder takes at least half of the files' bytes, so that all are sent from here
     launches: int
     decoded: int  # images that the decoder takes
     holes: int  # images that the host decodes
@@ -230,7 +229,6 @@ def finish(
         cleared_end=cleared[1],
         report=report,
         report_size=report_size,
-        in_place=int(2 * int(pieces[:, 1].sum()) >= size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cuda.declarations import constant, positions, structure
-from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
+from accel.backends.cuda.jpeg.batch_fields import FEW, LAUNCHES, PIECES, PLANES
 from accel.backends.cuda.regions import ALIGNED, SHIFT, Region
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
@@ -21,8 +21,9 @@ _PICTURE, _COMPONENT, *_SIZED = (
 _POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (dtype.itemsize for dtype in _SIZED)
 _TABLES_SIZE = structure("jpeg/symbols.h", "Tables").itemsize
 _THREADS = constant("shim.h", "THREADS")
-_COMPONENTS, _BLOCK, _GROUP, _PIXELS, _SUBSEQUENCE, _SPAN = (
-    constant("jpeg/picture.h", name) for name in ("COMPONENTS", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
+_COMPONENTS, _BLOCK, _GROUP, _PIXELS, _OF_THREAD, _PIECE, _SHORT_PIECE, _SPAN = (
+    constant("jpeg/picture.h", name)
+    for name in ("COMPONENTS", "BLOCK", "GROUP", "PIXELS", "PIECES", "PIECE", "SHORT_PIECE", "SPAN")
 )
 _UPLOAD, _SCRATCH, _FILES = int(Region.UPLOAD), int(Region.SCRATCH), int(Region.FILES)
 _AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
@@ -177,7 +178,7 @@ def _lay_out_file(
     count, slots, unknown = np.int64(words[_P.mcus]), np.int64(words[_P.slots]), np.int64(is_file and counts == 0)
     stream = size - header[hd.SCAN]  # an upper bound; without an index it is decoded from its beginning
     tiles = unknown * _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS)
-    spans = unknown * _ceil(8 * stream, _SUBSEQUENCE * _THREADS)
+    spans = unknown * _ceil(8 * stream, _OF_THREAD * np.int64(words[_P.piece]) * _THREADS)
     words[_P.tile_count] = tiles
     area, has_points, file_only = box[2] * box[3], np.int64(points > 0), np.int64(is_file)
     blocks = (
@@ -254,6 +255,7 @@ def lay_out_files(
             ends: int64 [PIECES], where each kind begins.
     """
     for n in range(len(headers)):
+        pictures[n, _P.piece] = _SHORT_PIECE if len(headers) <= FEW else _PIECE
         launched, room = _lay_out_file(headers[n], regions[n], files[n], boxes[n], known[n], pictures[n], scratch)
         for k in range(len(LAUNCHES)):
             blocks[k, n] = launched[k]

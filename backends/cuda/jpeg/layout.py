@@ -14,7 +14,7 @@ from accel.backends.cuda.jpeg.index import Known
 
 PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
 
-COMPONENTS, TABLES, SUBSEQUENCE = (constant("jpeg/picture.h", name) for name in ("COMPONENTS", "TABLES", "SUBSEQUENCE"))
+COMPONENTS, TABLES = (constant("jpeg/picture.h", name) for name in ("COMPONENTS", "TABLES"))
 
 _lay_out = UNIT.function(
     "backends.cuda.jpeg.lay_out_files",
