@@ -25,14 +25,15 @@ from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
 from accel.backends.cuda.jpeg.described import Described, describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
+from accel.backends.cuda.lowering import schedule_of, sent_bytes
 from accel.backends.cuda.regions import ALIGNED, Region
 from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed
 from accel.codec.engines import Box
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
-from accel.planning.columns import ColumnPlan
+from accel.planning.plan import Plan
+from accel.recipes.arrived import Ahead
 from accel.recipes.options import Options
-from accel.recipes.rows import Ahead
 from accel.recipes.sources import Files, Numbers
 from accel.system.memory import Scratch
 from accel.system.native import units
@@ -61,10 +62,10 @@ class Section(IntEnum):
     KNOWN = 8  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
     HEADERS = 9  # int64 [k, HEADER_SIZE], if any indexes are to be made
     BYTES = 10  # of a worker: int64 [n], the memory that each image takes on the device
-    BOXES = 11  # of a worker: int64 [n - k, 4], the regions of images that the host decodes
+    BOXES = 11  # of a worker: int64 [n - k, 5], the regions of images that the host decodes, and their channels
 
 
-_COLUMNS = {Section.LAUNCHES: 4, Section.PIECES: 2, Section.HOLES: 2, Section.HEADERS: hd.HEADER_SIZE, Section.BOXES: 4}
+_COLUMNS = {Section.LAUNCHES: 4, Section.PIECES: 2, Section.HOLES: 2, Section.HEADERS: hd.HEADER_SIZE, Section.BOXES: 5}
 
 
 class Summary(NamedTuple):
@@ -110,10 +111,10 @@ class Finished:
         """The work that a worker has sent."""
         return cls(ahead.part, ahead.slot[ahead.files :])
 
-    def holes(self) -> dict[int, Box]:
-        """Of a worker: the boxes of images that the host decodes, by their numbers."""
+    def holes(self) -> dict[int, tuple[int, Box]]:
+        """Of a worker: the channels and the boxes of images that the host decodes, by their numbers."""
         numbers, boxes = self[Section.HOLES][:, 0].tolist(), self[Section.BOXES].tolist()
-        return {number: (a, b, c, d) for number, (a, b, c, d) in zip(numbers, boxes, strict=True)}
+        return {number: (channels, (a, b, c, d)) for number, (a, b, c, d, channels) in zip(numbers, boxes, strict=True)}
 
     def __getitem__(self, section: Section) -> npt.NDArray[Any]:
         part = self._part(section)
@@ -123,35 +124,43 @@ class Finished:
         return found.reshape(-1, _COLUMNS[section]) if section in _COLUMNS else found
 
 
-def room(plan: ColumnPlan) -> int:
+def room(plan: Plan, files: Files) -> int:
     """An estimate of the bytes of ``parts``, seldom exceeded."""
-    sizes = _files(plan).places[:, 1]
-    found, (count, _, height, width) = plan.columns, plan.shape
-    heights, widths, _ = plan.rows.sizes()
-    box = found.boxes[:, 2] * found.boxes[:, 3]
-    blocks = sizes // 1024 + (box + 64 * (found.boxes[:, 2] + found.boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    (heights, widths, _), (_, channels, height, width) = files.sizes(), plan.shape
     tiles = (height // 8 + 1) * (width // 8 + 1)
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
-    each += 4 * tiles + 4 * (height + width)
-    return int(
-        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~requests.plain(plan.rows)).sum()
-    ) + (1 << 15)
+    size = len(files) * (each + 4 * tiles + 4 * (height + width)) + (1 << 15)
+    if columns.accepts(plan):
+        boxes = plan.columns.boxes
+    else:
+        boxes, size = _boxes(plan), size + sum(map(sent_bytes, plan.decodes))
+    box, bytes_of = boxes[:, 2] * boxes[:, 3], files.places[:, 1]
+    blocks = bytes_of // 1024 + (box + 64 * (boxes[:, 2] + boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + channels * (box * ~files.plain()).sum())
 
 
-def parts(plan: ColumnPlan, options: Options) -> Arrays:
-    """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
+def _boxes(plan: Plan) -> Numbers:
+    return np.array([each.box for each in plan.decodes], np.int64)
+
+
+def parts(plan: Plan, files: Files, options: Options, sizes: Numbers) -> Arrays:
+    """The arrays for a plan of files (see ``Section``); none if it decodes no file. ``sizes``: ``Section.BYTES``."""
+    lower: Any = schedule_of
+    if columns.accepts(plan):
+        lower, boxes, channels = columns.schedule_of, plan.columns.boxes, np.full(len(files), plan.columns.channels)
+    else:
+        boxes, channels = _boxes(plan), np.array([each.channels for each in plan.decodes], np.int64)
     made = finish(
-        len(plan.rows),
-        requests.together(plan, options, _none_apart),
-        lambda addresses: columns.schedule_of(plan, addresses),
+        len(files),
+        requests.together(files, boxes, channels, options, _none_apart),
+        partial(lower, plan),
         lambda report, size: _program.take(size),
     )
     if not made.summary.decoded:
         return []
-    taking = columns.device_bytes(plan) + requests.device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
-    summary = made.summary._replace(taken=int(taking.sum()))
-    boxes = plan.columns.boxes[made[Section.HOLES][:, 0]]
-    return [np.array(summary, np.int64), *map(made._part, range(1, Section.BYTES)), taking, boxes]
+    summary = made.summary._replace(taken=int(sizes.sum()))
+    boxes = np.column_stack([boxes, channels])[made[Section.HOLES][:, 0]]
+    return [np.array(summary, np.int64), *map(made._part, range(1, Section.BYTES)), sizes, boxes]
 
 
 def finish(
@@ -250,12 +259,6 @@ def finish(
 
 
 _NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)
-
-
-def _files(plan: ColumnPlan) -> Files:
-    sources = plan.rows.sources
-    assert isinstance(sources, Files)
-    return sources
 
 
 def _none_apart(contents: Sequence[Any]) -> Any:
