@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,7 +281,7 @@ def _recipes(memory: Bytes, block: Block | None) -> Sequence[Recipe]:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
     start, size = header[_ALIKE_AT : _ALIKE_AT + 2]
     structure, selection, way, dtype, size_of_each, interleaved, casts = _loaded(memory[start : start + size].tobytes())
-    rest = cache(partial(_rest, memory, header, structure, selection, way))
+    rest = partial(_rest, memory, header, structure, selection, way)
     if dtype is None:
         return rest()
     images = header[Word.SECTIONS + 2 * Section.PLACES + 1] // 16

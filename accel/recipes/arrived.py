@@ -68,22 +68,27 @@ class Arrived(Sequence[Recipe]):
     """Recipes that are computed ahead.
 
     Attributes:
-        ahead: what a worker has computed. rest: returns the recipes as they arrived, always the same ones.
-        since: steps recorded since.
+        ahead: what a worker has computed. since: steps recorded since.
     """
 
     def __init__(self, ahead: Ahead, rest: Callable[[], Rows | Assorted], since: Steps = ()) -> None:
-        self.ahead, self.rest, self.since = ahead, rest, since
+        """``rest``: returns the recipes as they arrived."""
+        self.ahead, self._rest, self.since = ahead, rest, since
 
     @cached_property
+    def arrived(self) -> Rows | Assorted:
+        """The recipes as they arrived."""
+        return self._rest()
+
+    @property
     def recipes(self) -> Sequence[Recipe]:
         """The recipes, with the steps recorded since."""
-        return then(self.rest(), self.since) if self.since else self.rest()
+        return then(self.arrived, self.since) if self.since else self.arrived
 
     @property
     def sources(self) -> Any:
         """The images' sources."""
-        return self.rest().sources
+        return self.arrived.sources
 
     @property
     def selection(self) -> Selection:
@@ -92,7 +97,11 @@ class Arrived(Sequence[Recipe]):
 
     def then(self, *steps: Any) -> Arrived:
         """The recipes with more steps, the same for all of them."""
-        return Arrived(self.ahead, self.rest, (*self.since, *steps))
+        return self.with_only((*self.since, *steps))
+
+    def with_only(self, steps: Steps) -> Arrived:
+        """The recipes as they arrived, with these steps."""
+        return Arrived(self.ahead, lambda: self.arrived, steps)
 
     def __len__(self) -> int:
         return self.ahead.shape[0]

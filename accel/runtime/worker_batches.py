@@ -42,7 +42,7 @@ def from_worker(
     if isinstance(casts, str):
         counters.fallback(f"a batch that a worker had finished was planned again: {casts}")
         return None
-    made = run(FinishedPlan.of(Arrived(ahead, recipes.rest, ahead.casts)))
+    made = run(FinishedPlan.of(recipes.with_only(ahead.casts)))
     if not casts and interleaved == ahead.interleaved:
         return made
     counters.count(counters.CONVERTED, len(recipes))
