@@ -17,7 +17,6 @@ from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS,
 from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Schedule
 from accel.ops.resample import SUPPORT
-from accel.planning.column_fields import LENGTH, SIZE
 from accel.planning.columns import ColumnPlan
 from accel.planning.plan import Plan, bits
 from accel.recipes.rows import Numbers
@@ -42,7 +41,7 @@ def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
         return False
     columns = plan.columns
     on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
-    return not on_host and int(columns.axes[..., [LENGTH, SIZE]].max()) < _NARROW and max(plan.shape[2:]) < _NARROW
+    return not on_host and int(columns.axes.max()) < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, offset_of, place
-from accel.backends.cuda.jpeg import requests
+from accel.backends.cuda.jpeg import index, requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import Described, describe, places
+from accel.backends.cuda.jpeg.described import describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
 from accel.backends.cuda.lowering import schedule_of, sent_bytes
@@ -59,7 +59,7 @@ class Section(IntEnum):
     HOLES = 5  # int64 [n - k, 2]: images that the host decodes: number, offset in the program
     ACCEPTED = 6  # int64 [k]: the images that the decoder takes
     POINTS = 7  # int64 [2, k]: offsets of the points of indexes in the report, and their bytes
-    KNOWN = 8  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
+    KNOWN = 8  # int64 [k, 5]: see ``index.Known.table``
     HEADERS = 9  # int64 [k, HEADER_SIZE], if any indexes are to be made
     BYTES = 10  # of a worker: int64 [n], the memory that each image takes on the device
     BOXES = 11  # of a worker: int64 [n - k, 5], the regions of images that the host decodes, and their channels
@@ -180,10 +180,12 @@ def finish(
         fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
-    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((4, 0), np.int64), _NO_HEADERS
+    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((0, 5), np.int64), _NO_HEADERS
     addresses = np.zeros(count, np.uint64) if addresses is None else addresses
     if chosen is not None and found is not None and found.batch is not None:
-        batch, numbers, (known, headers) = found.batch, chosen.numbers[found.accepted], _known(found)
+        batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
+        if known[:, index.WANTED].any():
+            headers = found.headers[found.accepted]
         addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = lower(addresses)
     launches = placed(schedule)
@@ -195,7 +197,7 @@ def finish(
         totals, scratch, cleared = batch.each.sum(1).tolist(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
         bytes_of = [batch.segments.nbytes, *(4 * total for total in totals), batch.pictures.nbytes]
         (report, report_size), both = batch.report()
-        points = np.stack(both)
+        points = np.stack(both) if len(headers) else points
         pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
         size = int((chosen.starts + chosen.sizes).max())
     offsets, behind = places(np.array(bytes_of, np.int64))
@@ -241,9 +243,9 @@ def finish(
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
-        indexed=int(np.count_nonzero(known[0])),
-        misfits=int(np.count_nonzero(known[1])),
-        wanted=int(np.count_nonzero(known[2])),
+        indexed=int(np.count_nonzero(known[:, index.COUNT])),
+        misfits=int(np.count_nonzero(known[:, index.MISFIT])),
+        wanted=int(np.count_nonzero(known[:, index.WANTED])),
     )
     arrays: Arrays = [
         np.array(summary, np.int64),
@@ -271,16 +273,10 @@ _APART = 512  # bytes that the parts of the device's memory are aligned to
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
     """Bases that move places by these offsets in their regions."""
-    bases = np.zeros(len(Region), np.uint64)
-    for name, offset in offsets.items():
-        bases[Region[name]] = place(Region[name], offset)
-    return bases
+    return np.array([place(region, offsets[name]) if name in offsets else 0 for name, region in _REGIONS], np.uint64)
 
 
-def _known(found: Described) -> tuple[Numbers, Numbers]:
-    known = found.known
-    headers = found.headers if known.wanted.any() else found.headers[:0]
-    return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
+_REGIONS = [*Region.__members__.items()]
 
 
 def _fixed(

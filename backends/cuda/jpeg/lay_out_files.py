@@ -240,23 +240,24 @@ def lay_out_files(
     files: Any,
     boxes: Any,
     known: Any,
+    accepted: Any,
     pictures: Any,
     blocks: Any,
     memory: Any,
     ends: Any,
-    scratch: Any,
 ) -> int:
     """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
     Args:
-        files: int64 [n, 5]: start, size, channels, MCU rows of a part, first part. known: int64 [n, 3]: the first
-            segment, the number of segments, whether an index is to be made. scratch: int64 [6], working memory.
+        files: int64 [..., 5]: start, size, channels, MCU rows of a part, first part. known: ``index.Known.table``.
+        accepted: int64 [n], the numbers of the files.
         pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. memory: int64 [2, PIECES, n], offsets and sizes.
-            ends: int64 [PIECES], where each kind begins.
+            ends: int64 [PIECES + 6], where each kind begins, and working memory.
     """
-    for n in range(len(headers)):
-        pictures[n, _P.piece] = _SHORT_PIECE if len(headers) <= FEW else _PIECE
-        launched, room = _lay_out_file(headers[n], regions[n], files[n], boxes[n], known[n], pictures[n], scratch)
+    for n in range(len(accepted)):
+        i = accepted[n]
+        pictures[n, _P.piece] = _SHORT_PIECE if len(accepted) <= FEW else _PIECE
+        launched, room = _lay_out_file(headers[i], regions[i], files[i], boxes[i], known[i], pictures[n], ends[-6:])
         for k in range(len(LAUNCHES)):
             blocks[k, n] = launched[k]
         for k in range(len(PIECES)):
@@ -264,7 +265,7 @@ def lay_out_files(
     for k in range(len(_COUNTED)):
         kernel, field = _COUNTED[k]
         first = np.int64(0)
-        for n in range(len(headers)):
+        for n in range(len(accepted)):
             pictures[n, field] = first
             first += blocks[kernel, n]
     return int(_place(pictures, memory, ends))
