@@ -22,7 +22,7 @@ from accel.planning.plan import Decode, Item, plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.processes import slot_pool, switch
-from accel.recipes.arrived import listed
+from accel.recipes.arrived import Arrived
 from accel.recipes.recipe import Branch, Recipe, Source, Step
 from accel.recipes.rows import Rows
 from accel.runtime import sharing, small_requests, worker_batches
@@ -148,7 +148,7 @@ def also(tell: Callable[[Any], str | None]) -> None:
 
 def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
     selection, given = recipes[0].source.selection, recipes
-    recipes = listed(given)
+    recipes = given.recipes if isinstance(given, Arrived) else given
     if has_tail(recipes):
         whole = tailed_plans(recipes)
         plans, recipe, (number, position) = whole.plans, recipes[0], whole.places[whole.tails[0].base]

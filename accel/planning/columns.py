@@ -72,18 +72,15 @@ class Columns(NamedTuple):
 class ColumnPlan(LatePlan):
     """A plan of rows. A backend that cannot run its ``columns`` runs its ``decodes``, which are made on access."""
 
+    rows: Rows
     columns: Columns
 
     @classmethod
     def of(cls, columns: Columns, shape: tuple[int, int, int, int], interleaved: bool) -> Self:
         made = cls((), shape, columns.table.dtype, interleaved)
-        made.recipes, made.columns = columns.rows, columns
+        made.recipes = made.rows = columns.rows
+        made.columns = columns
         return made
-
-    @property
-    def rows(self) -> Rows:
-        """The rows that are planned."""
-        return self.columns.rows
 
     @cached_property
     def sources(self) -> list[Decode]:

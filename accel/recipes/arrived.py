@@ -115,8 +115,3 @@ class Arrived(Sequence[Recipe]):
 
 def _same(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
     return recipes
-
-
-def listed(recipes: Sequence[Recipe]) -> Sequence[Recipe]:
-    """The recipes themselves, if they are ``Arrived``."""
-    return recipes.recipes if isinstance(recipes, Arrived) else recipes

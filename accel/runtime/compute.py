@@ -21,7 +21,7 @@ from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
-from accel.recipes.arrived import Arrived, listed
+from accel.recipes.arrived import Arrived
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
 from accel.recipes.rows import Rows
@@ -59,7 +59,8 @@ def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
     """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
-    batches = [(listed(recipes), interleaved) for recipes, interleaved in batches]
+    if any(isinstance(recipes, Arrived) for recipes, _ in batches):
+        batches = [(getattr(recipes, "recipes", recipes), interleaved) for recipes, interleaved in batches]
     for recipes, _ in batches:
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
