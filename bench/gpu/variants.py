@@ -59,7 +59,7 @@ def made(chosen: Mapping[str, int], folder: Path) -> Path:
         (folder / ".git").symlink_to(ROOT / ".git")  # results name the commit, and say that it was changed
     for name, number in chosen.items():
         file, pattern, written = VARIANTS[name]
-        piece = min(512, number // 2)
+        piece = max(min(512, number // 2), 1)
         replacement = written.format(number, here=__name__, pieces=number // piece, piece=piece)
         text, times = re.subn(pattern, replacement, (folder / file).read_text())
         if times != 1:
