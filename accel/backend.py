@@ -25,12 +25,12 @@ import numpy.typing as npt
 import torch
 
 from accel.errors import BackendUnavailable, attempt, meant, only
-from accel.planning.columns import ColumnPlan
 from accel.planning.places import Place, looked_up
 from accel.planning.plan import Plan
 from accel.planning.stages import Stage
 from accel.recipes import options as plain
 from accel.recipes.options import AcceleratorOptions, Options, Selection
+from accel.recipes.sources import Files
 from accel.system import fork
 from accel.system.imports import importing
 from accel.system.memory import Allocate
@@ -159,18 +159,18 @@ class AcceleratorBackend(Backend):
         """
         raise NotImplementedError
 
-    def room_ahead(self, plan: ColumnPlan) -> int:
+    def room_ahead(self, plan: Plan, files: Files) -> int:
         """The most bytes that ``ahead`` returns for a plan; 0: do not call ``ahead`` (the host backend has a part)."""
         return 0
 
-    def ahead(self, plan: ColumnPlan) -> Sequence[Any]:
+    def ahead(self, plan: Plan, files: Files) -> Sequence[Any]:
         """Compute in a DataLoader worker what needs no device: at most 40 arrays; none: nothing is computed ahead.
 
         They are sent with the batch, and ``run_on`` gets them as bytes, with a plan that has ``ahead``.
 
         Args:
-            plan: a plan of rows whose sources are ``Files``. Each file begins at a multiple of 64 bytes, also where
-                ``run_on`` gets them.
+            plan: a plan of distinct files, in their order.
+            files: the files. Each begins at a multiple of 64 bytes, also where ``run_on`` gets them.
         """
         return ()
 

@@ -31,6 +31,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 from torchvision.datasets import ImageFolder
+from torchvision.transforms import Compose, RandAugment
 
 import accel
 from accel.backends.cuda import jpeg
@@ -79,6 +80,11 @@ def _folder(root: Path) -> ImageFolder:
     return ImageFolder(str(root), PIPELINES["train"]())
 
 
+def _augmented(root: Path) -> ImageFolder:
+    crop, flip, *values = PIPELINES["train"]().transforms
+    return ImageFolder(str(root), Compose([crop, flip, RandAugment(), *values]))
+
+
 def _in_memory(root: Path, size: int) -> Batches:
     files, transform = [Path(each).read_bytes() for each in _files(root)], PIPELINES["train"]()
     place = 0
@@ -97,6 +103,7 @@ WAYS: dict[str, Callable[[Path, int], Batches]] = {
     "ImageFolder, 1 worker": partial(_loaded, _folder, 1),
     "dataset of one's own, 1 worker": partial(_loaded, lambda root: Own(_files(root)), 1),
     "ImageFolder, 1 worker, half and channels_last": _half,
+    "ImageFolder with RandAugment, 1 worker": partial(_loaded, _augmented, 1),
     "ImageFolder, no workers": partial(_loaded, _folder, 0),
     "dataset of one's own, no workers": partial(_loaded, lambda root: Own(_files(root)), 0),
     "bytes in memory": _in_memory,

@@ -350,6 +350,7 @@ def finished_work() -> None:
     """Check that finished work of a worker goes to the driver in one call, and the error if it refuses a copy."""
     import accel
     from accel.processes import sent_files
+    from accel.recipes.arrived import Arrived
     from accel.recipes.rows import Form, Rows, Slot, Structure
     from accel.runtime import compute
 
@@ -368,7 +369,7 @@ def finished_work() -> None:
         packed = sent_files.pack(rows())
         assert packed is not None
         sent = sent_files.unpack(packed)
-        assert sent.ahead is not None
+        assert isinstance(sent, Arrived)
 
         def made() -> torch.Tensor:
             return compute.tensors_on(torch.device("cpu"), sent)

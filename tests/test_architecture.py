@@ -29,6 +29,7 @@ ROOMS = (
     ("recipes.recipe", "a source of pixels and the steps recorded on it: plain data"),
     ("recipes.sources", "many sources in one piece of memory: plain data"),
     ("recipes.rows", "many recipes of one structure, as columns of numbers: plain data"),
+    ("recipes.arrived", "recipes of a batch that a worker has finished, none of which is made before it is looked at"),
     ("recipes.drawn", "images that were drawn one by one, which become rows"),
     ("ops", "the table of ops: a row for each, with torchvision's function as the reference"),
     ("planning", "recipes to plans: stages, lookup tables, patches"),

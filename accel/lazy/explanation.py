@@ -22,6 +22,7 @@ from accel.planning.plan import Decode, Item, plan
 from accel.planning.stages import Axis, Effect, Stage
 from accel.planning.torch_tail import tailed_plans
 from accel.processes import slot_pool, switch
+from accel.recipes.arrived import Arrived
 from accel.recipes.recipe import Branch, Recipe, Source, Step
 from accel.recipes.rows import Rows
 from accel.runtime import sharing, small_requests, worker_batches
@@ -147,7 +148,8 @@ def also(tell: Callable[[Any], str | None]) -> None:
 
 
 def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tuple[Step, ...] = ()) -> str:
-    selection = recipes[0].source.selection
+    selection, given = recipes[0].source.selection, recipes
+    recipes = given.recipes if isinstance(given, Arrived) else given
     if has_tail(recipes):
         whole = tailed_plans(recipes)
         plans, recipe, (number, position) = whole.plans, recipes[0], whole.places[whole.tails[0].base]
@@ -175,7 +177,7 @@ def _explain(title: str, recipes: Sequence[Recipe], interleaved: bool, after: tu
         lines.append(f"  images that differ in what comes before that are {len(plans)} plans; this is one")
     if kernels := _kernels(after):
         lines.append(f"  then on the whole batch: {kernels}")
-    lines.extend(f"  {line}" for line in worker_batches.describe(recipes, interleaved))
+    lines.extend(f"  {line}" for line in worker_batches.describe(given, interleaved))
     lines.append(f"  backend: {selection.name} ({', '.join(f'{k}={v!r}' for k, v in vars(selection.options).items())})")
     lines.extend(f"  left to torchvision: {name} ({why})" for name, why in LEFT.items())
     lines.extend(

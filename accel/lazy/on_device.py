@@ -10,8 +10,8 @@ from accel.lazy.batch import companions, submit
 from accel.lazy.state import Done, LazyState, Locating, peek
 from accel.lazy.tensor_base import LazyTensorBase, records
 from accel.processes import uses
+from accel.recipes.arrived import Arrived
 from accel.recipes.options import AcceleratorOptions, Selection
-from accel.recipes.rows import Rows
 from accel.runtime import prefetch, streams, task
 from accel.runtime.prefetch import PrefetchQueue, TaskSlice
 from accel.system import log
@@ -53,7 +53,7 @@ def _on_device(lazy: LazyState, device: torch.device) -> torch.Tensor:
     if lazy.member is not None and lazy.loader:  # loaders without workers share a queue
         if queue is not None:
             queue.learn_steps(lazy.member.number, lazy.since)
-        if isinstance(lazy.recipes, Rows) and lazy.recipes.ahead is not None:
+        if isinstance(lazy.recipes, Arrived):
             uses.learn(lazy.loader, uses.Use(lazy.made[2], lazy.recipes.since))
     if part is None:
         if lazy.member is not None and lazy.loader and not lazy.member.batch.submitted:

@@ -7,7 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from io import BytesIO
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -70,11 +72,15 @@ def warm(
         if selection.steps_aside:
             raise ValueError(f"backend {backend!r} has nothing to warm")
         backend_of(selection).prepare()
-        found = [_warmed(selection, shape, transform or _EVALUATION, device) for shape in requests]
-        queue = queue_of(selection, 0)
-        if found and queue is not None and queue.device is not None:
-            small_requests.learned[selection, queue.device] = min(found)
-        return min(found, default=0)
+        queue, most = queue_of(selection, 0, None if device is None else torch.device(device)), 0
+        on = None if queue is None else queue.device
+        try:
+            found = [_warmed(selection, shape, transform or _EVALUATION, device, on) for shape in requests]
+            most = min(found, default=0)
+        finally:
+            if on is not None:
+                small_requests.learned[selection, on] = most
+        return most
 
 
 def _checked(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -89,32 +95,29 @@ def _checked(shape: Sequence[int]) -> tuple[int, int, int]:
     return count, height, width
 
 
-def _warmed(selection: Selection, shape: tuple[int, int, int], transform: Callable[[Any], Any], device: Any) -> int:
-    """Run requests of one shape, and measure smaller ones; returns how many images the host computes sooner."""
+def _warmed(
+    selection: Selection, shape: tuple[int, int, int], transform: Callable[[Any], Any], device: Any, on: Any
+) -> int:
+    """Run requests of one shape, and measure smaller ones; returns how many images the host computes sooner.
+
+    ``on``: the device that computes; None: the host does.
+    """
     most, *size = shape
     files = [_file(size[0], size[1], seed) for seed in range(min(most, _FILES))]
 
     def request(count: int) -> list[Any]:
         return [transform(Image.open(BytesIO(files[number % len(files)]))) for number in range(count)]
 
-    queue = queue_of(selection, 0, None if device is None else torch.device(device))
-    if queue is not None and queue.device is not None:
-        small_requests.learned[selection, queue.device] = 0
+    if on is not None:
+        small_requests.learned[selection, on] = 0
     for future in [submit(request(most), device) for _ in range(2 * streams.MOST)]:  # each stream has its memory
         future.result()
-    if queue is None or queue.device is None or not selection.options.exact:
+    if on is None or not selection.options.exact:
         return 0
     if all(lazy_of(image) is None for image in request(1)):  # the transform leaves nothing to accel
         return 0
-    found = 0
-    try:
-        for count in _counts(most):
-            if not _host_is_faster(selection, queue.device, lambda count=count: request(count)):  # type: ignore[misc]
-                break
-            found = count
-    finally:
-        small_requests.learned[selection, queue.device] = found
-    return found
+    sooner = takewhile(lambda count: _host_is_faster(selection, on, partial(request, count)), _counts(most))
+    return max(sooner, default=0)
 
 
 def _counts(most: int) -> list[int]:

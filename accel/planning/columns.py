@@ -18,13 +18,12 @@ from accel.ops.index import Index
 from accel.ops.resample import PILLOW, SUPPORT, Aten
 from accel.ops.row import ResampleOp, TensorOp
 from accel.planning import column_fields as of
-from accel.planning import plan as planning
 from accel.planning import values
 from accel.planning.column_fields import AXIS, FOUND, LENGTH, SIZE
 from accel.planning.order import Steps, parts
-from accel.planning.plan import Decode, Item, Plan
+from accel.planning.plan import Decode, Item, LatePlan, bits
 from accel.planning.stages import Axis, Pass, Stage
-from accel.recipes.rows import Ahead, Form, Numbers, Rows, Slot, Structure
+from accel.recipes.rows import Form, Numbers, Rows, Slot, Structure
 from accel.system.fork import cached_property
 from accel.system.memory import Allocate
 from accel.system.native import units
@@ -70,27 +69,19 @@ class Columns(NamedTuple):
         return found
 
 
-class ColumnPlan(Plan):
+class ColumnPlan(LatePlan):
     """A plan of rows. A backend that cannot run its ``columns`` runs its ``decodes``, which are made on access."""
 
     rows: Rows
-    ahead: Ahead | None = None
+    columns: Columns
 
     @classmethod
     def of(cls, columns: Columns, interleaved: bool) -> Self:
         shape = len(columns.boxes), columns.channels, *columns.largest
         made = cls((), shape, columns.table.dtype, interleaved)
-        made.rows, made.columns = columns.rows, columns
+        made.recipes = made.rows = columns.rows
+        made.columns = columns
         return made
-
-    @cached_property
-    def columns(self) -> Columns:
-        planned: Any = _planned(self.rows, self.interleaved)
-        return planned.columns  # type: ignore[no-any-return]
-
-    @cached_property
-    def decodes(self) -> tuple[Decode, ...]:
-        return planning.plan(list(self.rows), interleaved=self.interleaved).decodes
 
     @cached_property
     def sources(self) -> list[Decode]:
@@ -108,9 +99,6 @@ class ColumnPlan(Plan):
         """A pass with the filter that all images have."""
         return _example(self.rows.structure)
 
-    def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
-        return Plan(self.decodes, *self[1:])._replace(**changed)
-
 
 class ApartPlan(ColumnPlan):
     """A plan of rows whose results may differ in size; ``shape`` has the largest height and width.
@@ -121,7 +109,7 @@ class ApartPlan(ColumnPlan):
     def target(self, allocate: Allocate) -> tuple[torch.Tensor, npt.NDArray[Any]]:
         begin, height, width = self.columns.parts[-1].tolist()
         result = allocate((begin + height * width * self.columns.channels,), self.dtype)
-        return result, planning.bits(result)
+        return result, bits(result)
 
 
 def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
@@ -129,23 +117,14 @@ def plan(rows: Rows, *, interleaved: bool = False) -> ColumnPlan | None:
 
     None if they have not, or if columns cannot express them: they must then be planned one by one.
     """
-    ahead = rows.ahead
-    if ahead is None or (ahead.casts, ahead.interleaved) != (rows.since, interleaved):
-        return _planned(rows, interleaved)
-    made = ColumnPlan((), ahead.shape, ahead.dtype, interleaved)
-    made.rows, made.ahead = rows, ahead
-    return made
+    columns = _columns(rows)
+    return ColumnPlan.of(columns, interleaved) if columns is not None and columns.alike else None
 
 
 def plan_apart(rows: Rows) -> ApartPlan | None:
     """Plan rows with results of any sizes, interleaved; None as for ``plan``."""
     columns = _columns(rows)
     return None if columns is None else ApartPlan.of(columns, True)
-
-
-def _planned(rows: Rows, interleaved: bool) -> ColumnPlan | None:
-    columns = _columns(rows)
-    return ColumnPlan.of(columns, interleaved) if columns is not None and columns.alike else None
 
 
 def _columns(rows: Rows) -> Columns | None:

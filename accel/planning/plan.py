@@ -16,7 +16,9 @@ from accel.planning import values
 from accel.planning.order import Steps, parts
 from accel.planning.stages import Box, Stage, chain
 from accel.planning.values import Patch
+from accel.recipes.arrived import Arrived
 from accel.recipes.recipe import Recipe, Source
+from accel.system.fork import cached_property
 from accel.system.memory import Allocate
 
 
@@ -65,6 +67,32 @@ class Plan(NamedTuple):
         """``empty``, and its bits in memory order (see ``bits``), for code that writes them on the host."""
         result = self.empty(allocate)
         return result, bits(result.permute(0, 2, 3, 1) if self.interleaved else result)
+
+
+class LatePlan(Plan):
+    """A plan whose ``decodes`` are made on access, from ``recipes``."""
+
+    recipes: Sequence[Recipe]
+
+    @cached_property
+    def decodes(self) -> tuple[Decode, ...]:
+        return plan(list(self.recipes), interleaved=self.interleaved).decodes
+
+    def _replace(self, **changed: Any) -> Plan:  # type: ignore[override]
+        return Plan(self.decodes, *self[1:])._replace(**changed)
+
+
+class FinishedPlan(LatePlan):
+    """The plan of a batch that a worker has finished."""
+
+    recipes: Arrived
+
+    @classmethod
+    def of(cls, recipes: Arrived) -> FinishedPlan:
+        ahead = recipes.ahead
+        made = cls((), ahead.shape, ahead.dtype, ahead.interleaved)
+        made.recipes = recipes
+        return made
 
 
 _BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}

@@ -64,7 +64,7 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> PackedRecipes 
     return PackedRecipes(data.numpy() if by_value else data, stream.getvalue(), sizes)
 
 
-def unpack(packed: PackedRecipes | SentFiles | Rows) -> Sequence[Recipe]:
+def unpack(packed: PackedRecipes | SentFiles | Sequence[Recipe]) -> Sequence[Recipe]:
     """Unpack recipes; their sources, and tensors among their steps' parameters, are views of the packed data."""
     if not isinstance(packed, PackedRecipes):
         return sent_files.unpack(packed)

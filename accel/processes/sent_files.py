@@ -12,7 +12,7 @@ that has computed everything ahead needs none. The worker makes none either, if 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -29,17 +29,19 @@ from accel.codec.files.fields import ALIGNED
 from accel.codec.header import Header
 from accel.ops import OPS
 from accel.planning import columns
-from accel.planning.columns import ColumnPlan
+from accel.planning.order import has_tail, parts
+from accel.planning.plan import Plan, plans_of
 from accel.processes import slot_pool, uses
+from accel.recipes.arrived import Ahead, Arrived, Assorted
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, Step, selection_of, ways_of
-from accel.recipes.rows import Ahead, Rows, Structure
+from accel.recipes.rows import Rows, Structure, then
 from accel.recipes.sources import Files, Sources, encoded, known_of
 from accel.runtime.memo import cached
 from accel.system import counters
 from accel.system.page_locks import Block
 
-VERSION = 5
+VERSION = 6
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -57,7 +59,7 @@ class Section(IntEnum):
     FILES = 0  # the files, each at a multiple of 64
     PLACES = 1  # int64 [images, 2]: a file's offset in these, and its size
     KNOWN = 2  # int64 [images, FIELDS]: a file's fields (``codec.files.fields``)
-    NUMBERS = 3  # int64 [images, columns]: the rows' numbers
+    NUMBERS = 3  # int64 [images, columns]: the rows' numbers; or pickled: the steps of images without a structure
     NAMES = 4  # the files' names, separated by zeros
     HEADERS = 5  # pickled: headers of files that are no plain JPEG files, by their numbers; empty: there are none
     ALIKE = 6  # pickled: the data that all images have in common, ``_Alike``
@@ -69,7 +71,7 @@ _ALIKE_AT = int(Word.SECTIONS) + 2 * int(Section.ALIKE)
 
 
 class _Alike(NamedTuple):
-    structure: Structure
+    structure: Structure | None  # None: the images have none in common
     selection: Selection
     way: str  # how the images were recorded
     dtype: torch.dtype | None  # the result's, if something was computed ahead; for that, what follows as well
@@ -89,23 +91,27 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
 
     Their results are to lie ``interleaved`` in memory, unless the loader's batches are known to be used otherwise.
 
-    None if they are not recipes of distinct files that were read, have no structure in common, or have tensors as
-    parameters.
+    None if they are not recipes of distinct files that were read, have tensors as parameters, or have no structure in
+    common and are not computed ahead.
     """
-    found = _rows_of_files(recipes)
-    if found is None or holds_tensors(found[0].structure):
+    found = _files(recipes)
+    if found is None:
         return None
-    rows, sources = found
-    files: Any = rows.sources
+    files, sources, rows = found
     selection = files.selection
     backend: Any = backend_of(selection)
     interleaved, casts = uses.expected() or (interleaved, ())
-    plan, room = _planned(backend, rows.then(*casts), interleaved)
+    plan, room = _planned(backend, files, then(recipes if rows is None else rows, casts), interleaved)
+    if rows is None and plan is None:
+        return None
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)
-    parts: list[npt.NDArray[Any]] = [files.places, files.known, rows.numbers, encoded(files.names), headers]
+    numbers = (
+        np.frombuffer(pickle.dumps([each.steps for each in recipes], -1), np.uint8) if rows is None else rows.numbers
+    )
+    own: list[npt.NDArray[Any]] = [files.places, files.known, numbers, encoded(files.names), headers]
     size = len(files.content) or int(files.places[-1].sum())
-    total = HEADER + _whole(size) + sum(_whole(part.nbytes) for part in parts) + _ALIKE + room
-    batch_memory.note(selection, len(rows), total)
+    total = HEADER + _whole(size) + sum(_whole(part.nbytes) for part in own) + _ALIKE + room
+    batch_memory.note(selection, len(files), total)
     data = None if files.memory is None else files.memory.hand_over(total)
     in_place = data is not None
     if data is None:
@@ -116,46 +122,65 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
         for (begin, length), source in zip(files.places.tolist(), sources, strict=True):
             content[begin : begin + length] = np.frombuffer(source.data, np.uint8)
         files.content, files.memory = content, None  # the plan refers to the content
-    alike = _Alike(rows.structure, selection, next(iter(ways_of(recipes))), None, (), interleaved, casts)
+    structure, way = None if rows is None else rows.structure, next(iter(ways_of(recipes)))
+    alike = _Alike(structure, selection, way, None, (), interleaved, casts)
     ahead: Sequence[npt.NDArray[Any]] = ()
-    if plan is not None and (ahead := _ahead(backend, plan, room)):
+    if plan is not None and (ahead := _ahead(backend, plan, files, room)):
         alike = alike._replace(dtype=plan.dtype, size=plan.shape[1:])
     common = _dumped(alike)
     if _whole(len(common)) > _ALIKE:
         return None
-    for part in (*parts, np.frombuffer(common, np.uint8), *ahead):
+    for part in (*own, np.frombuffer(common, np.uint8), *ahead):
         slot.put(part)
     return SentFiles(data)
 
 
-def _planned(backend: AcceleratorBackend, rows: Rows, interleaved: bool) -> tuple[ColumnPlan | None, int]:
+def _planned(
+    backend: AcceleratorBackend, files: Files, recipes: Sequence[Recipe], interleaved: bool
+) -> tuple[Plan | None, int]:
     """The plan that a backend computes ahead, and the bytes that it needs for that; None and 0: nothing is computed."""
+    plan: Plan | None = None
+    room = 0
     try:
-        plan = None if cached.in_use else columns.plan(rows, interleaved=interleaved)
-        room = 0 if plan is None else backend.room_ahead(plan)
+        if not cached.in_use and not has_tail(recipes):
+            plan = columns.plan(recipes, interleaved=interleaved) if isinstance(recipes, Rows) else None
+            if plan is None:
+                images = [(source, *parts(steps)) for source, steps in recipes]
+                (plan, _), *others = plans_of(images, (interleaved,) * len(images))
+                plan = None if others else plan
+            room = 0 if plan is None else backend.room_ahead(plan, files)
     except Exception as error:
         _failed(error)
         room = 0
     return (plan, room) if room else (None, 0)
 
 
+def _hold_tensors(steps: Iterable[tuple[Any, ...]]) -> bool:
+    """Whether there are tensors among the parameters of steps."""
+    return any(OPS[name].holds_tensors for name, *_ in steps)
+
+
 def holds_tensors(structure: Structure) -> bool:
     """Whether there are tensors among the parameters of steps."""
-    return any(OPS[form.name].holds_tensors for form in structure.forms)
+    return _hold_tensors(structure.forms)
 
 
-def _rows_of_files(recipes: Sequence[Recipe]) -> tuple[Rows, Sequence[Source]] | None:
-    """Recipes of distinct files for an accelerator as rows, and their sources; None for other recipes."""
+def _files(recipes: Sequence[Recipe]) -> tuple[Files, Sequence[Source], Rows | None] | None:
+    """The distinct files of recipes for an accelerator, their sources, and the recipes as rows; None for other ones."""
     if not len(recipes) or not isinstance(backend_of(selection := selection_of(recipes)), AcceleratorBackend):
         return None
-    if isinstance(recipes, Rows) and isinstance(recipes.sources, Files):
-        return recipes, recipes.sources
-    sources = recipes.sources if isinstance(recipes, Rows) else [recipe.source for recipe in recipes]
+    rows = recipes if isinstance(recipes, Rows) else Rows.of(recipes)
+    if holds_tensors(rows.structure) if rows is not None else any(_hold_tensors(each.steps) for each in recipes):
+        return None
+    if rows is not None and isinstance(rows.sources, Files):
+        return rows.sources, rows.sources, rows
+    sources = [recipe.source for recipe in recipes] if rows is None else rows.sources
     if isinstance(sources, Sources) or len(set(map(id, sources))) < len(sources):
         return None
     files = _described(sources, selection)
-    rows = None if files is None else Rows.of(recipes)
-    return None if files is None or rows is None else (Rows(files, rows.structure, rows.numbers), sources)
+    if files is None:
+        return None
+    return files, sources, None if rows is None else Rows(files, rows.structure, rows.numbers)
 
 
 def _described(sources: Sequence[Source], selection: Selection) -> Files | None:
@@ -185,9 +210,9 @@ _ALIKE = 1 << 14
 """The most bytes of the pickled ``_Alike``."""
 
 
-def _ahead(backend: AcceleratorBackend, plan: ColumnPlan, room: int) -> Sequence[npt.NDArray[Any]]:
+def _ahead(backend: AcceleratorBackend, plan: Plan, files: Files, room: int) -> Sequence[npt.NDArray[Any]]:
     try:
-        made = backend.ahead(plan)
+        made = backend.ahead(plan, files)
     except Exception as error:  # the parent plans them again, and raises it where the user can catch it
         _failed(error)
         return ()
@@ -239,18 +264,18 @@ def _loaded(alike: bytes) -> _Alike:
     return pickle.loads(alike)  # type: ignore[no-any-return]
 
 
-def unpack(sent: SentFiles | Rows) -> Rows:
-    """Unpack the rows, which keep the slot in use as long as they exist."""
-    return _rows(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
+def unpack(sent: SentFiles | Sequence[Recipe]) -> Sequence[Recipe]:
+    """Unpack the recipes, which keep the slot in use as long as they exist."""
+    return _recipes(sent.data.numpy(), None) if isinstance(sent, SentFiles) else sent
 
 
-def arrived(*sent: int) -> Rows:
-    """The rows in a slot (``slot_pool.received``), in the parent."""
+def arrived(*sent: int) -> Sequence[Recipe]:
+    """The recipes in a slot (``slot_pool.received``), in the parent."""
     lease, block = slot_pool.received(*sent)
-    return _rows(np.frombuffer(lease.data, np.uint8), block)  # a plain view would not keep the lease alive
+    return _recipes(np.frombuffer(lease.data, np.uint8), block)  # a plain view would not keep the lease alive
 
 
-def _rows(memory: Bytes, block: Block | None) -> Rows:
+def _recipes(memory: Bytes, block: Block | None) -> Sequence[Recipe]:
     header = memory[: 8 * _BEHIND].view(np.int64).tolist()
     if header[Word.VERSION] != VERSION:
         raise RuntimeError(f"a worker sent a batch in format {header[Word.VERSION]}, and not in {VERSION}")
@@ -262,16 +287,19 @@ def _rows(memory: Bytes, block: Block | None) -> Rows:
     images = header[Word.SECTIONS + 2 * Section.PLACES + 1] // 16
     shape: Any = (images, *size_of_each)
     files = header[Word.SECTIONS + 2 * Section.FILES]
-    ahead = Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block)
-    return Rows.finished(structure, ahead, rest)
+    return Arrived(Ahead(shape, dtype, interleaved, casts, memory, _BEHIND, files, selection, way, block), rest)
 
 
-def _rest(memory: Bytes, header: Sequence[int], structure: Structure, selection: Selection, way: str) -> Rows:
+def _rest(
+    memory: Bytes, header: Sequence[int], structure: Structure | None, selection: Selection, way: str
+) -> Rows | Assorted:
     listed = header[Word.SECTIONS :]
-    parts = [memory[start : start + size] for start, size in zip(listed[::2], listed[1::2], strict=True)]
-    places = parts[Section.PLACES].view(np.int64).reshape(-1, 2)
-    known = parts[Section.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
-    headers = pickle.loads(parts[Section.HEADERS].data) if len(parts[Section.HEADERS]) else {}
-    files = Files(parts[Section.FILES], places, known, headers, parts[Section.NAMES], selection)
+    own = [memory[start : start + size] for start, size in zip(listed[::2], listed[1::2], strict=True)]
+    places = own[Section.PLACES].view(np.int64).reshape(-1, 2)
+    known = own[Section.KNOWN].view(np.int64).reshape(-1, of.FIELDS)
+    headers = pickle.loads(own[Section.HEADERS].data) if len(own[Section.HEADERS]) else {}
+    files = Files(own[Section.FILES], places, known, headers, own[Section.NAMES], selection)
     files.way = way
-    return Rows(files, structure, parts[Section.NUMBERS].view(np.int64).reshape(len(places), structure.columns))
+    if structure is None:
+        return Assorted(files, pickle.loads(own[Section.NUMBERS].data))
+    return Rows(files, structure, own[Section.NUMBERS].view(np.int64).reshape(len(places), structure.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -10,15 +10,13 @@ from itertools import groupby
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, Step
 from accel.recipes.sources import Numbers as Numbers
 from accel.recipes.sources import Pictures as Pictures
-from accel.recipes.sources import Sources, sizes_of, table_of
-from accel.system.page_locks import Block
+from accel.recipes.sources import Sizes, Sources, sizes_of, table_of
 
 Steps = tuple[Step, ...]
 DRAWN = frozenset({"convert", "hflip", "vflip"})
@@ -92,76 +90,23 @@ def _value(param: Any, row: Sequence[Any]) -> Any:
     return float(np.int64(number).view(np.float64)) if param.real else number
 
 
-class Ahead(NamedTuple):
-    """The part of a batch's work that a worker has done ahead of the device (``AcceleratorBackend.ahead``).
-
-    Valid for exactly the rows that arrived, with ``casts`` after their steps: those that the worker expected.
-
-    Attributes:
-        shape: (images, channels, height, width) of the result. dtype: its dtype. interleaved: its memory order.
-        slot: the slot of shared memory that everything was sent in, uint8 [bytes].
-        first: the index of the 64-bit word of the slot where the backend's parts are listed: for each its offset (a
-            multiple of 64) and its size in bytes.
-        files: the offset of the files in the slot. selection: the backend that runs them.
-        way: how the images were recorded (``Source.way``).
-        memory: the slot as a block whose pages a device may have locked; None if it cannot be locked.
-    """
-
-    shape: tuple[int, int, int, int]
-    dtype: torch.dtype
-    interleaved: bool
-    casts: Steps
-    slot: npt.NDArray[np.uint8]
-    first: int
-    files: int
-    selection: Selection
-    way: str
-    memory: Block | None = None
-
-    def part(self, number: int) -> npt.NDArray[np.uint8]:
-        """The backend's part with this number, uint8 [bytes]."""
-        where = 8 * (self.first + 2 * number)
-        start, size = self.slot[where : where + 16].view(np.int64).tolist()
-        return self.slot[start : start + size]
-
-
 class Rows(Sequence[Recipe]):
     """Recipes of one structure. Each recipe is made on access.
 
     Attributes:
         sources: the images' sources, a tuple or ``Sources``. structure: their common structure.
         numbers: int64 [images, columns]; float parameters are stored by their bits. Not to be changed.
-        ahead: what a worker has computed of them already; None: nothing. since: steps recorded since it did.
     """
 
-    __slots__ = ("_rest", "ahead", "numbers", "since", "sources", "structure")
+    __slots__ = ("numbers", "sources", "structure")
     sources: tuple[Source, ...] | Sources
-    numbers: Numbers
-    _rest: Callable[[], Rows]
 
     def __init__(self, sources: Sequence[Source], structure: Structure, numbers: Numbers) -> None:
         self.sources = sources if isinstance(sources, Sources) else tuple(sources)
         self.structure = structure
-        self.ahead: Ahead | None = None
-        self.since: Steps = ()
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         if self.numbers.shape != (len(self.sources), structure.columns):
             raise ValueError(f"{len(self.sources)} images of {structure} have no numbers of shape {numbers.shape}")
-
-    @classmethod
-    def finished(cls, structure: Structure, ahead: Ahead, rest: Callable[[], Rows], since: Steps = ()) -> Rows:
-        """Rows that are computed ahead; ``rest`` is called for rows with the sources and numbers on their access."""
-        rows = cls.__new__(cls)
-        rows.structure, rows.ahead, rows._rest, rows.since = structure, ahead, rest, since
-        return rows
-
-    def __getattr__(self, name: str) -> Any:
-        # only reached for attributes that are not set yet
-        if name not in ("sources", "numbers"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        rest = self._rest()
-        self.sources, self.numbers = rest.sources, rest.numbers
-        return getattr(self, name)
 
     @staticmethod
     def of(recipes: Sequence[Recipe]) -> Rows | None:
@@ -177,16 +122,13 @@ class Rows(Sequence[Recipe]):
     @property
     def selection(self) -> Selection:
         """The selection of the images, which is the same for all images of a batch."""
-        known = self.ahead or (self.sources[0] if isinstance(self.sources, tuple) else self.sources)
-        return known.selection
+        return (self.sources[0] if isinstance(self.sources, tuple) else self.sources).selection
 
     def then(self, *steps: Step) -> Rows:
         """The recipes with more steps, the same for all of them."""
-        if self.ahead is not None:
-            return Rows.finished(self.structure.then(steps), self.ahead, lambda: self, (*self.since, *steps))
         return Rows(self.sources, self.structure.then(steps), self.numbers)
 
-    def sizes(self) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+    def sizes(self) -> Sizes:
         """The sources' heights, widths, and whether their mode is "RGB": arrays [images]."""
         return sizes_of(self.table())
 
@@ -205,7 +147,7 @@ class Rows(Sequence[Recipe]):
         return not isinstance(self.sources, tuple) or len(set(map(id, self.sources))) == len(self.sources)
 
     def __len__(self) -> int:
-        return len(self.numbers) if self.ahead is None else self.ahead.shape[0]
+        return len(self.numbers)
 
     @overload
     def __getitem__(self, place: int) -> Recipe: ...
@@ -234,8 +176,9 @@ def joined(parts: Sequence[Sequence[Recipe]]) -> Sequence[Recipe]:
 
 def then(recipes: Sequence[Recipe], steps: Steps) -> Sequence[Recipe]:
     """Recipes with more steps, which are the same for all of them and hashable."""
-    if isinstance(recipes, Rows):
-        return recipes.then(*steps)
+    own: Any = recipes
+    if hasattr(recipes, "then"):  # rows, or what has arrived
+        return own.then(*steps)  # type: ignore[no-any-return]
     return tuple([Recipe(source, before + steps) for source, before in recipes])
 
 

@@ -21,6 +21,7 @@ from accel.planning import columns
 from accel.planning.order import has_tail
 from accel.planning.plan import Plan, plan
 from accel.planning.torch_tail import TailedPlans, tailed_plans
+from accel.recipes.arrived import Arrived
 from accel.recipes.options import Selection
 from accel.recipes.recipe import Recipe, Source, selection_of, ways_of
 from accel.recipes.rows import Rows
@@ -58,6 +59,8 @@ def several(
     batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
 ) -> list[torch.Tensor | Exception]:
     """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
+    if any(isinstance(recipes, Arrived) for recipes, _ in batches):
+        batches = [(getattr(recipes, "recipes", recipes), interleaved) for recipes, interleaved in batches]
     for recipes, _ in batches:
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
@@ -128,10 +131,11 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
 
     counters.images(ways_of(recipes))
     backend: Any = backend_of(selection_of(recipes))
-    if isinstance(recipes, Rows) and recipes.ahead is not None:
+    if isinstance(recipes, Arrived):
         made = from_worker(recipes, interleaved, lambda plan: _run_on(backend, plan, device))
         if made is not None:
             return made
+        recipes = recipes.recipes
     if _of_cache(recipes):
         recipes = results.applied(
             recipes,

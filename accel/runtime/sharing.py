@@ -10,14 +10,14 @@ from accel.backend import AcceleratorBackend, Backend, HostBackend, supports_all
 from accel.errors import attempt, only
 from accel.planning.columns import ColumnPlan
 from accel.planning.partition import Partition, partition, reason_lines
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, FinishedPlan, Plan
 from accel.system import counters, memory
 from accel.system.memory import Allocate
 
 
 def run_on(backend: AcceleratorBackend, plan: Plan, device: torch.device) -> torch.Tensor:
     """``AcceleratorBackend.run_on``, with the images that it does not support computed on the host."""
-    finished = isinstance(plan, ColumnPlan) and plan.ahead is not None  # by a worker, which has checked this
+    finished = isinstance(plan, FinishedPlan)  # by a worker, which has checked this
     parts = None if finished else _parts(backend, plan, device)
     if parts is None:
         return backend.run_on(plan, device)

@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from accel.planning import columns
-from accel.planning.columns import ColumnPlan
-from accel.planning.plan import Plan
+from accel.planning.plan import FinishedPlan, Plan
+from accel.recipes.arrived import Arrived
 from accel.recipes.recipe import Recipe, Step
-from accel.recipes.rows import Ahead, Rows, Structure
 from accel.system import counters
 
 Steps = tuple[Step, ...]
@@ -33,23 +31,21 @@ def exact(dtype: torch.dtype, steps: Sequence[Step]) -> bool:
     return True
 
 
-def from_worker(rows: Rows, interleaved: bool, run: Callable[[ColumnPlan], torch.Tensor]) -> torch.Tensor | None:
-    """The images of rows that a worker has finished, as they are wanted; None, counted: they must be planned again.
+def from_worker(
+    recipes: Arrived, interleaved: bool, run: Callable[[FinishedPlan], torch.Tensor]
+) -> torch.Tensor | None:
+    """The images that a worker has finished, as they are wanted; None, counted: they must be planned again.
 
     ``run``: runs the finished plan, on a device.
     """
-    ahead = rows.ahead
-    assert ahead is not None
-    casts = _left(rows, ahead)
+    ahead, casts = recipes.ahead, _left(recipes)
     if isinstance(casts, str):
         counters.fallback(f"a batch that a worker had finished was planned again: {casts}")
         return None
-    plan = columns.plan(_as_finished(rows, ahead), interleaved=ahead.interleaved)
-    assert plan is not None
-    made = run(plan)
+    made = run(FinishedPlan.of(recipes.with_only(ahead.casts)))
     if not casts and interleaved == ahead.interleaved:
         return made
-    counters.count(counters.CONVERTED, len(rows))
+    counters.count(counters.CONVERTED, len(recipes))
     for _, (dtype,) in casts[:-1]:
         made = made.to(dtype)
     with torch.inference_mode(False):
@@ -59,10 +55,9 @@ def from_worker(rows: Rows, interleaved: bool, run: Callable[[ColumnPlan], torch
 
 def describe(recipes: Sequence[Recipe], interleaved: bool) -> list[str]:
     """Lines for ``accel.explain``: what a worker has finished, and what becomes of it."""
-    ahead = recipes.ahead if isinstance(recipes, Rows) else None
-    if ahead is None:
+    if not isinstance(recipes, Arrived):
         return []
-    casts = _left(recipes, ahead)  # type: ignore[arg-type]
+    ahead, casts = recipes.ahead, _left(recipes)
     if isinstance(casts, str):
         then = f"; as it is now, the main process plans it again: {casts}"
     else:
@@ -72,23 +67,17 @@ def describe(recipes: Sequence[Recipe], interleaved: bool) -> list[str]:
     return [f"finished by a worker, as {_name(ahead.dtype)} {_order(ahead.interleaved)}{then}"]
 
 
-def _left(rows: Rows, ahead: Ahead) -> Steps | str:
+def _left(recipes: Arrived) -> Steps | str:
     """The casts that are still to be done to what was finished; a text if that cannot give what is wanted: why not."""
-    done, casts = ahead.casts, rows.since[len(ahead.casts) :]
-    if rows.since[: len(done)] != done:
+    ahead, done = recipes.ahead, recipes.ahead.casts
+    casts = recipes.since[len(done) :]
+    if recipes.since[: len(done)] != done:
         return f"it is not used as {_name(ahead.dtype)}, as earlier ones were"
     if other := next((name for name, _ in casts if name != "to"), None):
         return f"{other} was recorded since"
     if not exact(ahead.dtype, casts):
         return "a device may cast floats to integers otherwise"
     return casts
-
-
-def _as_finished(rows: Rows, ahead: Ahead) -> Rows:
-    """The rows that the finished work is valid for."""
-    forms = rows.structure.forms
-    arrived = Structure.of(*forms[: len(forms) - len(rows.since)])
-    return Rows.finished(arrived.then(ahead.casts), ahead, lambda: rows, ahead.casts)
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,10 @@ from accel.codec import decode, engines, store, stream_index
 from accel.codec.engines import Box
 from accel.errors import DecodeError
 from accel.ops.resample import SUPPORT
-from accel.planning.columns import ColumnPlan
-from accel.planning.plan import Decode, Item, Plan
+from accel.planning.plan import Decode, FinishedPlan, Item, Plan
 from accel.planning.stages import Effect, Stage
 from accel.recipes.recipe import Source
-from accel.recipes.rows import Ahead, Pictures
+from accel.recipes.rows import Pictures
 from accel.recipes.sources import Files
 from accel.runtime import read
 from accel.runtime.memo import cached, indexes
@@ -127,8 +126,8 @@ class CudaBackend(AcceleratorBackend):
         engine = self._engine(device)
         outside = torch.inference_mode(False) if torch.is_inference_mode_enabled() else _INSIDE
         with outside, engine.device.enter():
-            result, ahead = plan.empty(engine.device.empty), plan.ahead if isinstance(plan, ColumnPlan) else None
-            sent = None if ahead is None else Finished.of(ahead)
+            result = plan.empty(engine.device.empty)
+            sent = Finished.of(plan.recipes.ahead) if isinstance(plan, FinishedPlan) else None
 
             def run(part: Plan) -> None:  # the decoder's first trial may run out of memory as well
                 if sent is not None and part is not plan:
@@ -139,15 +138,17 @@ class CudaBackend(AcceleratorBackend):
             engine.budget.in_chunks(plan, run, self._sizes, self.options.memory, *known)
         return result
 
-    def room_ahead(self, plan: ColumnPlan) -> int:
-        """See ``accel.backend.AcceleratorBackend``."""
-        if self.options.decoder != "accel" or not columns.accepts(plan) or self.supports(plan.example) is not None:
+    def room_ahead(self, plan: Plan, files: Files) -> int:
+        """See ``accel.backend.AcceleratorBackend``. Only a device knows whether it encodes JPEG as Pillow does."""
+        stages = [plan.example] if columns.accepts(plan) else _stages(plan)
+        encode = any(isinstance(stage, Effect) and stage.op == "jpeg" for stage in stages)
+        if self.options.decoder != "accel" or encode or any(self.supports(stage) is not None for stage in stages):
             return 0
-        return finished.room(plan)
+        return finished.room(plan, files)
 
-    def ahead(self, plan: ColumnPlan) -> finished.Arrays:
+    def ahead(self, plan: Plan, files: Files) -> finished.Arrays:
         """See ``accel.backend.AcceleratorBackend``: all that is sent to the device, and the launches."""
-        return finished.parts(plan, self.options)
+        return finished.parts(plan, files, self.options, self._sizes(plan))
 
     def supports(self, stage: Stage, device: torch.device | None = None) -> str | None:
         """See ``accel.backend.Backend``. The kernels' arithmetic is the host's, which is compared with Pillow's."""
@@ -175,10 +176,10 @@ class CudaBackend(AcceleratorBackend):
 
     def _sizes(self, plan: Plan) -> npt.NDArray[np.int64]:
         """The bytes that each source takes on the device, with its decoding and the images made of it."""
-        if isinstance(plan, ColumnPlan) and plan.ahead is not None:
-            return Finished.of(plan.ahead)[Section.BYTES]
+        if isinstance(plan, FinishedPlan):
+            return Finished.of(plan.recipes.ahead)[Section.BYTES]
         decodes = self.options.decoder == "accel"
-        if _by_columns(plan):
+        if columns.accepts(plan):
             found, rows = plan.columns, plan.rows
             sizes = columns.device_bytes(plan)
             if decodes and not isinstance(rows.sources, Pictures):
@@ -206,9 +207,9 @@ class CudaBackend(AcceleratorBackend):
         images: list[nvimg.Pixels | None] = []
         execution = None
         try:
-            if decoder == "accel" and sent is not None:
-                ahead: Ahead = plan.ahead  # type: ignore[attr-defined]
-                in_place = locked(ahead.memory if sent.summary.in_place else None, ahead.shape[0], engine.device)
+            if decoder == "accel" and sent is not None and isinstance(plan, FinishedPlan):
+                ahead = plan.recipes.ahead
+                in_place = locked(ahead.memory, ahead.shape[0], engine.device)
                 execution = Execution(sent, result, engine.device, engine.jpeg.memory(), in_place)
             else:
                 images = engine.decoder.decode(_decodes(plan)) if decoder == "nvimgcodec" else []
@@ -248,15 +249,14 @@ class CudaBackend(AcceleratorBackend):
     ) -> Execution:
         """Finish the work for a plan, and bind it to memory. ``images``: what nvImageCodec has decoded."""
         host, chosen, addresses = engine.jpeg.memory(self._parallel), None, None
-        rows = plan.rows if _by_columns(plan) else None
+        rows = plan.rows if columns.accepts(plan) else None
         count = len(plan.decodes) if rows is None else len(rows)
         lower: Any = schedule_of if rows is None else columns.schedule_of
         if decoder == "accel":
             if rows is not None and _all_read(rows.sources):
-                chosen = requests.together(plan, self.options, host.gather)  # type: ignore[arg-type]
-                most = 2 * chosen.sizes.sum() >= len(chosen.content)
-                pages = memory.results.pages(chosen.content) if most and host.files is None else None
-                if host.files is None and not locked(pages, count, engine.device):
+                boxes, channels = plan.columns.boxes, np.full(count, plan.shape[1])  # type: ignore[attr-defined]
+                chosen = requests.together(rows.sources, boxes, channels, self.options, host.gather)
+                if host.files is None and not locked(memory.results.pages(chosen.content), count, engine.device):
                     chosen = chosen.moved(host.gather)
             else:
                 decodes = _decodes(plan)
@@ -293,8 +293,8 @@ _DESCRIBED = {
 }
 
 
-def _by_columns(plan: Plan) -> TypeGuard[ColumnPlan]:
-    return isinstance(plan, ColumnPlan) and columns.accepts(plan)
+def _stages(plan: Plan) -> list[Stage]:
+    return [stage for wanted in plan.decodes for item in wanted.items for stage in item.stages]
 
 
 def _all_read(sources: Sequence[Source]) -> bool:
@@ -307,16 +307,16 @@ def _all_read(sources: Sequence[Source]) -> bool:
 
 
 def _decodes(plan: Plan) -> Sequence[Decode]:
-    return plan.sources if _by_columns(plan) else plan.decodes
+    return plan.sources if columns.accepts(plan) else plan.decodes
 
 
 def _wanted(plan: Plan) -> Callable[[int], Decode]:
-    return plan.source if _by_columns(plan) else plan.decodes.__getitem__
+    return plan.source if columns.accepts(plan) else plan.decodes.__getitem__
 
 
-def _hole(plan: Plan, boxes: Mapping[int, Box], number: int) -> Decode:
+def _hole(plan: Plan, holes: Mapping[int, tuple[int, Box]], number: int) -> Decode:
     """The decode that is left to the host, of an image that a worker has planned; its item has only the position."""
-    return Decode(requests.source_of(plan, number), plan.shape[1], boxes[number], (Item(number, (), _NO_TABLE),))
+    return Decode(requests.sources_of(plan)[number], *holes[number], (Item(number, (), _NO_TABLE),))
 
 
 def _keep(plan: Plan, decoding: Decoding) -> None:
@@ -325,7 +325,7 @@ def _keep(plan: Plan, decoding: Decoding) -> None:
         stream_index.keep(requests.keys_of(plan, decoding.made.numbers), decoding.made)
     if cached.in_use:
         for number, index in decoding.made.each().items():
-            indexes.keep(requests.source_of(plan, number), index)
+            indexes.keep(requests.sources_of(plan)[number], index)
         cached.flush(if_due=True)  # the entries of what the host has decoded
 
 

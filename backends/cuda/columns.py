@@ -7,6 +7,7 @@ numbers; it takes two launches.
 from __future__ import annotations
 
 from functools import partial
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,8 @@ from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, TILE_COLUMNS,
 from accel.backends.cuda.regions import ALIGNED
 from accel.backends.cuda.schedule import Schedule
 from accel.ops.resample import SUPPORT
-from accel.planning.column_fields import LENGTH, SIZE
 from accel.planning.columns import ColumnPlan
-from accel.planning.plan import bits
+from accel.planning.plan import Plan, bits
 from accel.recipes.rows import Numbers
 from accel.system.native import units
 
@@ -35,11 +35,13 @@ write_fixups = UNIT.function(_MODULE, "write_fixups", "u8[1]w i8[1] int int u8[1
 _NARROW = 1 << 16  # longer than any side of a file
 
 
-def accepts(plan: ColumnPlan) -> bool:
-    """Whether a plan can be lowered here: coefficients are computed on the device, and sizes are below ``_NARROW``."""
+def accepts(plan: Plan) -> TypeGuard[ColumnPlan]:
+    """Whether a plan can be lowered here: of rows, coefficients are computed on the device, sizes below ``_NARROW``."""
+    if not isinstance(plan, ColumnPlan):
+        return False
     columns = plan.columns
     on_host = columns.resample & 7 in (Resampling.LANCZOS, Resampling.HAMMING)
-    return not on_host and int(columns.axes[..., [LENGTH, SIZE]].max()) < _NARROW and max(plan.shape[2:]) < _NARROW
+    return not on_host and int(columns.axes.max()) < _NARROW and max(plan.shape[2:]) < _NARROW
 
 
 def schedule_of(plan: ColumnPlan, sources: npt.NDArray[np.uint64]) -> Schedule:

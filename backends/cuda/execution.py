@@ -16,7 +16,6 @@ from accel.backends.cuda.jpeg import Decoding
 from accel.backends.cuda.jpeg.decoding import Indexing, Made
 from accel.backends.cuda.jpeg.described import places
 from accel.backends.cuda.jpeg.headers import Integers
-from accel.backends.cuda.jpeg.index import SEGMENT, Known
 from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.backends.cuda.regions import ALIGNED
 from accel.runtime.parallel import ParallelFor
@@ -143,6 +142,4 @@ def locked(block: Block | None, images: int, device: Device) -> bool:
 
 
 def _known(finished: Finished) -> Made:
-    counts, misfits, wanted, digests = finished[Section.KNOWN].reshape(4, -1)
-    known = Known(np.zeros(0, SEGMENT), counts, counts, wanted != 0, misfits != 0, digests)
-    return finished[Section.HEADERS], known, finished[Section.POINTS].reshape(2, -1)
+    return finished[Section.HEADERS], finished[Section.KNOWN].reshape(-1, 5), finished[Section.POINTS].reshape(2, -1)

@@ -20,19 +20,20 @@ import numpy.typing as npt
 from accel.backends.cuda import columns
 from accel.backends.cuda.compile import KERNELS
 from accel.backends.cuda.descriptors import COEFFICIENT_JOB, PASS, offset_of, place
-from accel.backends.cuda.jpeg import requests
+from accel.backends.cuda.jpeg import index, requests
 from accel.backends.cuda.jpeg.batch_fields import LAUNCHES
-from accel.backends.cuda.jpeg.described import Described, describe, places
+from accel.backends.cuda.jpeg.described import describe, places
 from accel.backends.cuda.jpeg.layout import PICTURE, PictureBatch
 from accel.backends.cuda.jpeg.requests import Chosen
+from accel.backends.cuda.lowering import schedule_of, sent_bytes
 from accel.backends.cuda.regions import ALIGNED, Region
 from accel.backends.cuda.schedule import Bytes, Schedule, filled, placed
 from accel.codec.engines import Box
 from accel.codec.jpeg import SOURCES
 from accel.codec.jpeg import header_fields as hd
-from accel.planning.columns import ColumnPlan
+from accel.planning.plan import Plan
+from accel.recipes.arrived import Ahead
 from accel.recipes.options import Options
-from accel.recipes.rows import Ahead
 from accel.recipes.sources import Files, Numbers
 from accel.system.memory import Scratch
 from accel.system.native import units
@@ -58,13 +59,13 @@ class Section(IntEnum):
     HOLES = 5  # int64 [n - k, 2]: images that the host decodes: number, offset in the program
     ACCEPTED = 6  # int64 [k]: the images that the decoder takes
     POINTS = 7  # int64 [2, k]: offsets of the points of indexes in the report, and their bytes
-    KNOWN = 8  # int64 [4, k]: counts of index segments, misfits, wanted indexes, digests (``index.Known``)
+    KNOWN = 8  # int64 [k, 5]: see ``index.Known.table``
     HEADERS = 9  # int64 [k, HEADER_SIZE], if any indexes are to be made
     BYTES = 10  # of a worker: int64 [n], the memory that each image takes on the device
-    BOXES = 11  # of a worker: int64 [n - k, 4], the regions of images that the host decodes
+    BOXES = 11  # of a worker: int64 [n - k, 5], the regions of images that the host decodes, and their channels
 
 
-_COLUMNS = {Section.LAUNCHES: 4, Section.PIECES: 2, Section.HOLES: 2, Section.HEADERS: hd.HEADER_SIZE, Section.BOXES: 4}
+_COLUMNS = {Section.LAUNCHES: 4, Section.PIECES: 2, Section.HOLES: 2, Section.HEADERS: hd.HEADER_SIZE, Section.BOXES: 5}
 
 
 class Summary(NamedTuple):
@@ -79,7 +80,6 @@ class Summary(NamedTuple):
     cleared_end: int
     report: int  # where in the working memory the part begins that the host reads
     report_size: int
-    in_place: int  # 1 if the decoder takes at least half of the files' bytes, so that all are sent from here
     launches: int
     decoded: int  # images that the decoder takes
     holes: int  # images that the host decodes
@@ -111,10 +111,10 @@ class Finished:
         """The work that a worker has sent."""
         return cls(ahead.part, ahead.slot[ahead.files :])
 
-    def holes(self) -> dict[int, Box]:
-        """Of a worker: the boxes of images that the host decodes, by their numbers."""
+    def holes(self) -> dict[int, tuple[int, Box]]:
+        """Of a worker: the channels and the boxes of images that the host decodes, by their numbers."""
         numbers, boxes = self[Section.HOLES][:, 0].tolist(), self[Section.BOXES].tolist()
-        return {number: (a, b, c, d) for number, (a, b, c, d) in zip(numbers, boxes, strict=True)}
+        return {number: (channels, (a, b, c, d)) for number, (a, b, c, d, channels) in zip(numbers, boxes, strict=True)}
 
     def __getitem__(self, section: Section) -> npt.NDArray[Any]:
         part = self._part(section)
@@ -124,35 +124,43 @@ class Finished:
         return found.reshape(-1, _COLUMNS[section]) if section in _COLUMNS else found
 
 
-def room(plan: ColumnPlan) -> int:
+def room(plan: Plan, files: Files) -> int:
     """An estimate of the bytes of ``parts``, seldom exceeded."""
-    sizes = _files(plan).places[:, 1]
-    found, (count, _, height, width) = plan.columns, plan.shape
-    heights, widths, _ = plan.rows.sizes()
-    box = found.boxes[:, 2] * found.boxes[:, 3]
-    blocks = sizes // 1024 + (box + 64 * (found.boxes[:, 2] + found.boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    (heights, widths, _), (_, channels, height, width) = files.sizes(), plan.shape
     tiles = (height // 8 + 1) * (width // 8 + 1)
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
-    each += 4 * tiles + 4 * (height + width)
-    return int(
-        count * each + 4 * blocks.sum() + sizes.sum() // 6 + found.channels * (box * ~requests.plain(plan.rows)).sum()
-    ) + (1 << 15)
+    size = len(files) * (each + 4 * tiles + 4 * (height + width)) + (1 << 15)
+    if columns.accepts(plan):
+        boxes = plan.columns.boxes
+    else:
+        boxes, size = _boxes(plan), size + sum(map(sent_bytes, plan.decodes))
+    box, bytes_of = boxes[:, 2] * boxes[:, 3], files.places[:, 1]
+    blocks = bytes_of // 1024 + (box + 64 * (boxes[:, 2] + boxes[:, 3] + 32)) // 256 + heights * widths // 4096
+    return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + channels * (box * ~files.plain()).sum())
 
 
-def parts(plan: ColumnPlan, options: Options) -> Arrays:
-    """The arrays for a plan of ``Files`` that ``columns`` accepts (see ``Section``); none if it decodes no file."""
+def _boxes(plan: Plan) -> Numbers:
+    return np.array([each.box for each in plan.decodes], np.int64)
+
+
+def parts(plan: Plan, files: Files, options: Options, sizes: Numbers) -> Arrays:
+    """The arrays for a plan of files (see ``Section``); none if it decodes no file. ``sizes``: ``Section.BYTES``."""
+    lower: Any = schedule_of
+    if columns.accepts(plan):
+        lower, boxes, channels = columns.schedule_of, plan.columns.boxes, np.full(len(files), plan.columns.channels)
+    else:
+        boxes, channels = _boxes(plan), np.array([each.channels for each in plan.decodes], np.int64)
     made = finish(
-        len(plan.rows),
-        requests.together(plan, options, _none_apart),
-        lambda addresses: columns.schedule_of(plan, addresses),
+        len(files),
+        requests.together(files, boxes, channels, options, _none_apart),
+        partial(lower, plan),
         lambda report, size: _program.take(size),
     )
     if not made.summary.decoded:
         return []
-    taking = columns.device_bytes(plan) + requests.device_bytes_of(plan.rows, plan.columns.boxes, plan.columns.channels)
-    summary = made.summary._replace(taken=int(taking.sum()))
-    boxes = plan.columns.boxes[made[Section.HOLES][:, 0]]
-    return [np.array(summary, np.int64), *map(made._part, range(1, Section.BYTES)), taking, boxes]
+    summary = made.summary._replace(taken=int(sizes.sum()))
+    boxes = np.column_stack([boxes, channels])[made[Section.HOLES][:, 0]]
+    return [np.array(summary, np.int64), *map(made._part, range(1, Section.BYTES)), sizes, boxes]
 
 
 def finish(
@@ -172,10 +180,12 @@ def finish(
         fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
-    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((4, 0), np.int64), _NO_HEADERS
+    batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((0, 5), np.int64), _NO_HEADERS
     addresses = np.zeros(count, np.uint64) if addresses is None else addresses
     if chosen is not None and found is not None and found.batch is not None:
-        batch, numbers, (known, headers) = found.batch, chosen.numbers[found.accepted], _known(found)
+        batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
+        if known[:, index.WANTED].any():
+            headers = found.headers[found.accepted]
         addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
     schedule = lower(addresses)
     launches = placed(schedule)
@@ -187,7 +197,7 @@ def finish(
         totals, scratch, cleared = batch.each.sum(1).tolist(), -(-batch.scratch // ALIGNED) * ALIGNED, batch.cleared
         bytes_of = [batch.segments.nbytes, *(4 * total for total in totals), batch.pictures.nbytes]
         (report, report_size), both = batch.report()
-        points = np.stack(both)
+        points = np.stack(both) if len(headers) else points
         pieces = np.stack([chosen.starts, chosen.sizes], 1)[np.sort(found.accepted)]
         size = int((chosen.starts + chosen.sizes).max())
     offsets, behind = places(np.array(bytes_of, np.int64))
@@ -230,13 +240,12 @@ def finish(
         cleared_end=cleared[1],
         report=report,
         report_size=report_size,
-        in_place=int(2 * int(pieces[:, 1].sum()) >= size),
         launches=len(listed),
         decoded=len(numbers),
         holes=len(holes),
-        indexed=int(np.count_nonzero(known[0])),
-        misfits=int(np.count_nonzero(known[1])),
-        wanted=int(np.count_nonzero(known[2])),
+        indexed=int(np.count_nonzero(known[:, index.COUNT])),
+        misfits=int(np.count_nonzero(known[:, index.MISFIT])),
+        wanted=int(np.count_nonzero(known[:, index.WANTED])),
     )
     arrays: Arrays = [
         np.array(summary, np.int64),
@@ -254,12 +263,6 @@ def finish(
 _NO_HEADERS = np.zeros((0, hd.HEADER_SIZE), np.int64)
 
 
-def _files(plan: ColumnPlan) -> Files:
-    sources = plan.rows.sources
-    assert isinstance(sources, Files)
-    return sources
-
-
 def _none_apart(contents: Sequence[Any]) -> Any:
     raise AssertionError("a worker's files lie in one memory")
 
@@ -270,16 +273,10 @@ _APART = 512  # bytes that the parts of the device's memory are aligned to
 
 def _bases(**offsets: int) -> npt.NDArray[np.uint64]:
     """Bases that move places by these offsets in their regions."""
-    bases = np.zeros(len(Region), np.uint64)
-    for name, offset in offsets.items():
-        bases[Region[name]] = place(Region[name], offset)
-    return bases
+    return np.array([place(region, offsets[name]) if name in offsets else 0 for name, region in _REGIONS], np.uint64)
 
 
-def _known(found: Described) -> tuple[Numbers, Numbers]:
-    known = found.known
-    headers = found.headers if known.wanted.any() else found.headers[:0]
-    return np.stack([known.counts, known.misfits, known.wanted, known.digests]).astype(np.int64), headers
+_REGIONS = [*Region.__members__.items()]
 
 
 def _fixed(

@@ -88,6 +88,23 @@ def device_bytes(wanted: Decode) -> int:
     return total
 
 
+def sent_bytes(wanted: Decode) -> int:
+    """The approximate bytes that are sent to the device for a source's images: descriptors, tables and coefficients."""
+    total = 0
+    for item in wanted.items:
+        total += item.table.nbytes + sum(patch.values.nbytes + PATCH.itemsize for patch in item.patches)
+        for stage in item.stages:
+            height, width = stage.output_size
+            total += 1024 + 8 * (height + width) + 4 * (height // TILE_ROWS + 1) * (width // TILE_COLUMNS + 1)
+            if isinstance(stage, Effect):
+                total += effects.sent_bytes(stage) + height * width // 256
+            elif stage.resample:
+                for axis in (stage.rows, stage.columns):
+                    resampled = part(axis.extent, axis.view.length)
+                    total += sizes_of(*resampled, stage.resample, axis.size, axis.window.length)[1]
+    return total
+
+
 def _before_last(schedule: Schedule, pixels: Pixels, stages: tuple[Stage, ...]) -> tuple[int, Pixels, Pass]:
     """Add all stages of an item but the last.
 

@@ -19,7 +19,7 @@ import torch
 from accel.backends.cuda import backend
 from accel.backends.cuda.declarations import constant, enumerators, structure
 from accel.backends.cuda.jpeg import Request
-from accel.backends.cuda.jpeg.index import SEGMENT
+from accel.backends.cuda.jpeg.index import COUNT, SEGMENT
 from accel.backends.cuda.jpeg.layout import COMPONENTS, TABLES
 from bench.gpu import gpus, sass
 from bench.gpu.gpus import WARPS, Floats
@@ -120,7 +120,7 @@ def decoded(wanted: Sequence[Request]) -> Counted:
         raise ValueError("a file is not for the decoder")
     at = int(execution.work.launches[0, 2]) - memory.data_ptr()
     bound = memory.numpy()[at : at + batch.pictures.nbytes].view(batch.pictures.dtype)
-    bound["segments"][known.counts == 0] = 0
+    bound["segments"][known[:, COUNT] == 0] = 0
     return Counted(batch._replace(pictures=bound), memory)
 
 

@@ -101,7 +101,7 @@ static void count(const Picture& picture, Trips& trips) {
         begin(trips.unstuffing);
         unstuff_tile(tile, picture);
     }
-    const int subsequences = (state_of(picture).bits + SUBSEQUENCE - 1) / SUBSEQUENCE;
+    const int size = PIECES * picture.piece, subsequences = (state_of(picture).bits + size - 1) / size;
     const int blocks = (subsequences + THREADS - 1) / THREADS;
     for (int block = picture.first_span; block < picture.first_span + blocks; ++block) {
         begin(trips.first, &trips.later);

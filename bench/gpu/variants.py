@@ -15,8 +15,8 @@ from bench.machine import ROOT
 VARIANTS = {
     "subsequence": (
         "backends/cuda/jpeg/picture.h",
-        r"(constexpr int SUBSEQUENCE = )\d+(;.*\nconstexpr int PIECE = )\d+(?=;)",
-        r"\g<1>{}\g<2>{piece}",
+        r"(constexpr int PIECES = )\d+(;.*\nconstexpr int PIECE = )\d+(?=;)",
+        r"\g<1>{pieces}\g<2>{piece}",
     ),
     "blocks": ("backends/cuda/shim.h", r"(?<=__launch_bounds__\(THREADS, )\d+(?=\))", "{}"),
     "carveout": (
@@ -59,7 +59,8 @@ def made(chosen: Mapping[str, int], folder: Path) -> Path:
         (folder / ".git").symlink_to(ROOT / ".git")  # results name the commit, and say that it was changed
     for name, number in chosen.items():
         file, pattern, written = VARIANTS[name]
-        replacement = written.format(number, here=__name__, piece=min(512, number // 2))
+        piece = max(min(512, number // 2), 1)
+        replacement = written.format(number, here=__name__, pieces=number // piece, piece=piece)
         text, times = re.subn(pattern, replacement, (folder / file).read_text())
         if times != 1:
             raise LookupError(f"{file} has {times} places for {name}")

@@ -85,7 +85,7 @@ def failing(error: Exception, times: float = float("inf"), original: Any = None)
 
 ERRORS = [OverflowError("too large"), MemoryError(), IndexError("no such"), Custom("not", "now")]
 STEPS: dict[str, tuple[Any, str]] = {
-    "the rows of files": (sent_files, "_rows_of_files"),
+    "the rows of files": (sent_files, "_files"),
     "the table of files": (sent_files, "known_of"),
     "the files' places": (batch_memory, "places_of"),
     "a slot": (slot_pool, "empty"),

@@ -16,9 +16,9 @@ from accel.backends.cuda import CudaBackend, CudaOptions, backend, nvimg, pinned
 from accel.backends.cuda.jpeg import index, requests
 from accel.codec import jpeg as codec_jpeg
 from accel.codec.header import Header
-from accel.planning import columns
-from accel.planning.plan import plan
+from accel.planning.plan import FinishedPlan, plan
 from accel.processes import sent_files
+from accel.recipes.arrived import Arrived
 from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute, streams
 from rig.deferred_device import DEVICE, DeferredDevice, DeferredStream
@@ -166,13 +166,13 @@ def test_finished_work_in_flight(deferred: Deferred) -> None:
         with accel.image_backend("cpu"):
             expected.append(compute.tensors(list(rows(seed))))
         assert packed is not None
-        planned = columns.plan(sent_files.unpack(packed))
-        assert planned is not None
-        assert planned.ahead is not None
+        sent = sent_files.unpack(packed)
+        assert isinstance(sent, Arrived)
+        planned = FinishedPlan.of(sent)
         result, event = streams.aside(DEVICE, partial(deferred.backend.run_on, planned, DEVICE))
         packed.data.fill_(0xEE)
         found.append(deferred.read(result, event))
-        del result, event, planned
+        del result, event, planned, sent
     deferred.finish()
     assert [torch.equal(values[0], wanted) for values, wanted in zip(found, expected, strict=True)] == [True] * 6
     assert declined() - before == 2 * flagged  # no other: its coefficients began as zeros

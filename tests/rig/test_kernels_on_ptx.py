@@ -21,6 +21,7 @@ from accel.backends.cuda.decoder import Decoder
 from accel.backends.cuda.jpeg import Decoding, Request, index
 from accel.planning.plan import Plan
 from accel.processes import sent_files
+from accel.recipes.arrived import Arrived
 from accel.recipes.rows import Form, Rows, Slot, Structure
 from accel.runtime import compute
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
@@ -105,7 +106,7 @@ def test_finished_work() -> None:
         packed = sent_files.pack(rows())
         assert packed is not None
         sent = sent_files.unpack(packed)
-        assert sent.ahead is not None
+        assert isinstance(sent, Arrived)
         assert torch.equal(compute.tensors_on(torch.device("cpu"), sent), expected)
     assert {"jpeg_coefficients", "jpeg_pixels", "coefficients", "pass3"} <= set(device.ran)
 

@@ -22,6 +22,7 @@ from accel import wire
 from accel.lazy.tensor_base import is_lazy
 from accel.ops import OPS
 from accel.ops.row import Picture, TensorOp
+from accel.recipes.arrived import Arrived
 from accel.wire import steps
 from tests.support import helpers
 from tests.support.backends import Backend
@@ -131,7 +132,7 @@ def test_nothing_that_a_worker_has_prepared_for_a_device_is_sent(paths: list[str
     files = helpers.Files(paths, T.Compose([T.Resize((16, 24)), T.ToTensor()]))
     with accel.image_backend("cuda", device="cpu"):
         (images, labels), (own, _) = (next(iter(DataLoader(files, 8, num_workers=workers))) for workers in (1, 0))
-        assert images.lazy.recipes.ahead is not None
+        assert isinstance(images.lazy.recipes, Arrived)
         assert wire.dumps((images, labels)) == wire.dumps((own, labels))
         with pytest.raises(TypeError, match="sends no Ahead"):
             wire.dumps(images.lazy.recipes.ahead)

@@ -18,3 +18,6 @@ PIECES = (
     *PLANES,
 )
 """Kinds of working memory, in their order there; except the planes, these are also names of a picture's fields."""
+
+FEW = 16
+"""The most pictures of a batch whose streams are decoded in short pieces, by more threads."""

@@ -21,9 +21,9 @@ Integers = npt.NDArray[np.int64]
 _REASON = int(dict(STATE.fields or {})["reason"][1]) // 4  # the word of a state that is 0 if all is well
 Watched = tuple[PinnedPool, torch.Tensor, Mark | None]
 """A pool, a buffer of it, and the mark after which the buffer can be read."""
-Made = tuple[Integers, index.Known, Integers]
-"""Headers of decoded files, what indexes say of them, and the offsets and sizes of each one's points in the report,
-int64 [2, n]."""
+Made = tuple[Integers, Integers, Integers]
+"""Headers of decoded files, what indexes say of them (``index.Known.table``), and the offsets and sizes of each one's
+points in the report, int64 [2, n]."""
 
 
 class Indexing(NamedTuple):
@@ -82,7 +82,7 @@ class Decoding:
             flagged = sorted(self.numbers()[bad].tolist())
         if indexing.wanted:
             headers, known, points = indexing.made()
-            which = np.flatnonzero(known.wanted & (reasons == 0))
+            which = np.flatnonzero((known[:, index.WANTED] != 0) & (reasons == 0))
             if len(which):
                 made = index.written(which, headers, known, report, (points[0], points[1]))
                 self.made = made._replace(numbers=self.numbers()[which])

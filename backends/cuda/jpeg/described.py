@@ -26,7 +26,8 @@ class Described(NamedTuple):
 
     Attributes:
         accepted: the numbers of the wanted files that are for the decoder, in its own order.
-        headers: their headers. known: what indexes say of them. batch: their descriptors; None if there are none.
+        headers, known: of all wanted files: their headers, and what indexes say of them.
+        batch: the descriptors of those accepted; None if there are none.
     """
 
     accepted: Integers
@@ -51,21 +52,17 @@ def describe(
         indexes: see ``index.read``. packed: planes that are there in place of some files, by their numbers.
     """
     good, found, regions = headers.read(files, starts, sizes, boxes, channels)
-    bands, first_parts = np.zeros((2, len(starts)), np.int64)
+    taken = np.zeros((len(starts), 5), np.int64)
+    taken[:, 0], taken[:, 1], taken[:, 2] = starts, sizes, channels
     for n, each in packed.items():  # in place of what was read from their parts as headers
         good[n] = planes.lay_out(each, tuple(boxes[n].tolist()), found[n], regions[n])
         good[n] &= len(each.parts) < headers.MAX_FILE and channels[n] >= found[n, hd.COMPONENTS]
-        bands[n], first_parts[n] = planes.band(each) if good[n] else 0, each.first
+        taken[n, 3:] = planes.band(each) if good[n] else 0, each.first
     known = index.read(files, starts, sizes, good, found, regions, indexes)
     accepted = np.flatnonzero(good)
     accepted = accepted[np.argsort(-sizes[accepted], kind="stable")]  # those that take longest begin first
-    found, known = found[accepted], known.of(accepted)
-    if len(accepted) == 0:
-        return Described(accepted, found, known, None)
-    files_taken = np.stack([starts, sizes, channels, bands, first_parts], 1)[accepted]
-    return Described(
-        accepted, found, known, layout.lay_out(found, regions[accepted], files_taken, boxes[accepted], known)
-    )
+    batch = layout.lay_out(found, regions, taken, boxes, known, accepted) if len(accepted) else None
+    return Described(accepted, found, known, batch)
 
 
 def places(sizes: Integers) -> tuple[Integers, int]:

@@ -11,12 +11,13 @@
 #include "jpeg/symbols.h"
 
 constexpr int EACH = 4;                       // DC coefficients in a row for a thread
-constexpr int PIECES = SUBSEQUENCE / PIECE;  // of a subsequence
-static_assert(SUBSEQUENCE % PIECE == 0 && PIECE % 32 == 0 && PIECES > 1, "so no two threads are in the same place");
+static_assert(PIECE % 32 == 0 && SHORT_PIECE % 32 == 0 && PIECES > 1, "so no two threads are in the same place");
 
 FUNCTION bool same(const Place& a, const Place& b) { return a.bit == b.bit && a.within == b.within; }
 
-FUNCTION int end_of(int subsequence, int bits) { return lesser((subsequence + 1) * SUBSEQUENCE, bits); }
+FUNCTION int end_of(const Picture& picture, int subsequence, int bits) {
+    return lesser((subsequence + 1) * PIECES * picture.piece, bits);
+}
 
 // A walk of which only the blocks are counted.
 struct Counting {
@@ -32,22 +33,24 @@ struct Counting {
 //   0-9 bits from where the piece begins | 10-15 zigzag index | 16-19 block of the period | 20-31 blocks
 constexpr u32 STANDS = (1 << 20) - 1;
 
-FUNCTION u32 packed_end(const Place& place, int piece, int blocks) {
-    return (place.bit - piece * PIECE) | (place.within & 63) << 10 | place.within >> 8 << 16 | blocks << 20;
+FUNCTION u32 packed_end(const Place& place, int start, int blocks) {
+    return (place.bit - start) | (place.within & 63) << 10 | place.within >> 8 << 16 | blocks << 20;
 }
 
-FUNCTION Place end_of_piece(u32 end, int piece) {
-    return {static_cast<int>(piece * PIECE + (end & 1023)), static_cast<int>((end >> 16 & 15) << 8 | (end >> 10 & 63))};
+FUNCTION Place end_of_piece(u32 end, int start) {
+    return {static_cast<int>(start + (end & 1023)), static_cast<int>((end >> 16 & 15) << 8 | (end >> 10 & 63))};
 }
 
 // The same, with every piece's end noted.
 struct Noting : Counting {
     static constexpr bool IN_PIECES = true;
     u32* end;
-    int piece;
+    int start;  // of the piece, in bits
+    const Picture& picture;
 
     MEMBER void piece_done(Place place) {
-        *end++ = packed_end(place, piece++, blocks);
+        *end++ = packed_end(place, start, blocks);
+        start += picture.piece;
         blocks = 0;
     }
 };
@@ -67,7 +70,7 @@ FUNCTION void synchronise(int block, const Picture& picture) {
     SHARED(int, count[3]);  // of the list in this round, in the next, and in the one after it
     const State state = state_of(picture);
     const int number = (block - picture.first_span) * THREADS, first = number * PIECES;
-    const int pieces = lesser((state.bits + PIECE - 1) / PIECE - first, THREADS * PIECES);
+    const int pieces = lesser((state.bits + picture.piece - 1) / picture.piece - first, THREADS * PIECES);
     if (state.reason != SOUND || pieces <= 0) return;
     PHASE(t) {
         load_tables(picture, tables, t);
@@ -77,8 +80,9 @@ FUNCTION void synchronise(int block, const Picture& picture) {
         const int begin = t * PIECES, stop = lesser(begin + PIECES, pieces);
         if (begin >= pieces) continue;
         if (t > 0) list[0][t - 1] = static_cast<u16>(begin);
-        Noting noting = {{0}, ends + begin, first + begin};
-        const Place end = walk(picture, tables, {(first + begin) * PIECE, 0}, end_of(number + t, state.bits), noting);
+        Noting noting = {{0}, ends + begin, (first + begin) * picture.piece, picture};
+        const Place guess = {noting.start, 0};
+        const Place end = walk(picture, tables, guess, end_of(picture, number + t, state.bits), noting);
         while (noting.end < ends + stop) noting.piece_done(end);  // the last symbol may reach beyond a whole one
     }
     for (int round = 0, now = 0; count[now] > 0; ++round) {
@@ -86,11 +90,11 @@ FUNCTION void synchronise(int block, const Picture& picture) {
         PHASE(t) {
             if (t == 0) count[later] = 0;
             if (t >= count[now]) continue;
-            const int i = list[round & 1][t], piece = first + i;
+            const int i = list[round & 1][t], start = (first + i) * picture.piece;
             Counting counting = {0};
-            const Place from = end_of_piece(ends[i - 1], piece - 1);
-            const Place place = walk(picture, tables, from, lesser((piece + 1) * PIECE, state.bits), counting);
-            const u32 before = ends[i], end = packed_end(place, piece, counting.blocks);
+            const Place from = end_of_piece(ends[i - 1], start - picture.piece);
+            const Place place = walk(picture, tables, from, lesser(start + picture.piece, state.bits), counting);
+            const u32 before = ends[i], end = packed_end(place, start, counting.blocks);
             ends[i] = end;
             if (((before ^ end) & STANDS) && i + 1 < pieces)
                 list[(round + 1) & 1][atomicAdd(&count[next], 1)] = static_cast<u16>(i + 1);
@@ -102,7 +106,8 @@ FUNCTION void synchronise(int block, const Picture& picture) {
         if (begin >= pieces) continue;
         int blocks = 0;
         UNROLL for (int i = 0; i < PIECES; ++i) blocks += begin + i < stop ? ends[begin + i] >> 20 : 0;
-        reinterpret_cast<Span*>(picture.spans)[number + t] = {end_of_piece(ends[stop - 1], first + stop - 1), blocks, 0};
+        const Place end = end_of_piece(ends[stop - 1], (first + stop - 1) * picture.piece);
+        reinterpret_cast<Span*>(picture.spans)[number + t] = {end, blocks, 0};
     }
 }
 
@@ -118,14 +123,15 @@ FUNCTION void join(int, const Picture& picture) {
     const State state = state_of(picture);
     if (state.reason != SOUND) return;
     Span* spans = reinterpret_cast<Span*>(picture.spans);
-    const int count = (state.bits + SUBSEQUENCE - 1) / SUBSEQUENCE, parts = (count + THREADS - 1) / THREADS;
+    const int size = PIECES * picture.piece;
+    const int count = (state.bits + size - 1) / size, parts = (count + THREADS - 1) / THREADS;
     PHASE(t) {
         load_tables(picture, tables, t);
         if (t == 0) before = changed = 0;
     }
     int round = 0;
     for (int base = 1; base < parts; base += THREADS) {
-        PHASE(t) OWN(from, t) = {(base + t) * THREADS * SUBSEQUENCE, 0};
+        PHASE(t) OWN(from, t) = {(base + t) * THREADS * size, 0};
         do {
             ++round;
             PHASE(t) OWN(next, t) = base + t < parts ? spans[(base + t) * THREADS - 1].end : OWN(from, t);
@@ -135,7 +141,7 @@ FUNCTION void join(int, const Picture& picture) {
                 const int start = (base + t) * THREADS, stop = lesser(start + THREADS, count);
                 for (int i = start; i < stop; ++i) {
                     Counting counting = {0};
-                    place = walk(picture, tables, place, end_of(i, state.bits), counting);
+                    place = walk(picture, tables, place, end_of(picture, i, state.bits), counting);
                     const bool in_step = same(place, spans[i].end);
                     spans[i] = {place, counting.blocks, 0};
                     if (in_step) break;
@@ -231,7 +237,7 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
     PHASE(t) load_tables(picture, tables, t);
     PHASE(t) {
         const int i = first + t;
-        if (i * SUBSEQUENCE >= state.bits) continue;
+        if (i * PIECES * picture.piece >= state.bits) continue;
         const Place from = i > 0 ? spans[i - 1].end : Place{0, 0};
         const int number = spans[i].first, mcu = number / picture.slots;
         const int limit = picture.walked * picture.slots;
@@ -241,7 +247,7 @@ FUNCTION void keep_coefficients(int block, const Picture& picture) {
         Keeping keeping = {picture, reinterpret_cast<u32*>(picture.dc), -1, number, limit, row,
                            mcu - row * picture.mcu_columns, number - mcu * picture.slots, false};
         keeping.aim();
-        walk(picture, tables, from, end_of(i, state.bits), keeping);
+        walk(picture, tables, from, end_of(picture, i, state.bits), keeping);
     }
 }
 

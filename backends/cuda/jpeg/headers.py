@@ -18,7 +18,7 @@ _DECLARED = ("backends/cuda/declarations.py", "backends/cuda/regions.py", "backe
 UNIT = units.Unit("described", *_DECLARED, *(f"backends/cuda/jpeg/{name}" for name in _OWN), *SOURCES, seconds=4)
 """Compiled code that describes files for the kernels (``headers``, ``index``, ``layout``)."""
 _read_headers = UNIT.function(
-    "backends.cuda.jpeg.read_files", "read_headers", "u1[1] i8[1] i8[1] i8[2] ?[1]w i8[2]w i8[3]w int"
+    "backends.cuda.jpeg.read_files", "read_headers", "u1[1] i8[1] i8[1] i8[2] i8[1] ?[1]w i8[2]w i8[3]w int"
 )
 
 Integers = npt.NDArray[np.int64]
@@ -41,8 +41,8 @@ def read(
         in ``accel.codec.jpeg.layout``.
     """
     count = len(starts)
-    good = np.zeros(count, np.bool_)
+    good = np.empty(count, np.bool_)
     headers = np.zeros((count, hd.HEADER_SIZE), np.int64)
     regions = np.zeros((count, 3, lo.LAYOUT_SIZE), np.int64)
-    _read_headers(files, starts, sizes, boxes, good, headers, regions, MAX_FILE)
-    return good & ((channels == 3) | (headers[:, hd.COMPONENTS] == 1)), headers, regions
+    _read_headers(files, starts, sizes, boxes, channels, good, headers, regions, MAX_FILE)
+    return good, headers, regions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,34 +23,21 @@ _read = UNIT.function(_MODULE, "read_segments", _READ)
 _write = UNIT.function(_MODULE, "write_indexes", "i8[2] i8[1] i8[1] i4[1] i8[1] i8[1] i8[1] i4[1]w u2[1]w")
 
 
+FIRST, COUNT, WANTED, MISFIT, DIGEST = range(5)
+
+
 class Known(NamedTuple):
     """The information that indexes give on a batch of files.
 
     Attributes:
         segments: SEGMENT[...], of all files.
-        first, counts: int64[n], each file's segments; a count of 0 if it has no usable index.
-        wanted: bool[n], whether an index is to be made. misfits: bool[n], whether the index kept is another file's, or
-            damaged.
-        digests: int64[n], of these files and of files with an index.
+        table: int64 [n, 5], of each file the number of its first segment; how many it has, 0 without a usable index;
+            whether an index is to be made; whether the index kept is another file's, or damaged; and the digest, of
+            these files and of files with an index.
     """
 
     segments: npt.NDArray[Any]
-    first: Integers
-    counts: Integers
-    wanted: npt.NDArray[np.bool_]
-    misfits: npt.NDArray[np.bool_]
-    digests: Integers
-
-    @classmethod
-    def nothing(cls, count: int) -> Known:
-        """Of files without indexes."""
-        zeros, none = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-        return cls(np.zeros(0, SEGMENT), zeros, zeros, none, none, zeros)
-
-    def of(self, accepted: Integers) -> Known:
-        """The same for some of the files."""
-        arrays: Any = self[1:]
-        return Known(self.segments, *(each[accepted] for each in arrays))
+    table: Integers
 
 
 def read(
@@ -68,38 +56,43 @@ def read(
         indexes: of the files whose index is kept, or will be.
     """
     count, words, which = len(starts), indexes.ends // 2, indexes.numbers
+    table = np.zeros((count, 5), np.int64)
     if not len(which):
-        return Known.nothing(count)
+        return Known(_NO_SEGMENTS, table)
     spans = np.stack([starts, sizes, np.full(count, -1), np.full(count, -1)], 1)
     spans[which, 2:] = np.stack([words - indexes.sizes() // 2, words], 1)
     asked = good & (spans[:, 2] >= 0)
     spans[~asked, 2:] = -1
     if not asked.any():
-        return Known.nothing(count)
+        return Known(_NO_SEGMENTS, table)
     found = np.zeros((count, 3), np.int64)
     segments = np.empty((2, words[-1] + 1, SEGMENT.itemsize // 4), np.int32)
     plain = np.empty(ix.POINT * ix.most_points(int(sizes.max())), np.int32)
     sums, buckets = np.empty(8, np.uint64), np.empty(_BUCKETS, np.int64)
     content = indexes.content.view(np.uint16)
     total = _read(files, spans, headers, regions, content, found, segments, plain, sums, buckets)
-    counts, fits, digests = np.ascontiguousarray(found.T)
-    wanted = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
-    misfits = (fits == 0) & (spans[:, 3] > spans[:, 2])
-    return Known(segments[0, :total].view(SEGMENT)[:, 0], np.cumsum(counts) - counts, counts, wanted, misfits, digests)
+    counts, fits, table[:, DIGEST] = found.T
+    table[:, FIRST], table[:, COUNT] = np.cumsum(counts) - counts, counts
+    table[:, WANTED] = asked & (counts == 0) & (headers[:, hd.INDEX_BYTES] > 0)
+    table[:, MISFIT] = (fits == 0) & (spans[:, 3] > spans[:, 2])
+    return Known(segments[0, :total].view(SEGMENT)[:, 0], table)
+
+
+_NO_SEGMENTS = np.zeros(0, SEGMENT)
 
 
 def written(
-    which: Integers, headers: Integers, known: Known, report: npt.NDArray[np.uint8], points: tuple[Integers, Integers]
+    which: Integers, headers: Integers, known: Integers, report: npt.NDArray[np.uint8], points: Sequence[Integers]
 ) -> Indexes:
     """Make the indexes of some of the files from POINTs in the kernels' report.
 
     Args:
-        which: the positions of those files in ``headers`` and ``known``.
+        which: the positions of those files in ``headers`` and ``known`` (``Known.table``).
         points: offsets in ``report``, and bytes; each file's last POINT is the one behind its last MCU.
     """
     ends = np.cumsum(headers[which, hd.INDEX_BYTES])
     content = np.zeros(int(ends[-1]), np.uint8)
     words = report[: len(report) // 4 * 4].view(np.int32)
     plain = np.empty(int(points[1].max()) // POINT.itemsize * ix.POINT, np.int32)
-    _write(headers, which, known.digests, words, *points, ends, plain, content.view(np.uint16))
+    _write(headers, which, np.ascontiguousarray(known[:, DIGEST]), words, *points, ends, plain, content.view(np.uint16))
     return Indexes(which, content, ends)

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from accel.backends.cuda.declarations import constant, positions, structure
-from accel.backends.cuda.jpeg.batch_fields import LAUNCHES, PIECES, PLANES
+from accel.backends.cuda.jpeg.batch_fields import FEW, LAUNCHES, PIECES, PLANES
 from accel.backends.cuda.regions import ALIGNED, SHIFT, Region
 from accel.codec.jpeg import header_fields as hd
 from accel.codec.jpeg import layout_fields as lo
@@ -21,8 +21,9 @@ _PICTURE, _COMPONENT, *_SIZED = (
 _POINT_SIZE, _SEGMENT_SIZE, _STATE_SIZE, _TILE_SIZE, _SPAN_SIZE = (dtype.itemsize for dtype in _SIZED)
 _TABLES_SIZE = structure("jpeg/symbols.h", "Tables").itemsize
 _THREADS = constant("shim.h", "THREADS")
-_COMPONENTS, _BLOCK, _GROUP, _PIXELS, _SUBSEQUENCE, _SPAN = (
-    constant("jpeg/picture.h", name) for name in ("COMPONENTS", "BLOCK", "GROUP", "PIXELS", "SUBSEQUENCE", "SPAN")
+_COMPONENTS, _BLOCK, _GROUP, _PIXELS, _OF_THREAD, _PIECE, _SHORT_PIECE, _SPAN = (
+    constant("jpeg/picture.h", name)
+    for name in ("COMPONENTS", "BLOCK", "GROUP", "PIXELS", "PIECES", "PIECE", "SHORT_PIECE", "SPAN")
 )
 _UPLOAD, _SCRATCH, _FILES = int(Region.UPLOAD), int(Region.SCRATCH), int(Region.FILES)
 _AHEAD = 64  # bytes behind a stream for padding and reads beyond its end
@@ -177,7 +178,7 @@ def _lay_out_file(
     count, slots, unknown = np.int64(words[_P.mcus]), np.int64(words[_P.slots]), np.int64(is_file and counts == 0)
     stream = size - header[hd.SCAN]  # an upper bound; without an index it is decoded from its beginning
     tiles = unknown * _ceil(size - header[hd.SCAN] // _SPAN * _SPAN, _SPAN * _THREADS)
-    spans = unknown * _ceil(8 * stream, _SUBSEQUENCE * _THREADS)
+    spans = unknown * _ceil(8 * stream, _OF_THREAD * np.int64(words[_P.piece]) * _THREADS)
     words[_P.tile_count] = tiles
     area, has_points, file_only = box[2] * box[3], np.int64(points > 0), np.int64(is_file)
     blocks = (
@@ -239,22 +240,24 @@ def lay_out_files(
     files: Any,
     boxes: Any,
     known: Any,
+    accepted: Any,
     pictures: Any,
     blocks: Any,
     memory: Any,
     ends: Any,
-    scratch: Any,
 ) -> int:
     """Compute ``layout.lay_out``; return the bytes of scratch memory.
 
     Args:
-        files: int64 [n, 5]: start, size, channels, MCU rows of a part, first part. known: int64 [n, 3]: the first
-            segment, the number of segments, whether an index is to be made. scratch: int64 [6], working memory.
+        files: int64 [..., 5]: start, size, channels, MCU rows of a part, first part. known: ``index.Known.table``.
+        accepted: int64 [n], the numbers of the files.
         pictures: int32 [n, words], zero. blocks: int64 [LAUNCHES, n]. memory: int64 [2, PIECES, n], offsets and sizes.
-            ends: int64 [PIECES], where each kind begins.
+            ends: int64 [PIECES + 6], where each kind begins, and working memory.
     """
-    for n in range(len(headers)):
-        launched, room = _lay_out_file(headers[n], regions[n], files[n], boxes[n], known[n], pictures[n], scratch)
+    for n in range(len(accepted)):
+        i = accepted[n]
+        pictures[n, _P.piece] = _SHORT_PIECE if len(accepted) <= FEW else _PIECE
+        launched, room = _lay_out_file(headers[i], regions[i], files[i], boxes[i], known[i], pictures[n], ends[-6:])
         for k in range(len(LAUNCHES)):
             blocks[k, n] = launched[k]
         for k in range(len(PIECES)):
@@ -262,7 +265,7 @@ def lay_out_files(
     for k in range(len(_COUNTED)):
         kernel, field = _COUNTED[k]
         first = np.int64(0)
-        for n in range(len(headers)):
+        for n in range(len(accepted)):
             pictures[n, field] = first
             first += blocks[kernel, n]
     return int(_place(pictures, memory, ends))

@@ -14,12 +14,12 @@ from accel.backends.cuda.jpeg.index import Known
 
 PICTURE, STATE = structure("jpeg/picture.h", "Picture"), structure("jpeg/picture.h", "State")
 
-COMPONENTS, TABLES, SUBSEQUENCE = (constant("jpeg/picture.h", name) for name in ("COMPONENTS", "TABLES", "SUBSEQUENCE"))
+COMPONENTS, TABLES = (constant("jpeg/picture.h", name) for name in ("COMPONENTS", "TABLES"))
 
 _lay_out = UNIT.function(
     "backends.cuda.jpeg.lay_out_files",
     "lay_out_files",
-    "i8[2] i8[3] i8[2] i8[2] i8[2] i4[2]w i8[2]w i8[3]w i8[1]w i8[1]w",
+    "i8[2] i8[3] i8[2] i8[2] i8[2] i8[1] i4[2]w i8[2]w i8[3]w i8[1]w",
 )
 
 Pieces = dict[str, tuple[Integers, Integers]]
@@ -56,8 +56,10 @@ class PictureBatch(NamedTuple):
         return (first, int(points[-1] + sizes[-1]) - first), (points - first, sizes)
 
 
-def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Integers, known: Known) -> PictureBatch:
-    """Describe files, all of which must be for the kernels.
+def lay_out(
+    headers: Integers, regions: Integers, files: Integers, boxes: Integers, known: Known, accepted: Integers
+) -> PictureBatch:
+    """Describe the files of these numbers, ``accepted``, all of which must be for the kernels.
 
     Args:
         headers, regions: as returned by ``headers.read``.
@@ -66,13 +68,13 @@ def lay_out(headers: Integers, regions: Integers, files: Integers, boxes: Intege
         boxes: int64[n, 4], the wanted regions.
         known: see ``index.read``.
     """
-    count = len(files)
+    count = len(accepted)
     pictures = np.zeros(count, PICTURE)
-    blocks, ends = np.empty((len(LAUNCHES), count), np.int64), np.empty(len(PIECES), np.int64)
+    blocks, ends = np.empty((len(LAUNCHES), count), np.int64), np.empty(len(PIECES) + 6, np.int64)
     memory = np.empty((2, len(PIECES), count), np.int64)
-    of_index = np.stack([known.first, known.counts, known.wanted], 1)
     words = pictures.view(np.int32).reshape(count, -1)
-    scratch = _lay_out(headers, regions, files, boxes, of_index, words, blocks, memory, ends, np.empty(6, np.int64))
+    asked = headers, regions, files, boxes, known.table, accepted
+    scratch = _lay_out(*asked, words, blocks, memory, ends)
     pieces = {name: (memory[0, number], memory[1, number]) for number, name in enumerate(PIECES)}
     cleared = int(ends[PIECES.index("coefficients")]), int(ends[PIECES.index("points")])
     return PictureBatch(pictures, blocks, scratch, pieces, known.segments, cleared)

@@ -18,8 +18,9 @@ constexpr int BLOCK = 64;               // coefficients of a block
 constexpr int MAX_SLOTS = 10;           // blocks of an MCU (T.81 B.2.3)
 constexpr int GROUP = 32;               // blocks that 256 threads transform together
 constexpr int PIXELS = 4;               // of a thread
-constexpr int SUBSEQUENCE = 1024;       // bits of the stream that one thread decodes
-constexpr int PIECE = 512;              // bits after which it notes where it stands
+constexpr int PIECES = 2;               // of the stream, which one thread decodes: a subsequence
+constexpr int PIECE = 512;              // bits of a piece, behind which it notes where it stands
+constexpr int SHORT_PIECE = 256;        // the same in small batches, which then have more threads
 constexpr int SPAN = 16;                // bytes of the file that one thread looks at
 constexpr int TILE = THREADS * SPAN;
 constexpr int DC_LIMIT = 1 << 15;
@@ -130,7 +131,8 @@ struct Picture {
     int top, left, height, width;  // the region
     int first_group, first_pixel;  // numbers of the first blocks of threads over groups and pixels
     int band;                      // of planes: MCU rows of a part, `file` being parts, see unpack.cu; 0: it is a file
-    int first_part, first_row, none;  // the number of the first part; of the first block of threads over rows of blocks
+    int first_part, first_row;  // the number of the first part; of the first block of threads over rows of blocks
+    int piece;                  // bits of a piece, a power of two of 32 to 512
     Component components[COMPONENTS];
 };
 

@@ -20,7 +20,8 @@ struct Seeking {
 FUNCTION int beginning(const Picture& picture, const Tables& tables, int block, int bits) {
     if (block == 0) return 0;
     const Span* spans = reinterpret_cast<const Span*>(picture.spans);
-    int low = 0, high = (bits + SUBSEQUENCE - 1) / SUBSEQUENCE - 1;
+    const int size = PIECES * picture.piece;
+    int low = 0, high = (bits + size - 1) / size - 1;
     while (low < high) {  // the last subsequence in which blocks before it may end
         MET(HALVED);
         const int middle = (low + high + 1) / 2;
@@ -29,7 +30,7 @@ FUNCTION int beginning(const Picture& picture, const Tables& tables, int block, 
     }
     const Place from = low > 0 ? spans[low - 1].end : Place{0, 0};
     Seeking seeking = {block - spans[low].first, -1};
-    const Place end = walk(picture, tables, from, lesser((low + 1) * SUBSEQUENCE, bits), seeking);
+    const Place end = walk(picture, tables, from, lesser((low + 1) * size, bits), seeking);
     return block == picture.mcus * picture.slots && seeking.bit >= 0 ? seeking.bit : end.bit;
 }
 

@@ -16,8 +16,7 @@ from accel.codec.jpeg.planes import PackedPlanes
 from accel.codec.store import Keys
 from accel.codec.stream_index import NO_INDEXES, Indexes
 from accel.errors import DecodeError
-from accel.planning.columns import ColumnPlan
-from accel.planning.plan import Decode, Plan
+from accel.planning.plan import Decode, LatePlan, Plan
 from accel.recipes.options import Options
 from accel.recipes.recipe import Source
 from accel.recipes.rows import Rows
@@ -119,9 +118,12 @@ Gather = Callable[[Sequence[Any]], tuple[npt.NDArray[np.uint8], Numbers, Numbers
 sizes, int64 [n]."""
 
 
-def together(plan: ColumnPlan, options: Options, gather: Gather) -> Chosen:
-    """The files of a plan of rows, of which no cache has anything; those that lie apart are gathered."""
-    sources, found, indexes = plan.rows.sources, plan.columns, NO_INDEXES
+def together(sources: Sequence[Source], boxes: Numbers, channels: Numbers, options: Options, gather: Gather) -> Chosen:
+    """The files among sources of which no cache has anything; those that lie apart are gathered.
+
+    ``boxes``: int64 [n, 4], the wanted regions. ``channels``: int64 [n].
+    """
+    indexes = NO_INDEXES
     if isinstance(sources, Files):
         numbers = np.flatnonzero(sources.plain())
         content, (starts, sizes) = sources.content, np.ascontiguousarray(sources.places[numbers].T)
@@ -130,8 +132,8 @@ def together(plan: ColumnPlan, options: Options, gather: Gather) -> Chosen:
         numbers = np.array([*read], np.int64)
         content, starts, sizes = gather([*read.values()])
     if options.cache is not None and sizes.sum() >= INDEXED:
-        indexes = stream_index.known_of(keys_of(plan, numbers))
-    return Chosen(numbers, content, starts, sizes, found.boxes[numbers], np.full(len(numbers), found.channels), indexes)
+        indexes = stream_index.known_of(_keys(sources, numbers))
+    return Chosen(numbers, content, starts, sizes, boxes[numbers], channels[numbers], indexes)
 
 
 def _read(source: Source) -> Data | None:
@@ -157,17 +159,21 @@ def gathered(wanted: Sequence[Request | None], gather: Gather) -> Chosen:
     )
 
 
-def source_of(plan: Plan, number: int) -> Source:
-    """The source with this number in a plan."""
-    return plan.rows.sources[number] if isinstance(plan, ColumnPlan) else plan.decodes[number].source
+def sources_of(plan: Plan) -> Sequence[Source]:
+    """The sources of a plan, by their numbers."""
+    recipes: Any = plan.recipes if isinstance(plan, LatePlan) else None
+    return [each.source for each in plan.decodes] if recipes is None else recipes.sources
 
 
 def keys_of(plan: Plan, numbers: Numbers) -> Keys:
     """The keys of the sources with these numbers in a plan."""
-    files = plan.rows.sources if isinstance(plan, ColumnPlan) else None
-    if isinstance(files, Files):
-        return files.keys().some(numbers)
-    return Keys.of([source_of(plan, number).key for number in numbers.tolist()])
+    return _keys(sources_of(plan), numbers)
+
+
+def _keys(sources: Sequence[Source], numbers: Numbers) -> Keys:
+    if isinstance(sources, Files):
+        return sources.keys().some(numbers)
+    return Keys.of([sources[number].key for number in numbers.tolist()])
 
 
 def plain(rows: Rows) -> npt.NDArray[np.bool_]:

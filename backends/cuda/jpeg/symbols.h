@@ -127,7 +127,7 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
     const u32* stream = reinterpret_cast<const u32*>(picture.stream) + (base >> 5);
     int at = (from.bit - base) << TAKEN | (from.within & INDEX), slot = from.within >> 8;
     int interval = interval_at(edges, intervals, from.bit), edge = place_of(edges + interval, base);
-    int mark = (from.bit / PIECE * PIECE + PIECE - base) << TAKEN;
+    int mark = ((from.bit & -picture.piece) + picture.piece - base) << TAKEN;
     end = (end - base) << TAKEN;
     int stop = lesser(Visit::IN_PIECES ? lesser(mark, end) : end, edge);
     Reader reader = reader_at(stream);
@@ -189,7 +189,7 @@ FUNCTION Place walk(const Picture& picture, const Tables& tables, Place from, in
             if constexpr (Visit::IN_PIECES) {
                 if (at >= mark) {
                     visit.piece_done({base + (at >> TAKEN), slot << 8 | (at & INDEX)});
-                    mark += PIECE << TAKEN;
+                    mark += picture.piece << TAKEN;
                 }
                 stop = lesser(mark, stop);
             }

@@ -247,7 +247,7 @@ NUMBERS: dict[str, Mapping[str, int]] = {
     "effects/statistic.h": {"MEASURED": work.MEASURED, "sizeof(Counters)": work.COUNTERS},
     "patch.cu": {"LINES": work.LINES},
     "jpeg/picture.h": {
-        name: constant("jpeg/picture.h", name) for name in ("TABLES", "BLOCK", "GROUP", "SUBSEQUENCE", "SPAN")
+        name: constant("jpeg/picture.h", name) for name in ("TABLES", "BLOCK", "GROUP", "PIECES", "PIECE", "SPAN")
     },
     "jpeg/pixels.cu": {"SAFE_SUM": idct.SAFE_SUM, "MAX_QUANT": idct.MAX_QUANT},
 }

@@ -2,14 +2,18 @@
 
 import copy
 import pickle
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import v2
 
 import accel
-from accel.backends.cuda import budget, columns, finished
+from accel.backends.cuda import budget, finished
 from accel.backends.cuda.backend import CudaBackend, CudaOptions
 from accel.backends.cuda.execution import HostMemory
 from accel.backends.cuda.finished import Finished, Section
@@ -19,9 +23,9 @@ from accel.backends.cuda.pinned_pool import PinnedPool
 from accel.codec import stream_index
 from accel.codec.header import Raw
 from accel.errors import DecodeError
-from accel.planning import columns as planning
 from accel.planning.plan import plan as plan_of
 from accel.processes import sent_files, uses
+from accel.recipes.arrived import Arrived
 from accel.recipes.recipe import Source, Step
 from accel.recipes.rows import Form, Rows, Structure
 from accel.recipes.sources import Files
@@ -36,7 +40,7 @@ from tests.support.rows import random_rows
 pytestmark = needs_compiler
 
 
-def sent(rows: Rows) -> Rows:
+def sent(rows: Any) -> Any:
     """The rows as the parent gets them from a worker."""
     packed = sent_files.pack(rows)
     assert packed is not None
@@ -58,10 +62,53 @@ def test_any_rows(seed: int, decode: str, made: list[str]) -> None:
         again = values(found, bool(seed % 2))
         assert accel.stats()["fallbacks"] == before
         assert torch.equal(again, values(list(rows), bool(seed % 2)))
-    plan = planning.plan(rows)
-    takes = plan is not None and columns.accepts(plan) and decode == "accel"
-    assert (found.ahead is not None) == takes
+    takes = decode == "accel"
+    assert isinstance(found, Arrived) == takes
     assert made.count("finished") == takes
+
+
+VALUES = T.ToTensor(), T.Normalize((0.4,), (0.2,))
+POLICIES: dict[str, Any] = {
+    "RandAugment": T.Compose([T.Resize((40, 32)), T.RandAugment(3), *VALUES]),
+    "TrivialAugmentWide": T.Compose([T.RandomResizedCrop(32), T.TrivialAugmentWide(), *VALUES]),
+    "ColorJitter": T.Compose([T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4, 0.4, 0.1), *VALUES]),
+    "grey": T.Compose([T.Grayscale(), T.RandomRotation(20), T.Resize((20, 30)), *VALUES]),
+    "Lanczos": T.Compose([T.RandomResizedCrop(24, interpolation=T.InterpolationMode.LANCZOS), *VALUES]),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies(name: str, made: list[str]) -> None:
+    """Images of different steps, one of which the host decodes, in either memory order."""
+
+    def batch() -> list[torch.Tensor]:
+        helpers.seed_everything(5)
+        return [POLICIES[name](Image.open(BytesIO(data)).convert("RGB")) for data in 2 * FILES]
+
+    expected = torch.stack(batch())
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        before = accel.stats()["fallbacks"]
+        recipes = tuple([each.lazy.recipes[0] for each in batch()])  # type: ignore[attr-defined]
+        found = sent(recipes)
+        for interleaved in (False, True):
+            assert torch.equal(values(found, interleaved), expected)
+        assert torch.equal(values(found.then(*to(torch.float16))), expected.half())
+        assert accel.stats()["fallbacks"] == before
+        assert made.count("finished") == 3
+        assert list(map(repr, found)) == list(map(repr, recipes))
+        assert list(map(repr, pickle.loads(pickle.dumps(found))[2:4])) == list(map(repr, recipes[2:4]))
+        (again,) = found[5:6].sources if isinstance(found.recipes, Rows) else [found[5].source]
+        assert again is found.sources[5]
+
+
+@pytest.mark.parametrize("last", [v2.JPEG(50), T.RandomErasing(1.0)])
+def test_what_only_the_parent_can_plan(last: Any) -> None:
+    """What a device must have tried, and tensors among the steps."""
+    steps = T.Compose([T.Resize((40, 32)), *((last, VALUES[0]) if isinstance(last, v2.JPEG) else (VALUES[0], last))])
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        recipes = [steps(Image.open(BytesIO(data)).convert("RGB")).lazy.recipes[0] for data in COLOUR]
+        packed = sent_files.pack(tuple(recipes))
+        assert packed is None or not isinstance(sent_files.unpack(packed), Arrived)
 
 
 def to(*dtypes: torch.dtype) -> tuple[Step, ...]:
@@ -94,7 +141,7 @@ def test_any_use_of_work_for_any_other(
             rows = Rows(rows.sources, Structure.of(*CROP.forms[:-1], Form("pil_to_tensor")), rows.numbers)
         monkeypatch.setattr(uses, "expected", lambda: uses.Use(interleaved, casts))
         found, before = sent(rows), accel.stats()
-        assert found.ahead is not None
+        assert isinstance(found, Arrived)
         for wanted in (True, False):
             made.clear()
             expected = values(list(rows))
@@ -234,8 +281,6 @@ def test_indexes_are_made_and_used(made: list[str], monkeypatch: pytest.MonkeyPa
             assert stats["indexed"] - before["indexed"] == 5 * epoch
             assert stats["indexes dropped"] == before["indexes dropped"]
         stream_index.flush()
-        assert found.ahead is not None
-        assert Finished.of(found.ahead).summary.in_place  # nothing is left out, so that nothing need be gathered
     assert made.count("finished") == 3
 
 
@@ -275,7 +320,7 @@ def test_the_host_needs_memory_for_what_is_sent(made: list[str], monkeypatch: py
     with accel.image_backend("cuda", device="cpu", threads=1):
         rows = cropped([helpers.jpeg(400, 300, seed=n) for n in range(8)])
         found = sent(rows)
-        assert found.ahead is not None
+        assert isinstance(found, Arrived)
         said = Finished.of(found.ahead).summary
         sent_bytes, taken = said.sent, said.taken
         assert sum(Finished.of(found.ahead)[Section.BYTES]) == taken > 1 << 20 > sent_bytes
@@ -322,7 +367,7 @@ def test_what_cannot_be_finished_is_counted_and_planned(
     assert reasons == {
         said if way == "it is larger than was said" else "a worker could not plan a batch ahead: ValueError: no"
     }
-    assert found.ahead is None
+    assert not isinstance(found, Arrived)
     assert "finished" not in made
 
 

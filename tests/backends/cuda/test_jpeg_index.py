@@ -35,7 +35,7 @@ SPACED = {
 """With fewer points than MCUs, and rows that begin between two of them."""
 
 
-def known_of(decoding: Decoding) -> index.Known:
+def known_of(decoding: Decoding) -> Any:
     assert decoding._indexing is not None
     return decoding._indexing.made()[1]
 
@@ -70,7 +70,7 @@ def test_regions_by_an_index_are_pillows(name: str, poisoned: None) -> None:
     known = by_host(data)
     wanted = [Request(data, box, channels, known) for box in boxes_of(height, width, len(name))]
     decoding = decoded(wanted)
-    assert (known_of(decoding).counts > 0).all()
+    assert (known_of(decoding)[:, index.COUNT] > 0).all()
     assert decoding._indexing is not None
     assert decoding._indexing.indexed == len(wanted)
     check(wanted, decoding)
@@ -103,10 +103,10 @@ def test_files_with_and_without_indexes_in_one_batch() -> None:
     ]
     decoding = decoded(wanted)
     check(wanted, decoding, (decoding.flagged() and [3]) or [])
-    counts = dict(zip(decoding.numbers().tolist(), known_of(decoding).counts > 0, strict=True))
+    counts = dict(zip(decoding.numbers().tolist(), known_of(decoding)[:, index.COUNT] > 0, strict=True))
     assert [number for number, known in counts.items() if known] == sorted([0, 4], key=list(counts).index)
     assert sorted(set(decoding.made.each()) - {3}) == [1, 6]
-    misfits = dict(zip(decoding.numbers().tolist(), known_of(decoding).misfits.tolist(), strict=True))
+    misfits = dict(zip(decoding.numbers().tolist(), (known_of(decoding)[:, index.MISFIT] != 0).tolist(), strict=True))
     assert [number for number in range(7) if misfits[number]] == [3, 6]
 
 
@@ -132,10 +132,10 @@ def test_no_flipped_bit_of_an_index_makes_a_wrong_pixel(step: int) -> None:
         wanted.append(whole(data, other)._replace(box=(90, 60, 17, 40)))
     decoding = decoded(wanted)
     check(wanted, decoding)
-    used = known_of(decoding).counts > 0
-    assert (used | known_of(decoding).misfits | known_of(decoding).wanted).all()
+    used = known_of(decoding)[:, index.COUNT] > 0
+    assert (used | known_of(decoding)[:, [index.MISFIT, index.WANTED]].any(1)).all()
     assert used.sum() < 0.1 * len(wanted)  # where a bit means nothing
-    assert known_of(decoding).misfits.sum() > 0.8 * len(wanted)
+    assert known_of(decoding)[:, index.MISFIT].sum() > 0.8 * len(wanted)
 
 
 @pytest.mark.parametrize("change", ["byte", "bit", "dc", "mcu", "to"])
@@ -148,11 +148,11 @@ def test_the_kernels_themselves_hold_a_segment_against_the_next_point(
 
     def wrong(*arguments: Any) -> Any:
         known = read(*arguments)
-        count = int(known.counts[0])
-        for file in range(len(known.counts)):
-            segment = known.segments[known.first[file] + rng.integers(count)]
+        count = int(known.table[0, index.COUNT])
+        for file in range(len(known.table)):
+            segment = known.segments[known.table[file, index.FIRST] + rng.integers(count)]
             while not segment["whole"] or segment["to"]["byte"] == 0:
-                segment = known.segments[known.first[file] + rng.integers(count)]
+                segment = known.segments[known.table[file, index.FIRST] + rng.integers(count)]
             match change:
                 case "byte":
                     segment["from"]["byte"] += rng.choice([-3, -2, -1, 1, 2, 3, 50])

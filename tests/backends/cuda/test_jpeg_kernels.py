@@ -18,7 +18,9 @@ from torchvision.transforms import functional as F
 import accel
 from accel.backends.cuda import compile, host
 from accel.backends.cuda import jpeg as cuda_jpeg
+from accel.backends.cuda.declarations import constant
 from accel.backends.cuda.jpeg import layout
+from accel.backends.cuda.jpeg.batch_fields import FEW
 from bench.fuzz.coder import SAMPLINGS, Coder, random_blocks
 from bench.fuzz.files import encode, picture, pillow
 from rig.races import ORDERS, built_with
@@ -99,12 +101,15 @@ def test_every_file_is_pillows_and_nothing_is_flagged(kernels: Any) -> None:
         np.testing.assert_array_equal(found.pixels, pillow(data))
 
 
-def test_blocks_of_threads_are_joined(kernels: Any) -> None:
+@pytest.mark.parametrize(("count", "piece"), [(FEW, "SHORT_PIECE"), (FEW + 1, "PIECE")])
+def test_blocks_of_threads_are_joined(count: int, piece: str, kernels: Any) -> None:
     """More subsequences than one block of threads synchronises."""
     data = encode(picture("noise", 150, 200), quality=95, subsampling=0)
-    (found,) = kernels([data])
-    assert found.state["bits"] > 1.5 * 256 * layout.SUBSEQUENCE
-    np.testing.assert_array_equal(found.pixels, pillow(data))
+    bits = constant("jpeg/picture.h", "PIECES") * constant("jpeg/picture.h", piece)
+    for found in kernels([data] * count):
+        assert found.told["piece"] * constant("jpeg/picture.h", "PIECES") == bits
+        assert found.state["bits"] > 1.5 * 256 * bits
+        np.testing.assert_array_equal(found.pixels, pillow(data))
 
 
 def test_a_stream_may_be_long(kernels: Any) -> None:
