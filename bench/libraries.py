@@ -351,14 +351,21 @@ ROWS: dict[str, tuple[str | None, Callable[[Sequence[str]], Any]]] = {
 
 
 def epoch(make: Callable[[Sequence[str]], Any], files: Sequence[str], seed: int) -> tuple[float, Any]:
-    """The CPU seconds of an epoch, and its tensors and the random states after it."""
+    """The CPU seconds of an epoch, until all values are there, and its tensors and the random states after it."""
     random.seed(seed)
     torch.manual_seed(seed)
     loader, found = make(files), []
-    begun = time.process_time()
-    for batch in loader:
-        found += [each + 0 for each in tree_leaves(batch) if isinstance(each, torch.Tensor)]
-    return time.process_time() - begun, [*found, torch.get_rng_state(), random.getstate()]
+    spent, batches = -time.process_time(), iter(loader)
+    while True:
+        batch = next(batches, None)
+        tensors = [each for each in tree_leaves(batch) if isinstance(each, torch.Tensor)]
+        for each in tensors:
+            each.flatten()[:1].clone()
+        spent += time.process_time()
+        if batch is None:
+            return spent, [*found, torch.get_rng_state(), random.getstate()]
+        found += [each.clone() for each in tensors]
+        spent -= time.process_time()
 
 
 def measured(name: str, make: Callable[[Sequence[str]], Any], files: Sequence[str], rounds: int) -> dict[str, float]:
