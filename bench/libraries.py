@@ -354,7 +354,8 @@ def epoch(make: Callable[[Sequence[str]], Any], files: Sequence[str], seed: int)
     """The CPU seconds of an epoch, until all values are there, and its tensors and the random states after it."""
     random.seed(seed)
     torch.manual_seed(seed)
-    loader, found = make(files), []
+    loader = make(files)
+    found: list[torch.Tensor] = []
     spent, batches = -time.process_time(), iter(loader)
     while True:
         batch = next(batches, None)

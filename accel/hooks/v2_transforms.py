@@ -67,6 +67,7 @@ def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
 def iou_crop(original: FunctionType) -> Function:
     """``make_params`` of ``torchvision.transforms.v2.RandomIoUCrop``, whose trials take many small tensors each."""
 
+    @np.errstate(all="ignore")
     def quick(self: Any, flat_inputs: list[Any]) -> dict[str, Any]:
         size, boxes = _v2.query_size(flat_inputs), _v2.get_bounding_boxes(flat_inputs)
         pure = F.convert_bounding_box_format(boxes.as_subclass(torch.Tensor), boxes.format, _XYXY)
@@ -122,11 +123,10 @@ _XYXY = tv_tensors.BoundingBoxFormat.XYXY
 
 def _overlap(first: Any, last: Any, begin: Any, end: Any) -> Any:
     """The largest intersection over union of boxes, float32 [boxes, 2] corners, and one more box, in torch's order."""
-    begin, end = begin.astype(np.float32), end.astype(np.float32)
-    areas, area = (last - first).prod(1), (end - begin).prod()
-    shared = np.maximum(np.minimum(last, end) - np.maximum(first, begin), np.float32(0)).prod(1)
-    with np.errstate(all="ignore"):
-        return (shared / (areas + area - shared)).max()
+    sides, side = last - first, (end - begin).astype(np.float32)
+    shared = np.maximum(np.minimum(last, end.astype(np.float32)) - np.maximum(first, begin.astype(np.float32)), 0)
+    inner = shared[:, 0] * shared[:, 1]
+    return (inner / (sides[:, 0] * sides[:, 1] + side[0] * side[1] - inner)).max()
 
 
 def _some_boxes(generator: random.Random) -> tuple[Any, ...]:

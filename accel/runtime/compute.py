@@ -5,7 +5,7 @@ A file that cannot be decoded raises DecodeError here, and so wherever values ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -60,17 +60,25 @@ def several(
     """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
     for recipes, _ in batches:
         counters.images(ways_of(recipes))
+    return _several(batches, allocate)
+
+
+def _several(batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate) -> list[torch.Tensor | Exception]:
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
             (results.applied(each, host_of(selection_of(each)), on_host, planes.mark_affordable, pixels), interleaved)
             for each, interleaved in batches
         ]
     places: dict[tuple[Selection, bool], list[int]] = {}
-    for place, (recipes, _) in enumerate(batches):
-        places.setdefault((selection_of(recipes), has_tail(recipes)), []).append(place)
     done: dict[int, torch.Tensor | Exception] = {}
+    resolved = _with_pixels([recipes for recipes, _ in batches])
+    for place, recipes in enumerate(resolved):
+        if isinstance(recipes, Exception):
+            done[place] = recipes
+        else:
+            places.setdefault((selection_of(recipes), has_tail(recipes)), []).append(place)
     for (selection, tailed), own in places.items():
-        some = [batches[place] for place in own]
+        some: Any = [(resolved[place], batches[place][1]) for place in own]
         if tailed:
             made = _finished(some, selection, allocate)
         else:
@@ -148,7 +156,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
-    whole = _tailed_plans(recipes)
+    whole = tailed_plans(only(_with_pixels([recipes])))
     _count(whole)
     parts = []
     for number, each in enumerate(whole.plans):
@@ -176,14 +184,14 @@ def _finished(
     batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
 ) -> list[torch.Tensor | Exception]:
     """Compute batches that end with torchvision's kernels; the plans of all of them are run together."""
-    tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
+    tailed = [attempt(tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(_run_all(selection, plans, memory.results.empty))
-    parallel = _parallel(getattr(selection.options, "threads", "auto"))
-    results: list[torch.Tensor | Exception] = []
-    for whole, (_, interleaved) in zip(tailed, batches, strict=True):
+    results: dict[int, torch.Tensor | Exception] = {}
+    ready: dict[int, tuple[TailedPlans, list[torch.Tensor], bool]] = {}
+    for place, (whole, (_, interleaved)) in enumerate(zip(tailed, batches, strict=True)):
         if isinstance(whole, Exception):
-            results.append(whole)
+            results[place] = whole
             continue
         values: list[torch.Tensor] = []
         failed: list[Exception] = []
@@ -193,15 +201,14 @@ def _finished(
             else:
                 values.append(each)
         if failed:
-            results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
+            results[place] = min(failed, key=lambda error: getattr(error, "position", None) or 0)
         else:
             _count(whole)
-            results.append(torch_ops.on_host(whole, values, interleaved, allocate, parallel))
-    return results
-
-
-def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
-    return tailed_plans(_with_pixels(recipes))
+            ready[place] = whole, values, interleaved
+    parallel = _parallel(getattr(selection.options, "threads", "auto"))
+    finished = torch_ops.on_host([*ready.values()], allocate, parallel) if ready else []
+    results.update(zip(ready, finished, strict=True))
+    return [results[place] for place in range(len(batches))]
 
 
 def _count(whole: TailedPlans) -> None:
@@ -236,19 +243,28 @@ def located(error: DecodeError, source: Source, position: int, count: int) -> De
     return placed
 
 
-def _with_pixels(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Replace sources that are lazy themselves by their pixels."""
-    lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
+def _with_pixels(batches: Sequence[Sequence[Recipe]]) -> list[Sequence[Recipe] | Exception]:
+    """The recipes of batches, with pixels in place of sources that are lazy themselves; an error if these have one."""
+    own = [[] if isinstance(each, Rows) and not each.of_lazy_pixels() else each for each in batches]
+    lazy = {id(source): source for each in own for source, _ in each if source.origin is not None}
     if not lazy:
-        return list(recipes)
-    made = several([((source.origin,), True) for source in lazy.values() if source.origin is not None])
-    computed = {}
+        return list(batches)
+    made = _several([((source.origin,), True) for source in lazy.values() if source.origin], memory.results.empty)
+    pixels: dict[int, Source | Exception] = {}
     for (key, source), result in zip(lazy.items(), made, strict=True):
-        if isinstance(result, DecodeError):
-            position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
-            raise located(result, source, position, len(recipes))
         if isinstance(result, Exception):
-            raise result
-        pixels = result[0].permute(1, 2, 0).numpy().tobytes()
-        computed[key] = Source(pixels, source.header, source.name, source.selection)
-    return [recipe._replace(source=computed.get(id(recipe.source), recipe.source)) for recipe in recipes]
+            pixels[key] = result
+        else:
+            data = result[0].permute(1, 2, 0).numpy().tobytes()
+            pixels[key] = Source(data, source.header, source.name, source.selection)
+    return [attempt(_replaced, some, pixels) if some else each for each, some in zip(batches, own, strict=True)]
+
+
+def _replaced(recipes: Sequence[Recipe], pixels: Mapping[int, Source | Exception]) -> list[Recipe]:
+    replaced = []
+    for position, (source, steps) in enumerate(recipes):
+        found = pixels.get(id(source), source)
+        if isinstance(found, Exception):
+            raise located(found, source, position, len(recipes)) if isinstance(found, DecodeError) else found
+        replaced.append(Recipe(found, steps))
+    return replaced
