@@ -47,7 +47,7 @@ from bench.pipelines import MEAN, STD
 Sample = Callable[[str], Any]
 """Makes a sample of a file's name; the mask lies beside it."""
 
-_BATCH = 16
+_BATCH, _WARM = 16, 32
 _wds, _datasets, _litdata = LazyModule("webdataset"), LazyModule("datasets"), LazyModule("litdata")
 _timm, _fastai = LazyModule("timm.data"), LazyModule("fastai.vision.all")
 
@@ -376,6 +376,7 @@ def measured(name: str, make: Callable[[Sequence[str]], Any], files: Sequence[st
     for seed in range(rounds + 1):
         expected_in, expected = epoch(make, files, seed)
         with accel.image_backend("cpu", threads=1, cache=None):
+            epoch(make, files[:_WARM], seed)  # after some images pipelines are compiled
             found_in, found = epoch(make, files, seed)
         alike = (
             torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(found, expected, strict=True)

@@ -89,9 +89,8 @@ def iou_crop(original: FunctionType) -> Function:
                 if not (width and height):
                     continue
                 within = ((begin < centres) & (centres < end)).all(1)
-                if within.any() and not _overlap(corners[0][within], corners[1][within], begin, end) < np.float32(
-                    overlap
-                ):
+                first, last = corners[0][within], corners[1][within]
+                if len(first) and not largest_overlap(first, last, begin, end) < np.float32(overlap):
                     box = {"top": int(begin[1]), "left": int(begin[0]), "height": height, "width": width}
                     return {**box, "is_within_crop_area": torch.from_numpy(within)}
 
@@ -101,18 +100,14 @@ def iou_crop(original: FunctionType) -> Function:
 
     @functools.wraps(original)
     def make_params(self: Any, flat_inputs: list[Any]) -> Any:
-        boxes = [each for each in flat_inputs if isinstance(each, tv_tensors.BoundingBoxes)]
-        known = (
-            len(boxes) == 1 and type(boxes[0]) is tv_tensors.BoundingBoxes and boxes[0].is_cpu and boxes[0].ndim == 2
-        )
-        known = (
-            known
-            and boxes[0].dtype == torch.float32
-            and boxes[0].shape[1] == 4
-            and any(isinstance(each, (LazyImage, LazyTensorBase)) for each in flat_inputs)
-        )
+        boxes: Any = [each for each in flat_inputs if isinstance(each, tv_tensors.BoundingBoxes)]
+        known = len(boxes) == 1 and any(isinstance(each, (LazyImage, LazyTensorBase)) for each in flat_inputs)
+        if known:
+            (own_boxes,) = boxes
+            known = type(own_boxes) is tv_tensors.BoundingBoxes and own_boxes.dtype == torch.float32
+            known = known and own_boxes.is_cpu and own_boxes.shape[1:] == (4,) and not own_boxes.requires_grad
         numbers = (self.min_scale, self.max_scale, self.min_aspect_ratio, self.max_aspect_ratio, *self.options)
-        known = known and {int, float}.issuperset(map(type, numbers)) and not boxes[0].requires_grad
+        known = known and {int, float}.issuperset(map(type, numbers))
         return (quick if known and tv_transforms.usual() and own.hold() else original)(self, flat_inputs)
 
     return make_params
@@ -121,7 +116,7 @@ def iou_crop(original: FunctionType) -> Function:
 _XYXY = tv_tensors.BoundingBoxFormat.XYXY
 
 
-def _overlap(first: Any, last: Any, begin: Any, end: Any) -> Any:
+def largest_overlap(first: Any, last: Any, begin: Any, end: Any) -> Any:
     """The largest intersection over union of boxes, float32 [boxes, 2] corners, and one more box, in torch's order."""
     sides, side = last - first, (end - begin).astype(np.float32)
     shared = np.maximum(np.minimum(last, end.astype(np.float32)) - np.maximum(first, begin.astype(np.float32)), 0)

@@ -55,15 +55,14 @@ def tensors(
 
 
 def several(
-    batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
+    batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty, *, counts: bool = True
 ) -> list[torch.Tensor | Exception]:
-    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
-    for recipes, _ in batches:
+    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error.
+
+    ``counts``: whether ``accel.stats()`` counts the images.
+    """
+    for recipes, _ in batches if counts else ():
         counters.images(ways_of(recipes))
-    return _several(batches, allocate)
-
-
-def _several(batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate) -> list[torch.Tensor | Exception]:
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
             (results.applied(each, host_of(selection_of(each)), on_host, planes.mark_affordable, pixels), interleaved)
@@ -71,12 +70,16 @@ def _several(batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocat
         ]
     places: dict[tuple[Selection, bool], list[int]] = {}
     done: dict[int, torch.Tensor | Exception] = {}
-    resolved = _with_pixels([recipes for recipes, _ in batches])
-    for place, recipes in enumerate(resolved):
-        if isinstance(recipes, Exception):
-            done[place] = recipes
+    resolved: Sequence[Sequence[Recipe] | Exception] = [recipes for recipes, _ in batches]
+    tails = [has_tail(recipes) for recipes, _ in batches]
+    if True in tails:
+        resolved = _with_pixels([recipes for recipes, _ in batches])
+        tails = [isinstance(recipes, Exception) or has_tail(recipes) for recipes in resolved]
+    for place, (each, tailed) in enumerate(zip(resolved, tails, strict=True)):
+        if isinstance(each, Exception):
+            done[place] = each
         else:
-            places.setdefault((selection_of(recipes), has_tail(recipes)), []).append(place)
+            places.setdefault((selection_of(each), tailed), []).append(place)
     for (selection, tailed), own in places.items():
         some: Any = [(resolved[place], batches[place][1]) for place in own]
         if tailed:
@@ -249,7 +252,7 @@ def _with_pixels(batches: Sequence[Sequence[Recipe]]) -> list[Sequence[Recipe] |
     lazy = {id(source): source for each in own for source, _ in each if source.origin is not None}
     if not lazy:
         return list(batches)
-    made = _several([((source.origin,), True) for source in lazy.values() if source.origin], memory.results.empty)
+    made = several([((source.origin,), True) for source in lazy.values() if source.origin], counts=False)
     pixels: dict[int, Source | Exception] = {}
     for (key, source), result in zip(lazy.items(), made, strict=True):
         if isinstance(result, Exception):

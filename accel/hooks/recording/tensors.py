@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, TypeVar
 
 import torch
+from torchvision import tv_tensors
 
 from accel.backend import backend_of
 from accel.codec.header import Raw
@@ -66,20 +67,29 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _as_pixels(image: T) -> T | None:
-    """A uint8 tensor on which torchvision's kernels were recorded as one of pixels, which are computed first.
+    """A uint8 ``tv_tensors.Image`` on which torchvision's kernels were recorded as one of pixels, computed first.
 
     What follows is then one pass over these, and not one of torchvision's functions after another. None for others.
     """
     lazy = image.lazy
     (channels, height, width), (recipe, *more) = lazy.shape, lazy.recipes
-    busy = more or lazy.lead or lazy.after or lazy.progress is not None or lazy.member is not None
+    busy = (
+        image.becomes is not tv_tensors.Image
+        or more
+        or lazy.lead
+        or lazy.after
+        or lazy.progress is not None
+        or lazy.member is not None
+    )
     if busy or lazy.dtype != torch.uint8 or channels not in (1, 3) or not order.has_kernels(recipe.steps):
         return None
     source = recipe.source
-    if backend_of(source.selection).devices:  # which would leave the pixels to the host
+    blank = source.origin is None and source.is_read and not source.data  # what a program is found with
+    if blank or backend_of(source.selection).devices:  # which would leave the pixels to the host
         return None
     header = Raw(width, height, "RGB" if channels == 3 else "L")
     pixels = Source(b"", header, source.name, source.selection, origin=recipe)
+    pixels.way = source.way
     return image.of((Recipe(pixels, (("pil_to_tensor", ()),)),), (), lazy.shape, lazy.dtype, lazy.layout)
 
 
