@@ -1,7 +1,8 @@
 """Single images, as datasets of the user's own pass them to a composition of torchvision's transforms.
 
 A composition that is used again and again gets a program like a batch's, whose draws are made directly. It makes one
-lazy tensor of a lazy image, with no image in between. If anything has changed, torchvision's code runs instead.
+lazy tensor of a lazy image, with no image in between. If anything has changed, torchvision's code runs instead. Of a
+composition with callables of the user's, the parts between these get programs, which may also make images.
 """
 
 from __future__ import annotations
