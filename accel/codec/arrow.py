@@ -62,6 +62,11 @@ def of_planes(planes: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> n
     return made
 
 
+def interleave(planes: npt.NDArray[np.uint8], made: npt.NDArray[np.uint8]) -> None:
+    """Copy planar images, [images, 3, height, width], to ``made`` [images, height, width, 3]; both C-contiguous."""
+    _of_planes(planes, np.arange(len(planes)), made)
+
+
 def luma(image: Image.Image) -> memoryview | None:
     """The pixels of ``image.convert("L")`` of a loaded image of mode "RGB"; None if Pillow must convert it."""
     return _luma(image) if _luma_agrees() else None

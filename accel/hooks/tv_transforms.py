@@ -164,9 +164,15 @@ def _draw_alike(
                     found = other(*inputs)
             except Exception:
                 return False
-            if found != expected or not torch.equal(by_one.get_state(), by_other.get_state()):
+            if not _same(found, expected) or not torch.equal(by_one.get_state(), by_other.get_state()):
                 return False
     return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
 
 
 # -- random arguments for comparing a shortcut with the original --------------------------------------------

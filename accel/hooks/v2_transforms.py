@@ -9,6 +9,7 @@ from functools import partial
 from types import FunctionType, NoneType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torchvision import tv_tensors
@@ -16,6 +17,7 @@ from torchvision.transforms.v2 import functional as F
 
 from accel.hooks import tv_transforms
 from accel.hooks.compiled.single import LAZY
+from accel.hooks.compiled.stock import Originals
 from accel.hooks.patch import Attribute, Body, Function
 from accel.hooks.recording.tensors import linear_transformation
 from accel.lazy.image import LazyImage
@@ -23,6 +25,9 @@ from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
 from accel.ops.memory_layout import PLANAR
 from accel.ops.tensors import frozen
+from accel.system.private_names import private
+
+_v2 = private("torchvision.transforms.v2._geometry", "query_size", "get_bounding_boxes", "box_iou")
 
 
 def make_params(original: FunctionType) -> Function:
@@ -57,6 +62,75 @@ def _size_of_one(images: list[Any]) -> tuple[int, int]:
 def _some_crop_of_v2(generator: random.Random) -> tuple[Any, ...]:
     image, scale, ratio = tv_transforms.some_crop(generator)
     return SimpleNamespace(scale=scale, ratio=ratio, _log_ratio=torch.log(torch.tensor(ratio))), [image]
+
+
+def iou_crop(original: FunctionType) -> Function:
+    """``make_params`` of ``torchvision.transforms.v2.RandomIoUCrop``, whose trials take many small tensors each."""
+
+    @np.errstate(all="ignore")
+    def quick(self: Any, flat_inputs: list[Any]) -> dict[str, Any]:
+        size, boxes = _v2.query_size(flat_inputs), _v2.get_bounding_boxes(flat_inputs)
+        pure = F.convert_bounding_box_format(boxes.as_subclass(torch.Tensor), boxes.format, _XYXY)
+        corners = pure.numpy()[:, :2], pure.numpy()[:, 2:]
+        centres = np.float32(0.5) * (corners[0] + corners[1])
+        sides, least = np.array(size[::-1], np.float32), np.float32(self.min_scale)
+        span = np.float32(self.max_scale - self.min_scale)
+        while True:
+            overlap = self.options[int(torch.randint(0, len(self.options), (1,)))]
+            if overlap >= 1.0:
+                return {}
+            for _ in range(self.trials):
+                width, height = new = (sides * (least + span * torch.rand(2).numpy())).astype(int).tolist()
+                if not self.min_aspect_ratio <= width / height <= self.max_aspect_ratio:
+                    continue
+                rest = sides - np.array(new, np.float32)
+                begin = (rest * torch.rand(2).numpy()).astype(int)
+                end = begin + new
+                if not (width and height):
+                    continue
+                within = ((begin < centres) & (centres < end)).all(1)
+                first, last = corners[0][within], corners[1][within]
+                if len(first) and not largest_overlap(first, last, begin, end) < np.float32(overlap):
+                    box = {"top": int(begin[1]), "left": int(begin[0]), "height": height, "width": width}
+                    return {**box, "is_within_crop_area": torch.from_numpy(within)}
+
+    if not tv_transforms.checked(original, quick, _some_boxes):
+        return original
+    own = Originals((_v2, ("query_size", "get_bounding_boxes", "box_iou")), (F, ("convert_bounding_box_format",)))
+
+    @functools.wraps(original)
+    def make_params(self: Any, flat_inputs: list[Any]) -> Any:
+        boxes: Any = [each for each in flat_inputs if isinstance(each, tv_tensors.BoundingBoxes)]
+        known = len(boxes) == 1 and any(isinstance(each, (LazyImage, LazyTensorBase)) for each in flat_inputs)
+        if known:
+            (own_boxes,) = boxes
+            known = type(own_boxes) is tv_tensors.BoundingBoxes and own_boxes.dtype == torch.float32
+            known = known and own_boxes.is_cpu and own_boxes.shape[1:] == (4,) and not own_boxes.requires_grad
+        numbers = (self.min_scale, self.max_scale, self.min_aspect_ratio, self.max_aspect_ratio, *self.options)
+        known = known and {int, float}.issuperset(map(type, numbers))
+        return (quick if known and tv_transforms.usual() and own.hold() else original)(self, flat_inputs)
+
+    return make_params
+
+
+_XYXY = tv_tensors.BoundingBoxFormat.XYXY
+
+
+def largest_overlap(first: Any, last: Any, begin: Any, end: Any) -> Any:
+    """The largest intersection over union of boxes, float32 [boxes, 2] corners, and one more box, in torch's order."""
+    sides, side = last - first, (end - begin).astype(np.float32)
+    shared = np.maximum(np.minimum(last, end.astype(np.float32)) - np.maximum(first, begin.astype(np.float32)), 0)
+    inner = shared[:, 0] * shared[:, 1]
+    return (inner / (sides[:, 0] * sides[:, 1] + side[0] * side[1] - inner)).max()
+
+
+def _some_boxes(generator: random.Random) -> tuple[Any, ...]:
+    size = generator.randint(20, 600), generator.randint(20, 600)
+    boxes = [[generator.uniform(0, 0.9 * side) for side in size] for _ in range(generator.randint(1, 9))]
+    boxes = [[x, y, *[generator.uniform(1, side) for side in size]] for x, y in boxes]
+    scales = {"min_scale": 0.3, "max_scale": 1.0, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "trials": 40}
+    transform = SimpleNamespace(**scales, options=[0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+    return transform, [tv_tensors.BoundingBoxes(boxes, format="XYWH", canvas_size=size, dtype=torch.float32)]
 
 
 def get_fill(original: Function, fill_dict: Any, inpt_type: Any) -> Any:
@@ -205,6 +279,7 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
 
 PATCHES = (
     Attribute("torchvision.transforms.v2.RandomResizedCrop.make_params", make_params),
+    Attribute("torchvision.transforms.v2.RandomIoUCrop.make_params", iou_crop),
     Body("torchvision.transforms.v2._utils._get_fill", get_fill),
     Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
     Body("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),

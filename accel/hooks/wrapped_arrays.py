@@ -1,14 +1,15 @@
 """Libraries that make an array of an image only to wrap it in a tensor: WebDataset's ``decode("torchrgb")`` and
-``"torchrgb8"``, and datasets' format "torch". Their tensor is a lazy one."""
+``"torchrgb8"``, datasets' format "torch", LitData's JPEG files with Exif. Their tensor is a lazy one."""
 
 from __future__ import annotations
 
 import io
 import re
+import sys
 from typing import Any
 
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from accel.hooks.patch import Function
 from accel.hooks.watching import calling
@@ -39,7 +40,20 @@ def tensorized(original: Function, self: Any, value: Any) -> Any:
     return original(self, value) if lazy is None else lazy.as_uint8_tensor(LazyTensor)
 
 
+def turned(original: Function, data: bytes) -> Any:
+    """``_decode_image_tensor(data)`` of LitData: a uint8 tensor [3, height, width], upright if the file has Exif."""
+    if not sys.modules[_LITDATA]._jpeg_has_exif_app1(data):
+        return original(data)
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    lazy = lazy_image(ImageOps.exif_transpose(image).convert("RGB"))
+    return original(data) if lazy is None else lazy.as_tensor(LazyTensor, ("pil_to_tensor", ()), torch.uint8)
+
+
+_LITDATA = "litdata.streaming.serializers"
+
 MODULES = {
+    _LITDATA: calling("_decode_image_tensor", turned),
     "webdataset.autodecode": calling("ImageHandler.__call__", decoded),
     "datasets.formatting.torch_formatter": calling("TorchFormatter._tensorize", tensorized),
 }

@@ -38,7 +38,7 @@ from accel.errors import DecodeError
 from accel.lazy import shell
 from accel.lazy.batch import Images, Whole, changing
 from accel.ops.helpers import in_memory
-from accel.ops.memory_layout import PLANAR, Layout
+from accel.ops.memory_layout import PLANAR, Layout, strides
 from accel.recipes.options import AcceleratorOptions
 from accel.recipes.recipe import Recipe, Step, selection_of
 from accel.runtime import compute, prefetch, task, torch_ops, worker_batches
@@ -181,6 +181,8 @@ class LazyState(Images):
         return self._in_layout(torch_ops.on_batch(batch, self.after) if self.after else batch)
 
     def _in_layout(self, values: torch.Tensor) -> torch.Tensor:
+        if self.shape[0] == 1 and not self.after and self.layout.usual:  # the only channel's stride, too, is as stated
+            return values.as_strided(values.shape, strides(self.lead, self.shape, self.layout))
         return values if self.layout.usual and not self.after else in_memory(values, *self.layout)
 
 

@@ -12,6 +12,7 @@ from torchvision.transforms.v2 import functional as F2
 
 from accel.ops import accept
 from accel.ops.accept import unchanged
+from accel.ops.hue import adjust_hue
 from accel.ops.row import Accept, EffectOp, KernelOp, LutOp, Op, Params, Picture, Subject, TensorOp, ValueOp, always
 from accel.ops.tensors import ELEMENTWISE, PLANAR, names, tensor_row, tensor_rows
 from accel.system.private_names import private
@@ -29,6 +30,7 @@ def _everywhere(
     *,
     tensor_samples: tuple[Params, ...] | None = None,
     v1: Mapping[str, Any] = MappingProxyType({}),
+    v2: Mapping[str, Any] = MappingProxyType({}),
     hooks: dict[str, Accept] | None = None,
     **more: Any,
 ) -> tuple[Op, ...]:
@@ -46,7 +48,7 @@ def _everywhere(
         hooks={f"{_V1}.{name}": accept, **(hooks or {})},
         **more,
     )
-    return image, *tensor_rows(name, on_tensors, tensor_samples or samples, accept, v1=v1, **more)
+    return image, *tensor_rows(name, on_tensors, tensor_samples or samples, accept, v1=v1, v2=v2, **more)
 
 
 def _lut(name: str, *args: Any, **more: Any) -> LutOp:
@@ -109,7 +111,15 @@ ROWS = (
         accept.bits,
         v1={"accept": accept.of_uint8(accept.bits)},
     ),
-    *_everywhere("solarize", _lut, _DRAWN, ((0,), (100.5,), (256,)), accept.threshold, tensor_samples=((0,), (0.43,))),
+    *_everywhere(
+        "solarize",
+        _lut,
+        _DRAWN,
+        ((0,), (100.5,), (256,)),
+        accept.threshold,
+        tensor_samples=((0,), (0.43,)),
+        hooks={"PIL.ImageOps.solarize": accept.threshold},
+    ),
     *_everywhere("adjust_contrast", partial(_STATISTIC, renews=always), KernelOp, _FACTORS, accept.factor),
     *_everywhere(
         "autocontrast", _STATISTIC, KernelOp, hooks={"PIL.ImageOps.autocontrast": accept.only(0, None, None, False)}
@@ -129,6 +139,7 @@ ROWS = (
         ((-0.5,), (-0.13,), (0.0,), (0.31,), (0.5,)),
         _hue,
         v1={"kind": partial(ELEMENTWISE, memory="interleaved")},
+        v2={"apply": adjust_hue},
         keeps=_is_grey,
     ),
     *_everywhere("adjust_sharpness", partial(EffectOp, kind="neighbourhood"), KernelOp, _FACTORS, accept.factor),

@@ -59,11 +59,15 @@ def tensor_row(
 
 
 def tensor_rows(
-    name: str, *alike: Any, v1: Mapping[str, Any] = MappingProxyType({}), **more: Any
+    name: str,
+    *alike: Any,
+    v1: Mapping[str, Any] = MappingProxyType({}),
+    v2: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
 ) -> tuple[TensorOp, TensorOp]:
-    """The rows of a function that both v1 and v2 have (see ``tensor_row``); ``v1``: attributes that differ in v1."""
+    """The rows of a function that both v1 and v2 have (see ``tensor_row``); ``v1``, ``v2``: attributes that differ."""
     more |= dict(zip(("kind", "samples", "accept"), alike, strict=False))
-    return tensor_row(1, name, **{**more, **v1}), tensor_row(2, name, **more)
+    return tensor_row(1, name, **{**more, **v1}), tensor_row(2, name, **{**more, **v2})
 
 
 def names(module: Any, name: str) -> tuple[str, ...]:

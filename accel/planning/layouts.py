@@ -55,7 +55,8 @@ def _after(step: Step, shape: Shape, layout: Layout, several: bool) -> Layout:
         memory = None  # torch clones
     elif name in _RESIZES:  # torch keeps the order of what it takes for channels_last
         fewer_columns = layout.whole is not None and layout.whole[1] != shape[2]
-        memory = "planar" if layout.transposed or (fewer_columns and not several) else None
+        plain = layout.transposed or shape[0] == 1
+        memory = "planar" if plain or (fewer_columns and not several) else None
     return {None: layout.copied(), "interleaved": INTERLEAVED, "planar": PLANAR}[memory]
 
 

@@ -5,7 +5,7 @@ A file that cannot be decoded raises DecodeError here, and so wherever values ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -56,12 +56,15 @@ def tensors(
 
 
 def several(
-    batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty
+    batches: Sequence[tuple[Sequence[Recipe], bool]], allocate: Allocate = memory.results.empty, *, counts: bool = True
 ) -> list[torch.Tensor | Exception]:
-    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error."""
+    """Compute several (recipes, interleaved) together; for each the result of ``tensors``, or its error.
+
+    ``counts``: whether ``accel.stats()`` counts the images.
+    """
     if any(isinstance(recipes, Arrived) for recipes, _ in batches):
         batches = [(getattr(recipes, "recipes", recipes), interleaved) for recipes, interleaved in batches]
-    for recipes, _ in batches:
+    for recipes, _ in batches if counts else ():
         counters.images(ways_of(recipes))
     if any(_of_cache(recipes) for recipes, _ in batches):
         batches = [
@@ -69,11 +72,19 @@ def several(
             for each, interleaved in batches
         ]
     places: dict[tuple[Selection, bool], list[int]] = {}
-    for place, (recipes, _) in enumerate(batches):
-        places.setdefault((selection_of(recipes), has_tail(recipes)), []).append(place)
     done: dict[int, torch.Tensor | Exception] = {}
+    resolved: Sequence[Sequence[Recipe] | Exception] = [recipes for recipes, _ in batches]
+    tails = [has_tail(recipes) for recipes, _ in batches]
+    if True in tails:
+        resolved = _with_pixels([recipes for recipes, _ in batches])
+        tails = [isinstance(recipes, Exception) or has_tail(recipes) for recipes in resolved]
+    for place, (each, tailed) in enumerate(zip(resolved, tails, strict=True)):
+        if isinstance(each, Exception):
+            done[place] = each
+        else:
+            places.setdefault((selection_of(each), tailed), []).append(place)
     for (selection, tailed), own in places.items():
-        some = [batches[place] for place in own]
+        some: Any = [(resolved[place], batches[place][1]) for place in own]
         if tailed:
             made = _finished(some, selection, allocate)
         else:
@@ -148,7 +159,7 @@ def tensors_on(device: torch.device, recipes: Sequence[Recipe], *, interleaved: 
         return _run_on(backend, _plan(recipes, interleaved), device)
     if any(recipe.source.origin is not None for recipe in recipes):
         counters.fallback("tensors that became Pillow images again were computed on the host up to there")
-    whole = _tailed_plans(recipes)
+    whole = tailed_plans(only(_with_pixels([recipes])))
     _count(whole)
     parts = []
     for number, each in enumerate(whole.plans):
@@ -176,14 +187,14 @@ def _finished(
     batches: Sequence[tuple[Sequence[Recipe], bool]], selection: Selection, allocate: Allocate
 ) -> list[torch.Tensor | Exception]:
     """Compute batches that end with torchvision's kernels; the plans of all of them are run together."""
-    tailed = [attempt(_tailed_plans, recipes) for recipes, _ in batches]
+    tailed = [attempt(tailed_plans, recipes) for recipes, _ in batches]
     plans = [each for whole in tailed if isinstance(whole, TailedPlans) for each in whole.plans]
     made = iter(on_host(selection, plans))
-    parallel = _parallel(getattr(selection.options, "threads", "auto"))
-    results: list[torch.Tensor | Exception] = []
-    for whole, (_, interleaved) in zip(tailed, batches, strict=True):
+    results: dict[int, torch.Tensor | Exception] = {}
+    ready: dict[int, tuple[TailedPlans, list[torch.Tensor], bool]] = {}
+    for place, (whole, (_, interleaved)) in enumerate(zip(tailed, batches, strict=True)):
         if isinstance(whole, Exception):
-            results.append(whole)
+            results[place] = whole
             continue
         values: list[torch.Tensor] = []
         failed: list[Exception] = []
@@ -193,11 +204,14 @@ def _finished(
             else:
                 values.append(each)
         if failed:
-            results.append(min(failed, key=lambda error: getattr(error, "position", None) or 0))
+            results[place] = min(failed, key=lambda error: getattr(error, "position", None) or 0)
         else:
             _count(whole)
-            results.append(torch_ops.on_host(whole, values, interleaved, allocate, parallel))
-    return results
+            ready[place] = whole, values, interleaved
+    parallel = _parallel(getattr(selection.options, "threads", "auto"))
+    finished = torch_ops.on_host([*ready.values()], allocate, parallel) if ready else []
+    results.update(zip(ready, finished, strict=True))
+    return [results[place] for place in range(len(batches))]
 
 
 def _count(whole: TailedPlans) -> None:
@@ -232,19 +246,28 @@ def located(error: DecodeError, source: Source, position: int, count: int) -> De
     return placed
 
 
-def _tailed_plans(recipes: Sequence[Recipe]) -> TailedPlans:
-    """Plan images, with the pixels of sources that are lazy themselves in place of these."""
-    lazy = {id(recipe.source): recipe.source for recipe in recipes if recipe.source.origin is not None}
+def _with_pixels(batches: Sequence[Sequence[Recipe]]) -> list[Sequence[Recipe] | Exception]:
+    """The recipes of batches, with pixels in place of sources that are lazy themselves; an error if these have one."""
+    own = [[] if isinstance(each, Rows) and not each.of_lazy_pixels() else each for each in batches]
+    lazy = {id(source): source for each in own for source, _ in each if source.origin is not None}
     if not lazy:
-        return tailed_plans(recipes)
-    made = several([((source.origin,), True) for source in lazy.values() if source.origin is not None])
-    computed = {}
+        return list(batches)
+    made = several([((source.origin,), True) for source in lazy.values() if source.origin], counts=False)
+    pixels: dict[int, Source | Exception] = {}
     for (key, source), result in zip(lazy.items(), made, strict=True):
-        if isinstance(result, DecodeError):
-            position = next(n for n, recipe in enumerate(recipes) if recipe.source is source)
-            raise located(result, source, position, len(recipes))
         if isinstance(result, Exception):
-            raise result
-        pixels = result[0].permute(1, 2, 0).numpy().tobytes()
-        computed[key] = Source(pixels, source.header, source.name, source.selection)
-    return tailed_plans([each._replace(source=computed.get(id(each.source), each.source)) for each in recipes])
+            pixels[key] = result
+        else:
+            data = result[0].permute(1, 2, 0).numpy().tobytes()
+            pixels[key] = Source(data, source.header, source.name, source.selection)
+    return [attempt(_replaced, some, pixels) if some else each for each, some in zip(batches, own, strict=True)]
+
+
+def _replaced(recipes: Sequence[Recipe], pixels: Mapping[int, Source | Exception]) -> list[Recipe]:
+    replaced = []
+    for position, (source, steps) in enumerate(recipes):
+        found = pixels.get(id(source), source)
+        if isinstance(found, Exception):
+            raise located(found, source, position, len(recipes)) if isinstance(found, DecodeError) else found
+        replaced.append(Recipe(found, steps))
+    return replaced

@@ -75,6 +75,20 @@ class Images(litdata.StreamingDataset):  # type: ignore[misc]
         return TRAIN(Image.open(BytesIO(row["image"])).convert("RGB")), row["label"]
 
 
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_files_with_exif(orientation: int, tmp_path: Path) -> None:
+    """LitData turns them upright."""
+    names = [str(tmp_path / f"{number}.jpg") for number in range(4)]
+    for number, name in enumerate(names):
+        Path(name).write_bytes(helpers.jpeg(60, 40 + number, exif=helpers.exif(orientation)))
+    made = optimized("torchvision", names, tmp_path / "made")
+
+    def run() -> Any:
+        return [list(batch) for batch in litdata.StreamingDataLoader(Tensors(str(made)), batch_size=2)]
+
+    proven(run, images=4)
+
+
 def encoded(path: str) -> dict[str, Any]:
     return {"image": Path(path).read_bytes(), "label": int(Path(path).stem)}
 

@@ -445,3 +445,24 @@ def test_a_refused_size_leaves_nothing_behind() -> None:
         return outcome(v2.functional.resize, first, [23.0, 29.0]), v2.functional.resize(second, [23, 29])
 
     helpers.assert_equal_runs(run, lazy=True)
+
+
+ONE_CHANNEL: dict[str, Callable[[Any], Any]] = {
+    "pil_to_tensor": F.pil_to_tensor,
+    "to_image": v2.functional.to_image,
+    "flipped": lambda image: v2.functional.horizontal_flip(F.pil_to_tensor(image)),
+    "resized": lambda image: v2.functional.resize(F.pil_to_tensor(image), [20, 30]),
+    "floats": lambda image: v2.functional.to_dtype(F.pil_to_tensor(image), torch.float32, scale=True),
+}
+
+
+@pytest.mark.parametrize("name", ONE_CHANNEL)
+def test_the_stride_of_a_single_channel(name: str) -> None:
+    """It is torchvision's before the values are computed, and stays so."""
+    file = helpers.jpeg(60, 40, "L")
+    expected = ONE_CHANNEL[name](Image.open(BytesIO(file)))
+    with accel.image_backend("cpu"):
+        found = ONE_CHANNEL[name](Image.open(BytesIO(file)))
+        for _ in range(2):
+            assert found.stride() == expected.stride()
+            assert found.equal(expected)

@@ -165,6 +165,9 @@ def test_every_kind_of_file(picture: helpers.Named) -> None:
 
 
 COMPUTED = {"AugMix", "LinearTransformation", "ToPILImage", "Resize", "ScaleJitter"}
+BEHIND_KERNELS = {"RandomOrder", "RandomPhotometricDistort"}
+"""After which steps on a ``tv_tensors.Image`` are those of pixels that torchvision's functions make first: the tensor
+travels as its values, without the memory that it was cut from."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,8 +187,12 @@ def test_every_stock_transform(kind: str, name: str) -> None:
         lazy = [is_lazy(image) for image, _ in recorded]
         smaller = [wire.loads(wire.dumps(each, send="auto")) for each in recorded]
         found = [wire.loads(wire.dumps(each)) for each in recorded]
-        if name not in COMPUTED:
+        values = kind == "v2-uint8" and name in BEHIND_KERNELS
+        if name not in COMPUTED and not values:
             assert [is_lazy(image) for image, _ in found] == lazy
+    if values:
+        assert helpers.known(found) == helpers.known(smaller) == helpers.known(expected)
+        return
     helpers.assert_same(found, expected)
     helpers.assert_same(smaller, expected)
 

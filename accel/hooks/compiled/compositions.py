@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
+from itertools import groupby
+from operator import is_
 from typing import Any
+
+from torchvision import transforms as v1
 
 from accel.hooks.compiled import program, stock
 from accel.hooks.compiled.guard import Guard
 from accel.hooks.compiled.program import Program
 from accel.hooks.compiled.stock import Refused
 from accel.hooks.compiled.transforms.fixed import RGB, ImageKind
+from accel.hooks.compiled.transforms.known import TRANSFORMS
 
 AGAIN = 1024
 """The number of images after which a composition that could not be compiled is tried again."""
@@ -24,6 +30,8 @@ class Composition:
     Attributes:
         images: how many have come one by one. refused: why these are not compiled until ``images`` reaches ``again``.
         hands_on: whether it returns other inputs beside an image as they are; valid once there is a program.
+        parts: if it has no program, because of callables of the user's, the transforms that it had then, and these in
+            order, as compositions where they are known.
     """
 
     def __init__(self, transform: Any) -> None:
@@ -31,6 +39,7 @@ class Composition:
         self.images = self.again = self._changes = 0
         self.refused: str | None = None
         self.hands_on = False
+        self.parts: tuple[list[Any], list[Any]] | None = None
         self._guard: Guard | None = None
         self._programs: dict[ImageKind, Program] = {}
 
@@ -62,8 +71,35 @@ class Composition:
                 raise Refused("it changes all the time")
         except Refused as refused:
             self.refused, self.again = str(refused), self.images + AGAIN
+            self.parts = _parts(transform) if type(transform) is v1.Compose else None
             raise
+        self.parts = None
         return found
+
+    def parts_of(self, transform: Any) -> list[Any] | None:
+        """The parts of the transform as it is now; None if it is run as a whole."""
+        if self.parts is None:
+            return None
+        before, parts = self.parts
+        now = transform.transforms
+        return parts if len(now) == len(before) and all(map(is_, now, before)) else None
+
+
+def _parts(transform: v1.Compose) -> tuple[list[Any], list[Any]] | None:
+    """See ``Composition.parts``; None if there are no transforms in a row that are known, or none that is not."""
+    if type(transform.transforms) is not list:
+        return None
+    parts: list[Any] = []
+    for known, row in groupby(transform.transforms, _is_known):
+        several = list(row)
+        parts += [v1.Compose(several)] if known and len(several) > 1 else several
+    return (list(transform.transforms), parts) if 1 < len(parts) < len(transform.transforms) else None
+
+
+def _is_known(transform: Any) -> bool:
+    with suppress(Refused):
+        return bool(stock.leaves(transform, TRANSFORMS))
+    return False
 
 
 _MOST = 256
@@ -77,12 +113,13 @@ def program_of(transform: Any, begin: ImageKind = RGB) -> Program:
         Refused: it has none.
     """
     try:
-        known = of(transform)
+        found = of(transform).program(transform, begin)
     except TypeError:  # no transform
         found = program.compiled(transform, begin)
         found.prepare(transform)
-        return found
-    return known.program(transform, begin)
+    if found.kind.cls is None:
+        raise Refused("it makes no tensors")
+    return found
 
 
 def of(transform: Any) -> Composition:

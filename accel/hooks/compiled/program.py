@@ -109,8 +109,6 @@ class Program:
                 raise Refused(f"torchvision runs {', '.join(LEFT)} itself")
             self._ops, self.kind = known.built(self._transforms, self._begin)
             self._most = sum(op.most for op in self._ops)
-            if self.kind.cls is None:
-                raise Refused("it makes no tensors")
             self._trusted = self._is_right(transform)
             if not self._trusted:
                 counters.fallback(

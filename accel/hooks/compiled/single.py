@@ -1,12 +1,15 @@
 """Single images, as datasets of the user's own pass them to a composition of torchvision's transforms.
 
 A composition that is used again and again gets a program like a batch's, whose draws are made directly. It makes one
-lazy tensor of a lazy image, with no image in between. If anything has changed, torchvision's code runs instead.
+lazy tensor of a lazy image, with no image in between. If anything has changed, torchvision's code runs instead. Of a
+composition with callables of the user's, the parts between these get programs, which may also make images.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +32,7 @@ from accel.lazy.image import LazyImage, LazyPlainImage
 from accel.lazy.jpeg_file import LazyJpegFile
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase
+from accel.ops import OPS
 from accel.ops.memory_layout import INTERLEAVED, PLANAR, Layout
 from accel.planning import layouts
 from accel.recipes.drawn import Row
@@ -41,8 +45,8 @@ images."""
 _KINDS = {"RGB": ImageKind(None, 3), "L": ImageKind(None, 1)}
 
 
-def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | None:
-    """The tensor that a composition makes of a lazy image; None if torchvision must make it.
+def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | LazyImage | None:
+    """What a composition makes of a lazy image; None if torchvision must make it.
 
     Args:
         alone: whether the composition gets nothing else; other inputs must be ones that it returns as they are.
@@ -64,13 +68,13 @@ def made(transform: Any, image: Any, *, alone: bool = True) -> LazyTensorBase | 
         except Exception as error:  # torchvision will raise it where it belongs
             reason = f"it raises {type(error).__name__}"
     with suppress(Exception):  # an error of the file's comes again where it belongs
-        if not recording.by_batch:
+        if not recording.by_batch and not _in_parts.now:
             recipe: Any = image.recipe if isinstance(image, LazyImage) else image.lazy.recipes[0]
             recipe.source.way = f"alone, not compiled: {reason}"
     return None
 
 
-def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> LazyTensorBase:
+def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> LazyTensorBase | LazyImage:
     if isinstance(image, LazyImage):
         recipe = image.recipe
         if recipe is None or (recipe.source.origin is not None and not recipe.steps):
@@ -102,18 +106,29 @@ def _made(known: Composition, transform: Any, image: Any, *, alone: bool) -> Laz
     return tensor
 
 
-def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBase:
-    """The tensor that a program makes of an image with these draws."""
+def _recorded(own: Program, drawn: tuple[Run, Size], image: Any) -> LazyTensorBase | LazyImage:
+    """What a program makes of an image with these draws."""
     kind, (run, size) = own.kind, drawn
-    assert kind.cls is not None
+    if kind.cls is None:
+        return _image(image, run.steps(), kind, size)
     source, before = image.used() if isinstance(image, LazyImage) else image.lazy.recipes[0]
-    if not recording.by_batch:
+    if not recording.by_batch and not _in_parts.now:
         source.way = "alone, compiled"
     kernels = any(piece.kernels for piece in run.pieces)  # whose steps depend on the threads there are now
     steps = run.steps() if kernels or kind.interleaved is None else ()
     layout = _layout(steps, image) if kind.interleaved is None else Layout(kind.interleaved)
     recipes = (Recipe(source, before + steps),) if kernels else Row(source, before, run)
     return kind.cls.of(recipes, (), (kind.channels, *size), kind.dtype, layout)
+
+
+def _image(image: LazyImage, steps: tuple[Step, ...], kind: ImageKind, size: Size) -> LazyImage:
+    """The image after these steps, of one of a composition's parts."""
+    if not steps:
+        raise Refused("it may return the very image")
+    renewed = any(renews(params) for name, params in steps if (renews := OPS[name].renews) is not None)
+    info = {} if renewed else image._copied_info()
+    source, before = image.used()
+    return LazyPlainImage.make(Recipe(source, before + steps), "RGB" if kind.channels == 3 else "L", size[::-1], info)
 
 
 def _layout(steps: tuple[Step, ...], image: Any) -> Layout:
@@ -161,10 +176,33 @@ def _v1(original: Function) -> Function:
     def __call__(self: Any, img: Any) -> Any:
         if type(img) in LAZY and type(self) is v1.Compose:
             tensor = made(self, img)
-            return _left(original, self, img) if tensor is None else tensor
+            if tensor is not None:
+                return tensor
+            parts = compositions.of(self).parts_of(self)
+            return _left(original, self, img) if parts is None else _by_parts(parts, img)
         return original(self, img)
 
     return __call__
+
+
+class _InParts(threading.local):
+    """Whether this thread records parts of a composition; how it does so is then that of the whole."""
+
+    now = False
+
+
+_in_parts = _InParts()
+
+
+def _by_parts(parts: Sequence[Any], image: Any) -> Any:
+    """The result of a composition with callables of the user's: what lies between these is compiled."""
+    before, _in_parts.now = _in_parts.now, True
+    try:
+        for part in parts:
+            image = part(image)
+    finally:
+        _in_parts.now = before
+    return image
 
 
 _HANDED_ON = frozenset({int, float, str, bool, type(None), torch.Tensor})

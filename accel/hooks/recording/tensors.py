@@ -11,7 +11,10 @@ from math import prod
 from typing import Any, TypeVar
 
 import torch
+from torchvision import tv_tensors
 
+from accel.backend import backend_of
+from accel.codec.header import Raw
 from accel.hooks.patch import Function, found
 from accel.hooks.recording import tensor_geometry
 from accel.hooks.recording.images import Call
@@ -24,7 +27,7 @@ from accel.ops.memory_layout import PLANAR
 from accel.ops.row import TensorOp
 from accel.ops.tensors import DTYPES, frozen
 from accel.planning import layouts, order
-from accel.recipes.recipe import Step
+from accel.recipes.recipe import Recipe, Source, Step
 from accel.system.private_names import private
 
 _geometry = private("torchvision.transforms.v2.functional._geometry", "_parse_pad_padding")
@@ -49,6 +52,9 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         if padded is not None:
             return padded
     steps = tensor_geometry.steps(lazy, name, args, kwargs)
+    if steps is None and tensor_geometry.may_be_pixels(name) and (pixels := _as_pixels(image)) is not None:
+        steps = tensor_geometry.steps(pixels.lazy, name, args, kwargs)
+        image, lazy = (image, lazy) if steps is None else (pixels, pixels.lazy)
     if steps is None:
         params = _accepted(lazy, op, args, kwargs)
         if params is None:
@@ -60,6 +66,33 @@ def recorded(image: T, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         resized = name != "v2.resize" or new != size
         steps = ((name, params),) if resized and not op.keeps(channels, params) else ()
     return then(image, steps) if steps else image  # torchvision's function, too, returns the image unchanged
+
+
+def _as_pixels(image: T) -> T | None:
+    """A uint8 ``tv_tensors.Image`` on which torchvision's kernels were recorded as one of pixels, computed first.
+
+    What follows is then one pass over these, and not one of torchvision's functions after another. None for others.
+    """
+    lazy = image.lazy
+    (channels, height, width), (recipe, *more) = lazy.shape, lazy.recipes
+    busy = (
+        image.becomes is not tv_tensors.Image
+        or more
+        or lazy.lead
+        or lazy.after
+        or lazy.progress is not None
+        or lazy.member is not None
+    )
+    if busy or lazy.dtype != torch.uint8 or channels not in (1, 3) or not order.has_kernels(recipe.steps):
+        return None
+    source = recipe.source
+    blank = source.origin is None and source.is_read and not source.data  # what a program is found with
+    if blank or backend_of(source.selection).devices:  # which would leave the pixels to the host
+        return None
+    header = Raw(width, height, "RGB" if channels == 3 else "L")
+    pixels = Source(b"", header, source.name, source.selection, origin=recipe)
+    pixels.way = source.way
+    return image.of((Recipe(pixels, (("pil_to_tensor", ()),)),), (), lazy.shape, lazy.dtype, lazy.layout)
 
 
 def _padded(image: LazyTensorBase, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Any:
