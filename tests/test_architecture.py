@@ -76,8 +76,7 @@ Tree = Mapping[str, str]
 def tree() -> Tree:
     """The sources of accel, its backends, the benchmarks and the rig, by the names that they are imported by."""
     paths = {
-        "accel": [path for path in (ROOT / "accel").rglob("*.py") if "backends" not in path.relative_to(ROOT).parts],
-        "accel.backends": list((ROOT / "backends").rglob("*.py")),
+        "accel": list((ROOT / "accel").rglob("*.py")),
         "bench": list((ROOT / "bench").rglob("*.py")),
         "rig": list((ROOT / "rig").rglob("*.py")),
     }

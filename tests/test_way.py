@@ -52,10 +52,8 @@ Way = list[tuple[str, str]]
 
 def file_of(frame: FrameType) -> str | None:
     """The file of accel's that a function stands in, without the folders above it; None for all others."""
-    for folder, name in ((ROOT, "accel"), (ROOT.parent / "backends", "accel/backends")):
-        if frame.f_code.co_filename.startswith(f"{folder}/"):
-            return f"{name}{frame.f_code.co_filename[len(str(folder)) :]}"
-    return None
+    file = frame.f_code.co_filename
+    return f"accel{file[len(str(ROOT)) :]}" if file.startswith(f"{ROOT}/") else None
 
 
 @contextmanager

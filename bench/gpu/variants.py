@@ -14,13 +14,13 @@ from bench.machine import ROOT
 
 VARIANTS = {
     "subsequence": (
-        "backends/cuda/jpeg/picture.h",
+        "accel/backends/cuda/jpeg/picture.h",
         r"(constexpr int PIECES = )\d+(;.*\nconstexpr int PIECE = )\d+(?=;)",
         r"\g<1>{pieces}\g<2>{piece}",
     ),
-    "blocks": ("backends/cuda/shim.h", r"(?<=__launch_bounds__\(THREADS, )\d+(?=\))", "{}"),
+    "blocks": ("accel/backends/cuda/shim.h", r"(?<=__launch_bounds__\(THREADS, )\d+(?=\))", "{}"),
     "carveout": (
-        "backends/cuda/device.py",
+        "accel/backends/cuda/device.py",
         r"\w+\.get_kernel\(\w+\)",
         r"__import__('{here}').gpu.variants.carved(\g<0>, {})",
     ),
@@ -29,7 +29,7 @@ VARIANTS = {
 """By name: the file, the pattern of the only place that has the number, and its replacement. The numbers are the bits
 that a thread of the decoder begins with, of which a piece is at most half; the blocks that a multiprocessor must hold;
 the percentage of its memory that is no cache; and the threads that launch."""
-_TAKEN = ("accel", "backends", "bench", "rig", "tests", "pyproject.toml")
+_TAKEN = ("accel", "bench", "rig", "tests", "pyproject.toml")
 
 
 def parsed(text: str) -> tuple[str, int]:

@@ -239,7 +239,7 @@ for thread in threads:
 
 
 ROOT = Path(accel.__file__).parent
-FILES = sorted({*ROOT.rglob("*.py"), *(ROOT.parent / "backends").rglob("*.py")})
+FILES = sorted(ROOT.rglob("*.py"))
 
 
 def _nodes(node: ast.AST, gated: bool = False) -> Iterator[tuple[ast.AST, bool]]:
