@@ -160,13 +160,19 @@ class AcceleratorBackend(Backend):
         raise NotImplementedError
 
     def room_ahead(self, plan: Plan, files: Files) -> int:
-        """The most bytes that ``ahead`` returns for a plan; 0: do not call ``ahead`` (the host backend has a part)."""
+        """The most bytes that ``ahead`` returns for a plan of these files, 0 or more.
+
+        0: ``ahead`` is not called (the host backend has a part).
+
+        Args:
+            plan, files: as for ``ahead``.
+        """
         return 0
 
     def ahead(self, plan: Plan, files: Files) -> Sequence[Any]:
         """Compute in a DataLoader worker what needs no device: at most 40 arrays; none: nothing is computed ahead.
 
-        They are sent with the batch, and ``run_on`` gets them as bytes, with a plan that has ``ahead``.
+        They are sent with the batch, and ``run_on`` gets them as bytes, in the ``recipes.ahead`` of a ``FinishedPlan``.
 
         Args:
             plan: a plan of distinct files, in their order.
