@@ -188,7 +188,7 @@ class Batch:
         recipes = joined([images.recipes for images in states.values()])
         lengths = {number: len(images.recipes) for number, images in states.items()}
         interleaved = all(images.made[2] for images in states.values())
-        return _open, (self.loader, pack(recipes, interleaved), lengths)
+        return _open, (self.loader, pack(recipes, interleaved, len(states) == 1), lengths)
 
 
 def _open(loader: int | None, packed: PackedRecipes | SentFiles | Rows, lengths: dict[int, int]) -> Batch:

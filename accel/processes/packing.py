@@ -37,13 +37,13 @@ class PackedRecipes(NamedTuple):
     sizes: list[int]
 
 
-def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> PackedRecipes | SentFiles:
+def pack(recipes: Sequence[Recipe], interleaved: bool = False, whole: bool = True) -> PackedRecipes | SentFiles:
     """Pack recipes, with results in this memory order, and their sources, each once; in a DataLoader worker into shared
-    memory, unless it packs plainly."""
+    memory, unless it packs plainly. ``whole``: whether they are those of one tensor."""
     plain = sending.plainly()
     in_worker = get_worker_info() is not None and not plain
     if in_worker and get_spawning_popen() is None:
-        sent = sent_files.pack(recipes, interleaved)
+        sent = sent_files.pack(recipes, interleaved, whole)
         if sent is not None:
             return sent
     if isinstance(recipes, Rows) and not plain and not sent_files.holds_tensors(recipes.structure):

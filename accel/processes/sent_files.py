@@ -86,10 +86,11 @@ class SentFiles(NamedTuple):
     data: torch.Tensor
 
 
-def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | None:
+def pack(recipes: Sequence[Recipe], interleaved: bool = False, whole: bool = True) -> SentFiles | None:
     """Put recipes of files into a slot, in a DataLoader worker, with the parts that their backend computes ahead.
 
     Their results are to lie ``interleaved`` in memory, unless the loader's batches are known to be used otherwise.
+    Nothing is computed ahead for recipes that are not used as a ``whole``.
 
     None if they are not recipes of distinct files that were read, have tensors as parameters, or have no structure in
     common and are not computed ahead.
@@ -101,7 +102,8 @@ def pack(recipes: Sequence[Recipe], interleaved: bool = False) -> SentFiles | No
     selection = files.selection
     backend: Any = backend_of(selection)
     interleaved, casts = uses.expected() or (interleaved, ())
-    plan, room = _planned(backend, files, then(recipes if rows is None else rows, casts), interleaved)
+    planned = then(recipes if rows is None else rows, casts)
+    plan, room = _planned(backend, files, planned, interleaved) if whole else (None, 0)
     if rows is None and plan is None:
         return None
     headers = np.frombuffer(pickle.dumps(files.headers, -1) if files.headers else b"", np.uint8)

@@ -16,6 +16,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import accel
+from accel.backends.cuda.backend import CudaBackend
 from accel.codec import stream_index
 from accel.processes import sending
 from accel.recipes.sources import Files as SentFiles
@@ -216,6 +217,42 @@ def test_datasets_of_the_users_own(
     with accel.image_backend("cuda", device="cpu", cache=None):
         assert_same(batches(), expected)
     assert ("finished" in ran) == (transform is not OWN["erased by chance"][0])
+
+
+class Pairs(Own):
+    """Two files a sample."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index), super().__getitem__(index + 1)[0]
+
+
+@pytest.mark.parametrize("kind", [Own, Pairs])
+def test_a_worker_finishes_what_is_used_as_one_tensor(
+    folder: Path, ran: list[str], kind: type[Own], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tensors in one message the parent uses parts, for which it could not use that work."""
+    made = folder / "made"
+
+    def noted(ahead: Any, *args: Any) -> Any:
+        made.touch()
+        return ahead(*args)
+
+    inside.wrap(monkeypatch, CudaBackend, "ahead", noted)
+
+    def batches() -> list[Any]:
+        torch.manual_seed(3)
+        loader = DataLoader(kind(folder, CROPS, _opened), 4, timeout=60, num_workers=1, multiprocessing_context="fork")
+        return [[each.to("cpu").clone() for each in (first, *rest)] for (first, _), *rest in map(_as_pair, loader)]
+
+    with accel.image_backend("torchvision"):
+        expected = batches()
+    with accel.image_backend("cuda", device="cpu", cache=None):
+        assert_same(batches(), expected)
+    assert made.exists() == ("finished" in ran) == (kind is Own)
+
+
+def _as_pair(batch: Any) -> Any:
+    return batch if isinstance(batch[0], list) else (batch,)
 
 
 def _backwards(samples: Any) -> Any:

@@ -126,30 +126,29 @@ class Finished:
 
 def room(plan: Plan, files: Files) -> int:
     """An estimate of the bytes of ``parts``, seldom exceeded."""
-    (heights, widths, _), (_, channels, height, width) = files.sizes(), plan.shape
+    (heights, widths, _), (_, _, height, width) = files.sizes(), plan.shape
     tiles = (height // 8 + 1) * (width // 8 + 1)
     each = PICTURE.itemsize + PASS.itemsize + 2 * COEFFICIENT_JOB.itemsize + 8 * hd.HEADER_SIZE + 1024
     size = len(files) * (each + 4 * tiles + 4 * (height + width)) + (1 << 15)
-    if columns.accepts(plan):
-        boxes = plan.columns.boxes
-    else:
-        boxes, size = _boxes(plan), size + sum(map(sent_bytes, plan.decodes))
+    boxes, channels = _wanted(plan)
+    if not columns.accepts(plan):
+        size += sum(map(sent_bytes, plan.decodes))
     box, bytes_of = boxes[:, 2] * boxes[:, 3], files.places[:, 1]
     blocks = bytes_of // 1024 + (box + 64 * (boxes[:, 2] + boxes[:, 3] + 32)) // 256 + heights * widths // 4096
-    return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + channels * (box * ~files.plain()).sum())
+    return int(size + 4 * blocks.sum() + bytes_of.sum() // 6 + (channels * box * ~files.plain()).sum())
 
 
-def _boxes(plan: Plan) -> Numbers:
-    return np.array([each.box for each in plan.decodes], np.int64)
+def _wanted(plan: Plan) -> tuple[Numbers, Numbers]:
+    """The boxes that a plan decodes, and their channels: int64 [n, 4] and [n]."""
+    if columns.accepts(plan):
+        return plan.columns.boxes, np.full(len(plan.columns.boxes), plan.columns.channels)
+    return np.array([each.box for each in plan.decodes], np.int64), np.array([each.channels for each in plan.decodes])
 
 
 def parts(plan: Plan, files: Files, options: Options, sizes: Numbers) -> Arrays:
     """The arrays for a plan of files (see ``Section``); none if it decodes no file. ``sizes``: ``Section.BYTES``."""
-    lower: Any = schedule_of
-    if columns.accepts(plan):
-        lower, boxes, channels = columns.schedule_of, plan.columns.boxes, np.full(len(files), plan.columns.channels)
-    else:
-        boxes, channels = _boxes(plan), np.array([each.channels for each in plan.decodes], np.int64)
+    lower: Any = columns.schedule_of if columns.accepts(plan) else schedule_of
+    boxes, channels = _wanted(plan)
     made = finish(
         len(files),
         requests.together(files, boxes, channels, options, _none_apart),

@@ -101,6 +101,17 @@ def test_policies(name: str, made: list[str]) -> None:
         assert again is found.sources[5]
 
 
+def test_there_is_room_for_what_the_host_decodes() -> None:
+    """In three channels, of which one is left."""
+    steps = T.Compose([T.Grayscale(), T.RandomRotation(20), T.Resize((20, 30)), T.ToTensor()])
+    files = [*COLOUR[:1], *(helpers.jpeg(400, 300, seed=n, progressive=True) for n in range(6))]
+    with accel.image_backend("cuda", device="cpu", threads=1):
+        before = accel.stats()["fallbacks"]
+        found = sent(tuple([steps(Image.open(BytesIO(data))).lazy.recipes[0] for data in files]))
+        assert accel.stats()["fallbacks"] == before
+        assert isinstance(found, Arrived)
+
+
 @pytest.mark.parametrize("last", [v2.JPEG(50), T.RandomErasing(1.0)])
 def test_what_only_the_parent_can_plan(last: Any) -> None:
     """What a device must have tried, and tensors among the steps."""
