@@ -35,7 +35,7 @@ _ATTRIBUTES: dict[str, int] = {
     "accel.hooks.claimed_files.read_together": READ,
     "accel.hooks.compiled.batch.fetched": RECORD,
     "accel.runtime.read.pixels": DECODE,
-    "accel.runtime.compute._run_all": TRANSFORM,
+    "accel.runtime.compute.on_host": TRANSFORM,
     "accel.runtime.sharing.run_on": LAUNCH,
     "accel.runtime.torch_ops._image": KERNELS,
     "accel.runtime.torch_ops.on_device": KERNELS,

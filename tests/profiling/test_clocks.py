@@ -98,7 +98,7 @@ def test_each_stage_is_moved_by_its_own_work(
     [
         ("os.pread", "read", EACH),
         ("accel.runtime.read.pixels", "decode", EACH),
-        ("accel.runtime.compute._run_all", "transform", 3),
+        ("accel.runtime.compute.on_host", "transform", 3),
     ],
 )
 def test_stages_of_accel_are_told_apart(
