@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -40,6 +41,9 @@ def build(folder: Path, age: float) -> list[Path]:
     shutil.copytree(ROOT, source, ignore=ignored)
     for path in source.rglob("*"):
         os.utime(path, (age, age), follow_symlinks=False)
+    left = source / "build" / "lib" / "accel" / f"left_{age:.0f}.py"
+    left.parent.mkdir(parents=True)
+    left.write_text("of an earlier build, which must not get into the wheel")
     command = [sys.executable, "-W", "ignore", "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return [*folder.glob("*.tar.gz"), *folder.glob("*.whl")]
@@ -80,6 +84,12 @@ def test_the_same_files_give_the_same_bytes(built: list[list[Path]]) -> None:
     once, again = ([(path.name, path.read_bytes()) for path in paths] for paths in built)
     assert len(once) == 2
     assert once == again
+
+
+def test_the_source_distribution_holds_no_tests(built: list[list[Path]]) -> None:
+    names = tarfile.open(built[0][0]).getnames()
+    assert not [name for name in names if "/tests" in name or "/bench" in name]
+    assert [name for name in names if name.endswith("/accel/py.typed")]
 
 
 def test_the_bill_of_materials_names_all_that_is_required(wheel: Path) -> None:
