@@ -147,7 +147,9 @@ class CpuBackend(HostBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
-        shown = [f"{each} on the host, {'regions only' if each == 'accel' else 'whole files'}" for each in sorted(engines)]
+        shown = [
+            f"{each} on the host, {'regions only' if each == 'accel' else 'whole files'}" for each in sorted(engines)
+        ]
         keys = [each.source.key for each in plan.decodes]
         return [
             f"decoder: {', '.join(shown) or 'none needed'}",
