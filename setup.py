@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -88,7 +89,11 @@ def bill(name: str, version: str, licence: str, required: list[str], extras: dic
 
 
 class Wheel(bdist_wheel):
-    """A wheel with its bill of materials."""
+    """A wheel with its bill of materials, and without what an earlier build of the same folder has left."""
+
+    def run(self) -> None:
+        shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
+        super().run()
 
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         super().egg2dist(egginfo_path, distinfo_path)

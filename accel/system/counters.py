@@ -51,6 +51,8 @@ _uncounted = False
 
 def count(name: str, amount: int = 1) -> None:
     """Add to a counter of this process."""
+    if _uncounted and not name.startswith(_FALLBACK):
+        return
     with _lock:
         place = _places.get(name)
         if place is None:
@@ -113,7 +115,7 @@ def new_fallbacks() -> int:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Leave out images that are computed in the block: they are nobody's."""
+    """Count nothing but fallbacks in the block: its images are nobody's."""
     global _uncounted
     _uncounted = True
     try:
@@ -124,8 +126,6 @@ def uncounted() -> Iterator[None]:
 
 def images(ways: Mapping[str, int]) -> None:
     """Count images that are computed, by the way in which their transforms were recorded."""
-    if _uncounted:
-        return
     for way, number in ways.items():
         count(IMAGES, number)
         count(_WAY + way, number)

@@ -46,7 +46,7 @@ def test_names_file_steps_region_engine_and_backend(photo: str) -> None:
 
 
 def test_names_the_decoder_that_would_run(photo: str) -> None:
-    assert "decoder: pillow" in accel.explain(lazy(photo, decode="pillow"))
+    assert "decoder: pillow on the host, whole files" in accel.explain(lazy(photo, decode="pillow"))
     assert "decoder: pillow" not in accel.explain(lazy(photo))
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -33,6 +34,11 @@ def wheel(built: list[list[Path]]) -> Path:
     return built[0][1]
 
 
+def pack(folder: Path, *arguments: str | Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "build", "--no-isolation", "--outdir", folder, *arguments]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+
+
 def build(folder: Path, age: float) -> list[Path]:
     """Build of a copy whose files have this time of change."""
     source = folder / "accel"
@@ -40,8 +46,7 @@ def build(folder: Path, age: float) -> list[Path]:
     shutil.copytree(ROOT, source, ignore=ignored)
     for path in source.rglob("*"):
         os.utime(path, (age, age), follow_symlinks=False)
-    command = [sys.executable, "-W", "ignore", "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    pack(folder, source)
     return [*folder.glob("*.tar.gz"), *folder.glob("*.whl")]
 
 
@@ -80,6 +85,23 @@ def test_the_same_files_give_the_same_bytes(built: list[list[Path]]) -> None:
     once, again = ([(path.name, path.read_bytes()) for path in paths] for paths in built)
     assert len(once) == 2
     assert once == again
+
+
+def test_the_source_distribution_holds_no_tests(built: list[list[Path]]) -> None:
+    with tarfile.open(built[0][0]) as archive:
+        names = archive.getnames()
+    assert f"accel_vision-{accel.__version__}/accel/py.typed" in names
+    assert not [name for name in names if "/tests" in name]
+
+
+def test_what_an_earlier_build_left_is_not_packed(built: list[list[Path]], tmp_path: Path) -> None:
+    """A module that is gone since, in the checkout in which ``pip install .`` is run again."""
+    source = built[0][0].parent / "accel"
+    left = source / "build" / "lib" / "accel" / "gone.py"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    pack(tmp_path, "--wheel", source)
+    assert next(tmp_path.glob("*.whl")).read_bytes() == built[0][1].read_bytes()
 
 
 def test_the_bill_of_materials_names_all_that_is_required(wheel: Path) -> None:

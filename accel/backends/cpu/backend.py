@@ -147,9 +147,12 @@ class CpuBackend(HostBackend):
 
     def describe(self, plan: Plan) -> list[str]:
         engines = {decode.choose(wanted.source.header, self.options.decode) for wanted in plan.decodes} - {"none"}
+        shown = [
+            f"{each} on the host, {'regions only' if each == 'accel' else 'whole files'}" for each in sorted(engines)
+        ]
         keys = [each.source.key for each in plan.decodes]
         return [
-            f"decoder: {', '.join(sorted(engines))} on the host, regions only" if engines else "decoder: none needed",
+            f"decoder: {', '.join(shown) or 'none needed'}",
             *(stream_index.describe(keys, self.options.cache) if "accel" in engines else ()),
             f"runs: one compiled pass per stage, on {self._parallel.size} threads",
             *effects.left_to_torchvision(plan),
