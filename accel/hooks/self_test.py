@@ -53,18 +53,23 @@ def _kept(newer: list[str]) -> dict[str, str]:
         arithmetic.use_threads(1)  # for small pictures
         warnings.simplefilter("ignore")
         found = _differing()
-    if stock.usual() and not arithmetic.autocasts():
-        object_cache.keep(name, json.dumps(found).encode())
-    return found
+    passing = (MemoryError, OSError)  # of the machine as it is now
+    if stock.usual() and not arithmetic.autocasts() and not any(isinstance(each, passing) for each in found.values()):
+        object_cache.keep(name, json.dumps({op: _reason(each) for op, each in found.items()}).encode())
+    return {op: _reason(each) for op, each in found.items()}
 
 
-def _differing() -> dict[str, str]:
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _differing() -> dict[str, Exception]:
     """The ops that differ, each with the first of the reasons."""
-    found: dict[str, str] = {}
+    found: dict[str, Exception] = {}
     for case in testing.cases(((64, 48),), ("RGB",)):
         backend = "reference" if isinstance(OPS[case.op], EffectOp) else "cpu"
         try:
             testing.check(case, backend)
         except Exception as error:
-            found.setdefault(case.op, f"{type(error).__name__}: {error}")
+            found.setdefault(case.op, error)
     return found

@@ -54,7 +54,14 @@ if torchvision.__version__.startswith("9."):
     OPS["adjust_hue"] = replace(OPS["adjust_hue"], size=lambda size, params: 1 / 0)
 OPS["normalize"] = replace(OPS["normalize"], apply=lambda values, mean, std: values * 2)
 check, tried = testing.check, []
-testing.check = lambda case, backend: (tried.append(case.op), check(case, backend))
+
+def watched(case, backend):
+    tried.append(case.op)
+    if torchvision.__version__ == "9.3" and case.op == "vflip":
+        raise MemoryError
+    check(case, backend)
+
+testing.check = watched
 
 VALUES = [T.ToTensor(), T.Normalize([0.5] * 3, [0.25] * 3)]
 VALUES_2 = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
@@ -111,6 +118,16 @@ def test_a_newer_version_that_differs(image_folder: Path, tmp_path: Path, monkey
     for file in cache.glob("self-test-*"):
         file.write_bytes(b"{}")
     assert with_wrong_ops(image_folder, version)["tried"] == first["tried"], "a damaged file is made again"
+
+
+def test_what_fails_for_want_of_memory_is_tried_again(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(shutil.copytree(object_cache.folder(), tmp_path / "cache")))
+    first, again = (with_wrong_ops(image_folder, "9.3") for _ in range(2))
+    assert first["same"]
+    assert "MemoryError" in first["left"]["vflip"]
+    assert again["tried"] == first["tried"]
 
 
 def test_nothing_is_tried_with_versions_that_were_tested(image_folder: Path) -> None:
