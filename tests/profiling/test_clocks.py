@@ -417,7 +417,8 @@ def test_a_trace(folder: Path) -> None:
     (worker,) = workers(result)
     decoded = [each for each in result.events if each[2] == "decode" and each[0] == worker.pid]
     assert len(decoded) == EACH
-    assert sum(ns for *_, ns in decoded) == pytest.approx(worker.stages["decode"].ns, rel=1e-3)
+    its, reading = (worker.stages[each].ns for each in ("decode", "read"))
+    assert its <= sum(ns for *_, ns in decoded) <= its + reading  # Pillow reads while it decodes
     assert pickle.loads(pickle.dumps(result)) == result
 
 

@@ -73,7 +73,7 @@ class Clock:
 
     Attributes:
         done: (stage, nanoseconds, CPU time or -1) for each stage that has ended and is not added up yet.
-        inside, cpu_inside: nanoseconds spent in stages inside the one that runs.
+        stage: the one that runs. inside, cpu_inside: nanoseconds spent in stages inside it.
         fetches: whether the thread is making a batch.
         whole: whether the running code is timed as a whole: a pipeline of transforms, and not each of them.
         stepping, stepping_cpu, copied: the time, the CPU times (of the thread, and of the process) and ``copies`` when
@@ -86,6 +86,7 @@ class Clock:
         self.done: list[tuple[int, int, int]] = []
         self.inside = self.cpu_inside = self.stepping = self.copied = self.copies = 0
         self.batch: Any = None
+        self.stage: int | None = None
         self.stepping_cpu: tuple[int, int] | None = None
         self.fetches = self.whole = False
         self.native_id = threading.get_native_id()
@@ -127,6 +128,7 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def stage_of(*args: Any, **kwargs: Any) -> Any:
         own, samples = clock(), sampling_cpu
+        around, own.stage = own.stage, stage
         outside, own.inside = own.inside, 0
         cpu_outside, own.cpu_inside = own.cpu_inside, 0
         with _HIDDEN if ranges is None else ranges(name):
@@ -137,7 +139,7 @@ def timed(stage: int, original: Callable[..., Any]) -> Callable[..., Any]:
                 took = now() - start
                 ns, cpu = took - own.inside, cpu_ns() - cpu_start if samples else 0
                 own.add(stage, ns, cpu - own.cpu_inside if samples else None)
-                own.inside, own.cpu_inside = outside + took, cpu_outside + cpu
+                own.stage, own.inside, own.cpu_inside = around, outside + took, cpu_outside + cpu
                 if stage == COPY:
                     own.copies += ns
                 elif events is not None:
