@@ -1,4 +1,4 @@
-"""Classes of ``torchvision.transforms.v2``: ``forward``, and methods that look at types, not at functionals."""
+"""Classes of ``torchvision.transforms.v2``: ``forward``, and methods that look at types, not at functionals; masks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from PIL import Image
 from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from accel.hooks import tv_transforms
 from accel.hooks.compiled.single import LAZY
 from accel.hooks.compiled.stock import Originals
-from accel.hooks.patch import Attribute, Body, Function
+from accel.hooks.patch import Attribute, Body, Function, Shortcut
 from accel.hooks.recording.tensors import linear_transformation
+from accel.lazy.from_pixels import functorch
 from accel.lazy.image import LazyImage
 from accel.lazy.tensor import LazyTensor
 from accel.lazy.tensor_base import LazyTensorBase, is_lazy
@@ -28,6 +30,7 @@ from accel.ops.tensors import frozen
 from accel.system.private_names import private
 
 _v2 = private("torchvision.transforms.v2._geometry", "query_size", "get_bounding_boxes", "box_iou")
+_geometry = private("torchvision.transforms.v2.functional._geometry", "_compute_resized_output_size")
 
 
 def make_params(original: FunctionType) -> Function:
@@ -170,6 +173,67 @@ def mixed(name: str, param: str, original: Function, self: Any, inpt: Any, param
     return inpt.then((name, (frozen(params[param]),)), layout=PLANAR if turned else None, on_batch=True)
 
 
+# -- masks, whose pixels torch moves one by one ---------------------------------------------------------------
+
+
+def resize_mask(original: FunctionType) -> Function:
+    """``resize_mask``: (masks [..., height, width], size) -> the nearest pixels; bytes are gathered, axis by axis."""
+
+    def quick(mask: Any, size: Any, *, interpolation: Any = None, max_size: Any = None) -> Any:
+        old = tuple(mask.shape[-2:])
+        new = tuple(_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
+        if new == old or {*map(type, new)} != {int} or min(new) < 1:
+            return original(mask, size, max_size=max_size)  # which returns the mask itself, or raises
+        gathers = [(nearest(old[axis], new[axis]), axis) for axis in (-2, -1)]
+        if new[0] > old[0]:  # whole rows are copied at once, so the pixels of fewer rows are gathered
+            gathers.reverse()
+        return torch.from_numpy(mask.numpy().take(*gathers[0]).take(*gathers[1]))
+
+    if not tv_transforms.checked(original, quick, _some_masks):
+        return original
+    own = Originals((_geometry, ("_compute_resized_output_size", "resize_image", "interpolate")))
+
+    @functools.wraps(original)
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        known = not torch.compiler.is_compiling() and len(args) == 2 and kwargs.keys() <= {"interpolation", "max_size"}
+        known = known and kwargs.get("interpolation", "nearest") in _TO_NEAREST and _of_bytes(args[0]) and own.hold()
+        return (quick if known else original)(*args, **kwargs)
+
+    return instead
+
+
+_TO_NEAREST = [each for mode in InterpolationMode for each in (mode, mode.value) if mode.value != "nearest-exact"]
+
+
+def _of_bytes(mask: Any) -> bool:
+    of_bytes = type(mask) is torch.Tensor and mask.is_cpu and mask.dtype in (torch.uint8, torch.bool) and mask.ndim > 1
+    traced = of_bytes and (functorch.is_functorch_wrapped_tensor(mask) or torch._C._get_tracing_state())
+    return of_bytes and not traced and mask.is_contiguous() and mask.numel() > 0 and tv_transforms.usual()
+
+
+def nearest(old: int, new: int) -> Any:
+    """The pixels of a side that torch's mode "nearest" takes: int64 [new], rounded as in its float32 arithmetic."""
+    places = np.arange(new, dtype=np.float32) * (np.float32(old) / np.float32(new))
+    return np.minimum(places.astype(np.int64), old - 1)
+
+
+def _some_masks(generator: random.Random) -> tuple[Any, ...]:
+    shape = *generator.choice(((), (1,), (3,))), generator.randint(60, 500), generator.randint(2, 9)
+    masks = torch.from_numpy(np.random.default_rng(generator.getrandbits(32)).integers(0, 256, shape, np.uint8))
+    return generator.choice((masks, masks > 99)), [generator.randint(1, 1000), generator.randint(10, 15)]
+
+
+def sanitized(original: Function, self: Any, inpt: Any, params: Any) -> Any:
+    """``SanitizeBoundingBoxes.transform``, which copies the masks of the boxes that stay whole."""
+    if type(inpt) is tv_tensors.Mask and inpt.is_cpu:
+        valid, strides = params["valid"], [*inpt.stride()]
+        known = type(valid) is torch.Tensor and valid.dtype == torch.bool and valid.shape == inpt.shape[:-2]
+        if known and sorted({*strides}) == strides[::-1] and not any(inpt is each for each in params["labels"] or ()):
+            kept = inpt.as_subclass(torch.Tensor).index_select(0, valid.nonzero()[:, 0])
+            return tv_tensors.wrap(kept, like=inpt)
+    return original(self, inpt, params)
+
+
 # -- ``forward`` without torch's pytree ----------------------------------------------------------------------
 #
 # torchvision's ``forward`` flattens samples of any structure and rebuilds them. For a lazy image, alone or with plain
@@ -280,6 +344,8 @@ def _some_sample(generator: random.Random) -> tuple[Any, ...]:
 PATCHES = (
     Attribute("torchvision.transforms.v2.RandomResizedCrop.make_params", make_params),
     Attribute("torchvision.transforms.v2.RandomIoUCrop.make_params", iou_crop),
+    Shortcut("torchvision.transforms.v2.functional._geometry.resize_mask", resize_mask),
+    Body("torchvision.transforms.v2.SanitizeBoundingBoxes.transform", sanitized),
     Body("torchvision.transforms.v2._utils._get_fill", get_fill),
     Attribute("torchvision.transforms.v2.ToDtype.transform", to_dtype),
     Body("torchvision.transforms.v2.ToPureTensor.transform", to_pure_tensor),

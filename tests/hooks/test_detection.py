@@ -1,5 +1,6 @@
 """Detection with v2: crops by overlap, hue of tensors, and what follows torchvision's functions on tensors."""
 
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import tv_tensors
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 import accel
@@ -83,6 +84,126 @@ def test_hue_of_all_colours() -> None:
         for red in levels.split(16):
             cube = torch.stack(torch.meshgrid(red, levels, levels, indexing="ij")).reshape(3, -1, 256)
             assert hue.adjust_hue(cube, factor).equal(F.adjust_hue(cube, factor))
+
+
+BITS = torch.randint(0, 256, (4, 61, 83), generator=torch.Generator().manual_seed(5))
+MASKS: dict[str, torch.Tensor] = {
+    "uint8": BITS.byte(),
+    "bool": BITS > 99,
+    "one": BITS[:1].byte(),
+    "one of interleaved ones": BITS.byte()[:1].permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "interleaved": BITS.byte().permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "of classes": BITS[0].byte(),
+    "several images": BITS.byte().reshape(2, 2, 61, 83),
+    "crop": BITS.byte()[:, 3:50, 7:],
+    "none": BITS[:0].byte(),
+    "one row": BITS[:, :1].byte(),
+    "one column": BITS[:, :, :1].byte(),
+    "int64": BITS + (1 << 40),
+    "float32": BITS / 0.0,
+    "for gradients": (BITS / 255).requires_grad_(),
+}
+SIZES: tuple[tuple[Any, int | None], ...] = ((40, None), ([200, 31], None), ((61, 83), None), ([61, 500], None))
+
+
+def resized(mask: torch.Tensor) -> Any:
+    """Masks in all sizes and modes, by functions and by transforms; results and errors, types and strides."""
+    found: list[Any] = []
+    for size, longest in (*SIZES, ([7], 90), (None, 30), ([0, 5], None), ([9.0, 5], None), ("9", None)):
+        for mode in (*InterpolationMode, "bilinear", "nearest-exact", 0, "cubic"):
+            found.append(helpers.outcome(F.resize, tv_tensors.Mask(mask), size, mode, longest))
+        found.append(helpers.outcome(partial(F.resize_mask, max_size=longest), mask, size))
+    for transform in (
+        v2.Resize((33, 34)),
+        v2.ScaleJitter((64, 64)),
+        v2.RandomShortestSize([20, 90]),
+        v2.RandomResize(9, 99),
+    ):
+        found += [helpers.outcome(transform, tv_tensors.Mask(mask)) for _ in range(3)]
+    found += [helpers.outcome(partial(F.resize_mask, **{name: 3}), mask, 20) for name in ("sizes", "size", "max_size")]
+    return [(type(each), each.stride() if isinstance(each, torch.Tensor) else None, each) for each in found]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_resized(name: str) -> None:
+    helpers.assert_equal_runs(lambda: resized(MASKS[name]))
+
+
+def test_a_mask_of_the_same_size_is_returned_itself() -> None:
+    with accel.image_backend("cpu"):
+        assert F.resize_mask(MASKS["uint8"], [61, 83]) is MASKS["uint8"]
+
+
+@pytest.mark.sweep
+def test_nearest_pixels_of_all_sizes() -> None:
+    for old in (*range(1, 70), 427, 500, 640, 1333, 4032):
+        row = torch.arange(old, dtype=torch.float32)[None, None, None]
+        for new in (*range(1, 300), 640, 1024, 1333, 2048):
+            expected = torch.nn.functional.interpolate(row, [1, new], mode="nearest").flatten().long()
+            assert torch.from_numpy(v2_transforms.nearest(old, new)).equal(expected), (old, new)
+
+
+def test_nearest_pixels_are_rounded_in_float32() -> None:
+    def exactly(old: int, new: int) -> Any:
+        return torch.arange(new, dtype=torch.int64) * old // new
+
+    mask = torch.arange(200, dtype=torch.uint8)[None, None]
+    differing = 0
+    for new in range(1, 600):
+        expected = F.resize_mask(mask, [1, new])[0, 0]
+        assert mask[0, 0][v2_transforms.nearest(200, new)].equal(expected)
+        differing += not mask[0, 0][exactly(200, new)].equal(expected)
+    assert differing
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("by", ["compile", "trace", "functionalize"])
+def test_masks_that_are_traced_are_left_to_torch(by: str) -> None:
+    def shrink(mask: Any) -> Any:
+        return F.resize_mask(mask, [30, 40])
+
+    mask = MASKS["uint8"]
+    with accel.image_backend("cpu"):
+        traced: Any = {
+            "compile": lambda: torch.compile(shrink, backend="eager", fullgraph=True),
+            "trace": lambda: torch.jit.trace(shrink, 255 - mask),
+            "functionalize": lambda: torch.func.functionalize(shrink),
+        }[by]()
+        found = traced(mask)
+    assert found.equal(shrink(mask))
+    assert not found.equal(shrink(255 - mask))
+
+
+def test_another_resize_of_masks_is_left_alone() -> None:
+    def other(mask: Any, size: Any, max_size: Any = None) -> Any:
+        return F.resize_mask(mask, size, InterpolationMode.NEAREST_EXACT, max_size)
+
+    own = F.resize_mask
+    assert v2_transforms.resize_mask(other) is other
+    assert v2_transforms.resize_mask(own) is not own
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("degenerate", [(), (1,), (0, 3), (0, 1, 2, 3)])
+def test_masks_of_degenerate_boxes(name: str, degenerate: tuple[int, ...]) -> None:
+    boxes = torch.tensor([[1.0, 2, 30, 40]]).repeat(4, 1)
+    boxes[[*degenerate], 2:] = 0
+
+    def run() -> Any:
+        masks = tv_tensors.Mask(MASKS[name])
+        found = []
+        for number in {4, len(masks)}:
+            few = tv_tensors.BoundingBoxes(boxes[:number], format="XYXY", canvas_size=MASKS[name].shape[-2:])
+            sample = {"masks": masks, "boxes": few, "labels": torch.arange(len(few)), "name": "one"}
+            found += [v2.SanitizeBoundingBoxes()(sample)["masks"]]
+        if len(few) == len(masks):
+            found += [v2.SanitizeBoundingBoxes(labels_getter=lambda sample: sample[1])((few, masks))[1]]
+        for mask in found:
+            if mask.requires_grad:
+                mask.sum().backward()
+        return [(type(each), each.stride(), each is masks, each) for each in found]
+
+    helpers.assert_equal_runs(run)
 
 
 AFTER = {
