@@ -286,7 +286,9 @@ def shares() -> None:
 
 
 def measures() -> None:
-    measuring.join(memory.shared((1 << 20,), torch.uint8, sparse=True))
+    block = measuring.share(own=True)
+    assert block is not None
+    measuring.join(memory.shared(block.shape, torch.uint8, sparse=True))
 
 
 @pytest.mark.parametrize("share", [shares, measures])

@@ -29,7 +29,7 @@ from tests.support.helpers import Named, assert_equal_runs, assert_same, is_lazy
 from tests.support.steps import FILTERS, ON_IMAGES, ON_TENSORS, PICTURES, SIZE, TO_TENSOR, Step, outcome
 
 CASES = list(testing.cases())
-ON_THE_HOST = ("reduce",)
+ON_THE_HOST = ("reduce", "jpeg", "elastic")
 SMALL = testing.SIZES[::2]
 CASES_OF: dict[str, list[testing.Case]] = {}
 for case in CASES:

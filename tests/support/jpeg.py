@@ -92,7 +92,7 @@ def check_on_device(files: dict[int, bytes], largest: int = LARGEST) -> tuple[in
 def led_astray(read: Any, files: Any, starts: Any, sizes: Any, good: Any, headers: Any, *rest: Any) -> index.Known:
     """What is known, with segments that begin anywhere in the scan."""
     known, rng = read(files, starts, sizes, good, headers, *rest), np.random.default_rng(len(starts))
-    for first, count, size, scan in zip(known.first, known.counts, sizes, headers[:, hd.SCAN], strict=True):
+    for (first, count), size, scan in zip(known.table[:, :2], sizes, headers[:, hd.SCAN], strict=True):
         points = known.segments["from"][first : first + count]
         points["byte"], points["bit"] = rng.integers(scan, size, count), rng.integers(0, 8, count)
     return known  # type: ignore[no-any-return]

@@ -121,7 +121,7 @@ def test_callbacks_of_weak_references_bind_what_they_need() -> None:
             found += 1
             assert not names, f"{module.__name__}:{line}"
             assert function is None or not unbound(function), f"{module.__name__}:{line}"
-    assert found >= 3  # ``weakref.finalize`` calls nothing once the interpreter ends
+    assert found >= 1  # ``weakref.finalize`` calls nothing once the interpreter ends
 
 
 def _reaches(self: Any) -> None:
