@@ -165,7 +165,8 @@ class AcceleratorBackend(Backend):
         0: ``ahead`` is not called (the host backend has a part).
 
         Args:
-            plan, files: as for ``ahead``.
+            plan: as for ``ahead``.
+            files: as for ``ahead``.
         """
         return 0
 
