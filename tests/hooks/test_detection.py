@@ -176,7 +176,7 @@ def test_masks_that_are_traced_are_left_to_torch(by: str) -> None:
 
 def test_another_resize_of_masks_is_left_alone() -> None:
     def other(mask: Any, size: Any, max_size: Any = None) -> Any:
-        return F.resize_mask(mask, size, InterpolationMode.NEAREST_EXACT, max_size)
+        return F.resize_mask(mask, size, max_size=max_size).flip(-1)
 
     own = F.resize_mask
     assert v2_transforms.resize_mask(other) is other
