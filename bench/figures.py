@@ -161,7 +161,7 @@ _KERNELS = (
 
 
 def _short() -> str:
-    return report.short([content(file.name) for file in sorted(RESULTS.glob("bench*.json"))])
+    return report.short([content(file.name) for file in report.files()])
 
 
 _LINK, _WANTED = 12.5e9, 24_000  # bytes a second of 100 GbE; training images a second of the worked example

@@ -26,7 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the report. Exit status: 0 written, 2 there are no results."""
     parser = argparse.ArgumentParser(prog="python -m bench report", description="Make bench/REPORT.md of result files.")
     parser.add_argument(
-        "results", type=Path, nargs="*", default=files(), metavar="FILE", help="[bench*.json in bench/results]"
+        "results",
+        type=Path,
+        nargs="*",
+        default=files(),
+        metavar="FILE",
+        help="[train.json and bench*.json in bench/results]",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "REPORT.md", metavar="FILE", help="[%(default)s]")
     args = parser.parse_args(argv)
@@ -43,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def files() -> list[Path]:
     """The result files that the report is made of."""
-    return sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem)
+    return [*RESULTS.glob("train.json"), *sorted(RESULTS.glob("bench*.json"), key=lambda file: file.stem)]
 
 
 def short(results: Sequence[dict[str, Any]]) -> str:
