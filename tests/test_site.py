@@ -118,7 +118,7 @@ def test_every_page_is_whole_on_a_laptop_and_on_a_phone(site: Path, tmp_path: Pa
 @needs_browser
 def test_the_versions_can_be_chosen(site: Path, tmp_path: Path) -> None:
     with served(site) as top, browser.Browser(tmp_path) as chromium:
-        assert VERSION in chromium.look(f"{top}{FOLDER}/", 1300)["text"].splitlines()
+        assert VERSION in chromium.look(f"{top}{FOLDER}/", 1300, awaited=".md-version")["text"].splitlines()
 
 
 @needs_browser

@@ -86,13 +86,13 @@ class Depth:
 
 def depth(loader: DataLoader[Any], in_flight: int) -> Depth | None:
     """The depth of a new iterator; None: it stays the script's. ``in_flight``: the batches that were under way in the
-    state that it goes on from."""
+    state that it goes on from, whose sampler was asked for as many; 0: none."""
     least, most, name = loader.num_workers * (loader.prefetch_factor or 0), 0, None
     if loader.num_workers and _may_change(loader):
         most, name = min(MOST * loader.num_workers, _SLOTS), tuned.name(loader)
         batches, size = tuned.known(name)
-        if 4 * batches * size <= (store.left() or 0):
-            in_flight = max(in_flight, min(batches, most))
+        if not in_flight and 4 * batches * size <= (store.left() or 0):
+            in_flight = min(batches, most)
     if isinstance(loader.dataset, IterableDataset):  # whose workers are asked in vain when they end
         in_flight = 0
     return Depth(least, most, in_flight, name) if most > least or in_flight > least > 0 else None

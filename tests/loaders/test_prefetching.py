@@ -24,7 +24,7 @@ from torchvision.datasets import ImageFolder
 
 import accel
 from accel.codec import store
-from accel.hooks import prefetching, tv_files
+from accel.hooks import prefetching, tuned, tv_files
 from accel.hooks.prefetching import CALM, LOOKED_AT, Depth
 from tests.support import helpers
 from tests.support.loaders import TIMEOUT, TRAIN
@@ -100,7 +100,7 @@ def changing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     drawn, numbers = random.Random(7), list[int]()
 
     def note(self: Depth, *_: Any) -> None:
-        self.batches = drawn.randint(1, 16)
+        self.batches = drawn.randint(self.least, 16)
         numbers.append(self.batches)
 
     monkeypatch.setattr(Depth, "note", note)
@@ -242,6 +242,31 @@ def test_a_state_that_was_saved_meanwhile(image_folder: Path, changing: list[int
         loader = new()
         loader.load_state_dict(state)
         helpers.assert_same([*loader, helpers.random_states()], expected)
+
+
+@pytest.mark.parametrize("found", [2, 7, 16])
+def test_a_state_counts_more_than_what_was_found_since(
+    image_folder: Path, monkeypatch: pytest.MonkeyPatch, found: int
+) -> None:
+    """A sampler was asked for as many batches as the state says, whatever a later batch or run has found."""
+    dataset = ImageFolder(str(image_folder), TRAIN)
+    monkeypatch.setattr(Depth, "note", lambda *_: None)
+
+    def new(batches: int) -> Any:
+        monkeypatch.setattr(tuned, "known", lambda _: (batches, SIZE))
+        return DataLoader(dataset, 1, sampler=RandomSampler(dataset, True, 60), num_workers=2, timeout=TIMEOUT)
+
+    with accel.image_backend("cpu"):
+        loader = new(9)
+        iterator = iter(loader)
+        for _ in range(4):
+            next(iterator)
+        state = loader.state_dict()
+        assert state["order"]["drawn"] - state["handed"] == 9
+        expected = [*iterator]
+        loader = new(found)
+        loader.load_state_dict(state)
+        helpers.assert_same([*loader], expected)
 
 
 # -- with storage that stalls -------------------------------------------------------------------------------

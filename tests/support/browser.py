@@ -24,7 +24,8 @@ _PIPES = 'exec 3<&"$0" 4>&"$1"; exec "${@:2}"'  # where Chromium reads commands,
 _SECONDS = 60
 
 LOOK = r"""
-(async () => {
+(async awaited => {
+  while (awaited && !document.querySelector(awaited)) await new Promise(requestAnimationFrame);
   await document.fonts.ready;
   await new Promise(requestAnimationFrame);
   const width = document.documentElement.clientWidth;
@@ -87,7 +88,7 @@ LOOK = r"""
     anchors: [...document.querySelectorAll("[id]")].map(e => e.id),
     text: document.body ? document.body.innerText : "",
   };
-})()
+})
 """
 
 
@@ -132,8 +133,10 @@ class Browser:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def look(self, url: str, width: int) -> dict[str, Any]:
+    def look(self, url: str, width: int, awaited: str = "") -> dict[str, Any]:
         """Open a page on a screen of this width.
+
+        ``awaited``: a selector of what its scripts put there after it was loaded.
 
         Returns:
             A dictionary: ``problems``, a list of texts; ``links``, the urls that it links to; ``anchors``, its ids;
@@ -145,7 +148,9 @@ class Browser:
         self._call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._receive()
-        found = self._call("Runtime.evaluate", expression=LOOK, awaitPromise=True, returnByValue=True)
+        found = self._call(
+            "Runtime.evaluate", expression=f"{LOOK}({json.dumps(awaited)})", awaitPromise=True, returnByValue=True
+        )
         result: dict[str, Any] = found["result"]["value"]
         origin = url.split("/", 3)[:3]
         for event in self._events:
