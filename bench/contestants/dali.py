@@ -19,7 +19,7 @@ from bench.pipelines import Draw, Job, Pipeline
 class Dali(Contestant):
     key = "dali"
     title = "DALI pipeline, CPU"
-    distributions = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13")
+    distributions = ("nvidia-dali-cuda130",)
     modules = ("nvidia.dali",)
     pipelines = frozenset({"train", "eval", "jitter", "randaugment"})
     own_draws = frozenset({"jitter", "randaugment"})
@@ -78,7 +78,7 @@ class DaliByHand(Dali):
 class DaliDynamic(Contestant):
     key = "dali-dynamic"
     title = "DALI dynamic mode, CPU"
-    distributions = ("nvidia-dali-cuda130", "nvidia-nvimgcodec-cu13")
+    distributions = ("nvidia-dali-cuda130",)
     modules = ("nvidia.dali", "nvidia.dali.experimental.dynamic")
     pipelines = frozenset({"train", "eval", "decode"})
     scales = ("threads",)
