@@ -29,6 +29,7 @@ from accel.cli.tables import Table, show
 from accel.codec import decode, engines
 from accel.codec.engines import Box, Data, Pixels
 from accel.system.imports import LazyModule
+from bench.contestants.arrays import NvImageCodec
 from bench.epochs import alike, epoch, linked, photos
 from bench.index import PIPELINES
 from bench.machine import known, parser, write
@@ -95,8 +96,8 @@ def main() -> int:
     options = parser("bench.progressive", str(__doc__).partition("\n")[0], out="progressive.json", images=200, rounds=9)
     options.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(_SAME)} [all]")
     args = options.parse_args()
-    if not engines.has_nvimgcodec():
-        raise Red("nvImageCodec is not installed: pip install 'accel-vision[nvimgcodec]'")
+    if (why := NvImageCodec().why_not()) is not None:
+        raise Red(why)
     chosen, decoder = known("pipeline", args.pipelines, _SAME), _decoder()
     result: dict[str, Any] = {}
     with photos(args.data, args.images) as given, screen.Bar("progressive", 2 * len(chosen)) as bar:
