@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
+from accel.backends.dali.operator_chain import wide_enough
 from accel.cli import screen
 from accel.cli.arguments import Red, command
 from accel.cli.tables import Table, show
@@ -49,7 +50,7 @@ def by_nvimgcodec(decoder: Any, data: Data, box: Box, channels: int, *_: Any) ->
     """nvImageCodec's pixels, as the functions of ``accel.codec.engines`` give them, on the region alone."""
     codec: Any = _codec
     stream = codec.CodeStream(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8))
-    top, first, height, columns = engines.wide_enough(box, stream.width)
+    top, first, height, columns = wide_enough(box, stream.width)
     if (height, columns) != (stream.height, stream.width):
         stream = stream.get_sub_code_stream(region=codec.Region(top, first, top + height, first + columns))
     colour = codec.ColorSpec.GRAY if channels == 1 else codec.ColorSpec.SRGB

@@ -52,18 +52,3 @@ def torchvision(data: Data, box: Box, channels: int) -> Pixels | None:
     pixels: Pixels = torch.ops.image.decode_jpeg(stream, mode, False).permute(1, 2, 0).numpy()
     top, left, height, width = box
     return np.ascontiguousarray(pixels[top : top + height, left : left + width])
-
-
-def wide_enough(box: Box, picture_width: int) -> Box:
-    """The region to ask for from decoders that use libjpeg-turbo: the box, with more columns if it is narrow.
-
-    If a component has a single sample across the region, jpeg_crop_scanline (jdapistd.c) chooses anew how all of them
-    are upsampled, and then repeats samples that it should interpolate. More columns than the largest sampling factor
-    (4), or all of the picture's, avoid that.
-    """
-    top, left, height, width = box
-    columns = min(max(width, _NARROWEST), picture_width)
-    return top, min(left, picture_width - columns), height, columns
-
-
-_NARROWEST = 5

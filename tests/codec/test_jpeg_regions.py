@@ -19,7 +19,8 @@ from torchvision.transforms import v2
 
 import accel
 from accel import testing
-from accel.codec import engines, jpeg
+from accel.backends.dali.operator_chain import wide_enough
+from accel.codec import jpeg
 from accel.codec.header import claim
 from accel.codec.jpeg.pixels import upsample_h2v1, upsample_h2v2, ycc_to_rgb
 from accel.codec.jpeg.scratch import CHUNK
@@ -43,10 +44,10 @@ def made(factors: Any, size: tuple[int, int] = (21, 43), *, progressive: bool) -
 
 
 def test_regions_are_wide_enough() -> None:
-    assert engines.wide_enough((3, 0, 7, 1), 40) == (3, 0, 7, 5)
-    assert engines.wide_enough((3, 38, 7, 2), 40) == (3, 35, 7, 5)
-    assert engines.wide_enough((3, 1, 7, 5), 40) == (3, 1, 7, 5)
-    assert engines.wide_enough((3, 1, 7, 1), 3) == (3, 0, 7, 3)
+    assert wide_enough((3, 0, 7, 1), 40) == (3, 0, 7, 5)
+    assert wide_enough((3, 38, 7, 2), 40) == (3, 35, 7, 5)
+    assert wide_enough((3, 1, 7, 5), 40) == (3, 1, 7, 5)
+    assert wide_enough((3, 1, 7, 1), 3) == (3, 0, 7, 3)
 
 
 BACKENDS: dict[str, dict[str, Any]] = {
