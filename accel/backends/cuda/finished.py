@@ -167,26 +167,25 @@ def finish(
     chosen: Chosen | None,
     lower: Callable[[npt.NDArray[np.uint64]], Schedule],
     take: Callable[[int, int], Bytes],
-    addresses: npt.NDArray[np.uint64] | None = None,
     fill: Callable[[Sequence[Callable[[], None]]], object] | None = None,
 ) -> Finished:
     """Finish the work for a plan of ``count`` sources.
 
     Args:
-        chosen: the files for the device's decoder. addresses: of pixels that are on the device already, else 0.
+        chosen: the files for the device's decoder.
         lower: makes the schedule, from the places of the sources' pixels; 0 for one whose pixels the host sends.
         take: returns the memory for a program, given the bytes of the report and its own.
         fill: calls functions that fill in what is sent, in any order; None: one after another.
     """
     found = None if chosen is None or not len(chosen.numbers) else describe(*chosen[1:])
     batch, numbers, known, headers = None, np.zeros(0, np.int64), np.zeros((0, 5), np.int64), _NO_HEADERS
-    addresses = np.zeros(count, np.uint64) if addresses is None else addresses
+    sources = np.zeros(count, np.uint64)
     if chosen is not None and found is not None and found.batch is not None:
         batch, numbers, known = found.batch, chosen.numbers[found.accepted], found.known.table[found.accepted]
         if known[:, index.WANTED].any():
             headers = found.headers[found.accepted]
-        addresses[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
-    schedule = lower(addresses)
+        sources[numbers] = place(Region.DECODED, 0) + batch.pieces["pixels"][0]
+    schedule = lower(sources)
     launches = placed(schedule)
 
     bytes_of, totals, scratch, size = [0], [0] * len(LAUNCHES), 0, 0
@@ -225,7 +224,7 @@ def finish(
             upload[start : start + array.nbytes] = array.view(np.uint8)
         fixups.append(_fixed(words, launch.dtype, behind + items, launch.count, regions))
         listed.append((_NUMBERS[launch.kernel], launch.total, behind + items, behind + owner))
-    on_host = np.flatnonzero(addresses == 0).tolist() if schedule.pixels else []
+    on_host = np.flatnonzero(sources == 0).tolist() if schedule.pixels else []
     holes = [(number, behind + offset_of(schedule.pixels[number])) for number in on_host]
     begin = -(-size // ALIGNED) * ALIGNED
     working = -(-(begin + len(program)) // _APART) * _APART
