@@ -94,8 +94,8 @@ def only(*values: Any) -> Accept:
 
 
 def channels(of: Subject, params: Params) -> Params | None:
-    """Accept a number of grey channels, 1 or 3."""
-    return params if params[0] in (1, 3) else None
+    """Accept a number of grey channels, 1 or 3, of any type."""
+    return (int(params[0]),) if params[0] in (1, 3) else None
 
 
 def permutation(of: Subject, params: Params) -> Params | None:

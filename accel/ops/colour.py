@@ -7,6 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as F2
 
@@ -67,6 +68,12 @@ def _hue(of: Subject, params: Params) -> Params | None:
     return None if grey else accept.numbers("hue_factor", -0.5, 0.5)(of, params)
 
 
+def _brightness(of: Subject, params: Params) -> Params | None:
+    """Accept a factor, but of uint8 tensors no whole number, by which v2 multiplies in uint8: values wrap around."""
+    wraps = not isinstance(of, Picture) and of.dtype == torch.uint8 and not isinstance(params[0], float)
+    return None if wraps else accept.factor(of, params)
+
+
 def permuted(of: Subject, params: Params) -> Params | None:
     """Accept a permutation of red, green and blue."""
     return accept.permutation(of, params) if of.shape[0] == 3 else None
@@ -92,7 +99,7 @@ ROWS = (
         partial(_lut, renews=always),
         _DRAWN,
         (*_FACTORS, (-0.4,)),
-        accept.factor,
+        _brightness,
         tensor_samples=_FACTORS,
     ),
     *_everywhere(

@@ -66,12 +66,12 @@ def _crop(lazy: LazyState, top: int, left: int, height: int, width: int) -> Step
 
 
 def _pad(lazy: LazyState, padding: Any, fill: Any = None, padding_mode: str = "constant") -> Steps:
-    edges = whole(*_geometry._parse_pad_padding(padding))
-    if edges is None:
-        return None
-    left, right, top, bottom = edges
+    edges = _geometry._parse_pad_padding(padding)
     channels, height, width = lazy.shape
     fills = listed(fill)
+    if {*map(type, edges)} != {int} or not {*map(type, fills)} <= {int, float}:  # torch's pad may refuse them
+        return None
+    left, right, top, bottom = edges
     if lazy.dtype != torch.uint8 or min(left, right, top, bottom) < 0 or len(fills) not in (1, channels):
         return None
     if padding_mode == "constant":
@@ -137,8 +137,11 @@ def _resized(
     antialias: Any = True,
 ) -> Steps:
     """The step that resizes pixels of the ``old`` (height, width) as torchvision does; () if the size is the same."""
-    op, code = _resampling(interpolation, bool(antialias))
+    mode = _geometry._check_interpolation(interpolation)
+    op, code = _resampling(mode, bool(antialias))
     new = whole(*_geometry._compute_resized_output_size(old, size=size, max_size=max_size))
+    if mode == InterpolationMode.LANCZOS and not antialias:
+        return None
     if new == old:
         return ()
     if op is None or new is None or min(new) < 1 or lazy.dtype != torch.uint8:
@@ -150,9 +153,8 @@ def _resized(
 
 
 @cache
-def _resampling(interpolation: Any, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
+def _resampling(mode: InterpolationMode, antialias: bool) -> tuple[str | None, tuple[int, ...]]:
     """The op of a resize and its code for the interpolation, if it has one; the op is None if it is not recorded."""
-    mode = _geometry._check_interpolation(interpolation)
     if mode == InterpolationMode.NEAREST:
         return "nearest", ()
     if mode == InterpolationMode.NEAREST_EXACT:
